@@ -54,7 +54,8 @@ def list_pages(client: Client, prefix: str, keys: KeyRange = ALL_KEYS) -> Iterat
     for _ in range(_PAGES_ALONE):
         page = next(pages, [])
         inside = page if keys == ALL_KEYS else _inside(page, keys)
-        yield inside
+        if inside:
+            yield inside
         if not page or len(inside) < len(page):
             return
     if len(page) < PAGE_KEYS or not _can_be_cut(client):

@@ -142,7 +142,7 @@ def test_ranges_are_all_keys(filled: Bucket, wanted: int) -> None:
     ranges = cut_prefix(client, "long", wanted)
     pages = [chain(*list_pages(client, "long", one)) for one in ranges]
     found = [[row.key for row in rows] for rows in pages]
-    assert len(found) == wanted
+    assert min(wanted, 2) <= len(found) <= wanted
     assert all(found)
     assert Counter(chain(*found)) == below("long")
     assert cut_prefix(client, "one", wanted) == [ALL_KEYS]
