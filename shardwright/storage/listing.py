@@ -1,14 +1,15 @@
-"""List a store in pages and bounded memory, with several prefixes in parallel where possible.
+"""List a store in pages and bounded memory, with several ranges of keys in parallel.
 
-A page has at most 1,000 keys and takes one round trip, and the pages of a prefix come one after
-another. So a prefix with a few large folders is listed folder by folder, in parallel.
+A page has at most 1,000 keys and takes one round trip, and the pages of a range come one after
+another. So a lister that runs out of work takes half of the keys that another one has left.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,10 +21,12 @@ from shardwright.storage import peers
 from shardwright.storage.addresses import Address, key_problem
 from shardwright.storage.clients import Client
 from shardwright.storage.etags import plain_etag
+from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, cut_range, middle
 
-_PAGE_KEYS = 1000
-_LISTERS = 16  # prefixes listed in parallel
-_MOST_FOLDERS = 16  # with more folders on one page, a request per folder costs more than it saves
+PAGE_KEYS = 1000
+LONG_KEYS = PAGE_KEYS - 1  # a full first page may lack the folder's own placeholder
+_LISTERS = 16  # ranges listed in parallel
+_PAGES_ALONE = 2  # before threads start; a page of 1,000 keys does not say that more follow
 _WAITING_PAGES = 64  # pages queued for the caller: 64,000 keys, about 30 MB
 
 
@@ -38,25 +41,54 @@ class ObjectRow(NamedTuple):
 Page = list[ObjectRow]
 
 
-def list_pages(client: Client, prefix: str) -> Iterator[Page]:
-    """Yield every object below a prefix, in pages and in no order.
+def list_pages(client: Client, prefix: str, keys: KeyRange = ALL_KEYS) -> Iterator[Page]:
+    """Yield every object below a prefix, or those in a range of keys, in pages and in no order.
 
     This includes objects whose names obstore cannot read.
 
     Raises:
         StorageError: The store cannot be listed.
     """
-    pages = _pages(client, prefix)
-    first = next(pages, [])
-    if not _worth_splitting(first, prefix):
-        yield first
+    list_after = partial(_pages, client, prefix)
+    pages = list_after(keys.after)
+    for _ in range(_PAGES_ALONE):
+        page = next(pages, [])
+        inside = page if keys == ALL_KEYS else _inside(page, keys)
+        if inside:
+            yield inside
+        if not page or len(inside) < len(page):
+            return
+    if len(page) < PAGE_KEYS or not _can_be_cut(client):
         yield from pages
         return
-    lister = _ParallelLister(client)
+    lister = ParallelLister(list_after, prefix and f"{prefix}/")
     try:
-        yield from lister.run(prefix)
+        yield from lister.run(pages, KeyRange(page[-1].key, keys.up_to))
     finally:
         lister.stop()
+
+
+def cut_prefix(client: Client, prefix: str, wanted: int) -> list[KeyRange]:
+    """Return ranges of the keys below a prefix for so many workers, one if there are few keys.
+
+    Raises:
+        StorageError: As `list_pages`.
+    """
+    if not _can_be_cut(client):
+        return [ALL_KEYS]
+
+    def list_after(key: str | None) -> list[str]:
+        return [row.key for row in next(_pages(client, prefix, key), [])]
+
+    return cut_range(list_after, prefix and f"{prefix}/", LONG_KEYS, wanted)
+
+
+def _can_be_cut(client: Client) -> bool:
+    """Return whether a store lists in the order of its keys and from any key on.
+
+    S3 Express does not, nor do Azure's emulator and its accounts with a hierarchical namespace.
+    """
+    return client.scheme in ("s3", "gs") and not client.config.get("s3_express")
 
 
 def list_folder(client: Client, prefix: str) -> tuple[list[str], Page]:
@@ -92,21 +124,19 @@ def _listable(client: Client, prefix: str) -> str:
     return uri
 
 
-def _pages(client: Client, prefix: str) -> Iterator[Page]:
+def _pages(client: Client, prefix: str, after: str | None = None) -> Iterator[Page]:
     """Yield the pages of one prefix, in key order; a retry continues after the last key."""
     uri = _listable(client, prefix)
     if prefix and key_problem(prefix):  # a subfolder with a name that obstore cannot list
-        yield from _any_pages(client, prefix, None)
+        yield from _any_pages(client, prefix, after)
         return
     stream: Any = None
-    last: str | None = None
+    last = after
 
     def next_page() -> Any:
         nonlocal stream
         if stream is None:
-            stream = obstore.list(
-                client.objects, prefix or None, offset=last, chunk_size=_PAGE_KEYS
-            )
+            stream = obstore.list(client.objects, prefix or None, offset=last, chunk_size=PAGE_KEYS)
         try:
             return next(stream, None)
         except BaseException:
@@ -130,7 +160,7 @@ def _any_pages(client: Client, prefix: str, last: str | None) -> Iterator[Page]:
     found = (ObjectRow(*row) for row in peers.list_any_keys(client, prefix, after=last))
     # As obstore does, leave out the placeholder object of the folder itself.
     rows = (row for row in found if row.key != f"{prefix}/")
-    while page := list(islice(rows, _PAGE_KEYS)):
+    while page := list(islice(rows, PAGE_KEYS)):
         yield page
 
 
@@ -155,28 +185,56 @@ def _folders_of(rows: Iterator[ObjectRow], prefix: str) -> tuple[list[str], Page
     return sorted(folders), loose
 
 
-def _worth_splitting(page: Page, prefix: str) -> bool:
-    if len(page) < _PAGE_KEYS:
-        return False
-    start = len(prefix) + 1 if prefix else 0
-    folders = {head for head, slash, _ in (row.key[start:].partition("/") for row in page) if slash}
-    return 0 < len(folders) <= _MOST_FOLDERS
+def _inside(page: Page, keys: KeyRange) -> Page:
+    """Return the rows of a page up to the end of a range; none may be before its start."""
+    low, inside = keys.after or "", []
+    for row in page:
+        # obstore leaves out the slash at the end of a name, such as of a folder's placeholder.
+        key = row.key if row.key > low else f"{row.key}/"
+        if key <= low:
+            raise StorageError(
+                f"the store lists {key!r} after {low!r}, so keys may be missing: its listings must "
+                "be in the order of keys; or give the images in a table"
+            )
+        if keys.up_to is not None and key > keys.up_to:
+            break
+        inside.append(row)
+        low = key
+    return inside
 
 
-class _ParallelLister:
-    """Threads that take prefixes from a stack, queue their pages and push their folders."""
+class ParallelLister:
+    """Threads that list ranges of keys and queue their pages.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        # Last in, first out: the deepest folders first, so the stack stays small.
-        self._prefixes: queue.LifoQueue[str | None] = queue.LifoQueue()
+    While a thread waits, the others cut their range after each page, and leave it the upper part.
+    So the requests are at most two for each page, however the keys are distributed.
+
+    Args:
+        list_after: Yields the pages after a key, in key order.
+        prefix: The start of all keys.
+        page_keys: The keys of a page; one with fewer is the last.
+    """
+
+    def __init__(
+        self,
+        list_after: Callable[[str | None], Iterator[Page]],
+        prefix: str,
+        page_keys: int = PAGE_KEYS,
+    ) -> None:
+        self._list_after = list_after
+        self._prefix = prefix
+        self._page_keys = page_keys
+        self._letters: set[str] = set()
+        self._ranges: queue.SimpleQueue[tuple[Iterator[Page], KeyRange] | None]
+        self._ranges = queue.SimpleQueue()
         self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(_WAITING_PAGES)
-        self._unlisted = 0  # prefixes in the stack or in work; the listing ends at 0
+        self._unlisted = 1  # ranges in the queue or in work; the listing ends at 0
         self._lock = threading.Lock()
         self._stopped = False
 
-    def run(self, prefix: str) -> Iterator[Page]:
-        self._add([prefix])
+    def run(self, pages: Iterator[Page], keys: KeyRange) -> Iterator[Page]:
+        """Yield what is in a range, in pages and in no order, given its own pages; once."""
+        self._ranges.put((pages, keys))
         for number in range(_LISTERS):
             threading.Thread(
                 target=self._work, daemon=True, name=f"shardwright-list-{number}"
@@ -187,20 +245,15 @@ class _ParallelLister:
             yield found
 
     def stop(self) -> None:
+        """End the threads, each after its request."""
         self._stopped = True
         for _ in range(_LISTERS):
-            self._prefixes.put(None)
-
-    def _add(self, prefixes: list[str]) -> None:
-        with self._lock:
-            self._unlisted += len(prefixes)
-        for prefix in prefixes:
-            self._prefixes.put(prefix)
+            self._ranges.put(None)
 
     def _work(self) -> None:
-        while (prefix := self._prefixes.get()) is not None and not self._stopped:
+        while (found := self._ranges.get()) is not None and not self._stopped:
             try:
-                self._list(prefix)
+                self._list(*found)
             except BaseException as error:  # raised again in the caller's thread
                 self._give(error)
                 return
@@ -210,19 +263,27 @@ class _ParallelLister:
             if done:
                 self._give(None)
 
-    def _list(self, prefix: str) -> None:
-        pages = _pages(self._client, prefix)
-        first = next(pages, [])
-        if _worth_splitting(first, prefix):
-            folders, loose = list_folder(self._client, prefix)
-            self._give(loose)
-            self._add(folders)
-            return
-        self._give(first)
+    def _list(self, pages: Iterator[Page], keys: KeyRange) -> None:
         for page in pages:
-            if self._stopped:
+            inside = _inside(page, keys)
+            self._give(inside)
+            if self._stopped or len(inside) < self._page_keys:
                 return
-            self._give(page)
+            keys = self._share(KeyRange(page[-1].key, keys.up_to), page[0].key)
+
+    def _share(self, keys: KeyRange, seen: str) -> KeyRange:
+        """Return what is left of a range after giving its upper part to a thread that waits."""
+        low = keys.after or ""
+        with self._lock:
+            if self._unlisted >= _LISTERS:
+                return keys
+            self._letters.update(low, seen)
+            cut = middle(low, keys.up_to, self._prefix, self._letters)
+            if cut is None:
+                return keys
+            self._unlisted += 1
+        self._ranges.put((self._list_after(cut), KeyRange(cut, keys.up_to)))
+        return KeyRange(low, cut)
 
     def _give(self, found: Page | BaseException | None) -> None:
         while not self._stopped:  # a caller that stopped early takes no more pages

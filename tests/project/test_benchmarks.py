@@ -188,6 +188,12 @@ def test_peers_are_compared_by_slope_and_memory() -> None:
     assert "| daft | 200 | 12.00 | 1.00 | 1.00 | 0.50 | 17 |" in peers.render(found, [])
 
 
+def test_a_long_prefix_is_listed_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 would say that keys are missing."""
+    monkeypatch.setattr("sys.argv", ["listing.py", "--keys", "4321", "--msec", "0"])
+    assert load("listing").main() == 0
+
+
 def test_a_manifest_of_50_000_shards_opens_within_its_limits(tmp_path: Path) -> None:
     million = load("million")
     usage = million.open_manifest(tmp_path / "large", 50_000)

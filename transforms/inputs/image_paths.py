@@ -23,6 +23,11 @@ _SIGNED = r"(?is)^(?P<url>https?://[^?]*)\?(?P<query>[^=]*=.*)$"
 _IMAGE_ENDING = rf"(?is)(.)\.({'|'.join(sorted(IMAGE_EXTENSIONS))})$"
 
 
+def is_whole_path(path: str) -> bool:
+    """Return whether a path is absolute, or an address, so that it belongs to no folder."""
+    return re.match(f"/|{SCHEME}", path) is not None
+
+
 def stems_of(paths: pa.Array) -> pa.Array:
     """Return the file names of paths without an image's extension.
 

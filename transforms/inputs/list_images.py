@@ -42,7 +42,7 @@ class ListImages(beam.PTransform):
 
 
 def _parts(facts: bytes) -> Iterator[str]:
-    return unpack_facts(facts).parts()
+    return unpack_facts(facts).worker_parts()
 
 
 def _list_part(part: str, *, source: InputSource, facts: bytes) -> Rows:

@@ -164,8 +164,16 @@ class SourceFacts:
         return tuple(map(name_of_extra, extra_columns(self.schema)))
 
     def parts(self) -> Iterator[str]:
-        """Yield the parts that workers can list separately, mostly files; "" for one part."""
+        """Yield the parts that can be listed separately, mostly files; "" for one part."""
         yield ""
+
+    def worker_parts(self) -> Iterator[str]:
+        """Yield the parts for several workers: `parts`, or smaller ones that are the same together.
+
+        Raises:
+            StorageError: The store cannot be listed.
+        """
+        return self.parts()
 
     def for_features(self, features: Sequence[Feature]) -> Self:
         """Return the facts for these features, so that no other extra columns are brought.

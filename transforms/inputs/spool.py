@@ -28,6 +28,7 @@ from shardwright.format.manifest import read_manifest
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, Sink
 from shardwright.storage.options import StorageOptions
+from shardwright.storage.reads import map_reads
 from transforms.inputs.file_rules import SPOOL_ETAG
 from transforms.inputs.input_files import state_of
 from transforms.inputs.source import Rows
@@ -220,24 +221,41 @@ def _read_listing(folder: Folder, listing: str) -> Rows:
     with folder.open_input(listing) as source, pq.ParquetFile(source) as file:
         for number in range(file.num_row_groups):
             yield from file.read_row_group(number, use_threads=False).combine_chunks().to_batches()
-        rejects = json.loads(file.metadata.metadata[_REJECTS])
-    for values in rejects:
-        yield Reject(**{**values, "reason": RejectReason(values["reason"])})
+        yield from _rejects_of(file)
+
+
+def _rejects_of(file: pq.ParquetFile) -> list[Reject]:
+    return [
+        Reject(**{**values, "reason": RejectReason(values["reason"])})
+        for values in json.loads(file.metadata.metadata[_REJECTS])
+    ]
+
+
+def _is_incomplete(folder: Folder, listing: str) -> bool:
+    """Return whether a part was not read to its end, which may have been a fault of its disk."""
+    try:
+        with folder.open_input(listing) as source, pq.ParquetFile(source) as file:
+            return any(reject.reason == RejectReason.INCOMPLETE for reject in _rejects_of(file))
+    except (pa.ArrowException, KeyError, TypeError, ValueError):  # damaged, or of others
+        return True
 
 
 def forget_lost_spools(root: Folder, *, finished_may_stay: bool) -> None:
-    """Remove listings whose bytes are gone, before a build that may need the bytes.
+    """Remove listings that are incomplete, or whose bytes are gone, before a build that needs them.
 
     Args:
         root: The dataset's folder.
         finished_may_stay: Do not replace a finished dataset in `root`: if all its shards are in
             place, none is written and no bytes are needed.
     """
-    there = set(root.names(naming.SPOOL_DIR))
+    spool = root.below(naming.SPOOL_DIR)
+    there = set(spool.names())
+    listings = [name for name in there if name.endswith(".parquet")]
+    looks = map_reads(lambda name: _is_incomplete(spool, name), listings)
     lost = [
         name
-        for name in there
-        if name.endswith(".parquet") and f"{name.removesuffix('.parquet')}.bin" not in there
+        for name, is_incomplete in zip(listings, looks, strict=True)
+        if is_incomplete or f"{name.removesuffix('.parquet')}.bin" not in there
     ]
     if lost and not (finished_may_stay and _is_whole(root)):
         root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in sorted(lost)])

@@ -6,7 +6,9 @@ import fnmatch
 import glob
 import os
 import re
+from collections.abc import Iterator, Sequence
 
+from shardwright.errors import StorageError
 from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import list_folder, list_pages
@@ -47,7 +49,11 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def matching(uri: str, storage: StorageOptions) -> list[tuple[str, str]]:
-    """Return (address, path below the last folder without a wildcard) of each matching file."""
+    """Return (address, path below the last folder without a wildcard) of each matching file.
+
+    Raises:
+        StorageError: A folder, or the store, cannot be listed.
+    """
     return _matching_objects(uri, storage) if is_remote(uri) else _matching_paths(uri)
 
 
@@ -56,10 +62,33 @@ def _matching_paths(uri: str) -> list[tuple[str, str]]:
     paths = {
         path
         for pattern in expand_braces(uri)
-        for path in glob.iglob(pattern)
+        for path in _paths_in("", pattern.split("/")[1:])
         if os.path.isfile(path)
     }
     return [(path, path[start:]) for path in paths]
+
+
+def _paths_in(folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield the paths below a folder that match, as `glob.glob`, which skips unreadable folders."""
+    first, rest = parts[0], parts[1:]
+    names = _names_in(folder, first) if glob.has_magic(first) else [first]
+    for name in names:
+        path = f"{folder}/{name}"
+        if rest:
+            yield from _paths_in(path, rest)
+        else:
+            yield path
+
+
+def _names_in(folder: str, pattern: str) -> list[str]:
+    try:
+        names = os.listdir(folder or "/")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StorageError(f"cannot list {folder}: {error.strerror or error}") from error
+    found = fnmatch.filter(names, pattern)
+    return found if pattern.startswith(".") else [one for one in found if one[0] != "."]
 
 
 def _matching_objects(uri: str, storage: StorageOptions) -> list[tuple[str, str]]:

@@ -6,12 +6,14 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, islice
 
 import pytest
 
 from shardwright.errors import DeniedError, MissingBucketError, StorageError, ThrottledError
 from shardwright.storage.clients import client_for
-from shardwright.storage.listing import ObjectRow, first_page, list_folder, list_pages
+from shardwright.storage.key_ranges import ALL_KEYS
+from shardwright.storage.listing import ObjectRow, cut_prefix, first_page, list_folder, list_pages
 from shardwright.storage.options import NO_OPTIONS
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.fault_upstream import wait_until
@@ -24,6 +26,7 @@ SHAPES = {
     "wide": [f"{number:04d}/x" for number in range(1001)],
     "nested": [f"train/{a}/{b}/{n:03d}" for a in "xy" for b in "pq" for n in range(260)]
     + ["train/loose", "z"],
+    "long": [f"{'aé日'[number % 3]} {number}.png" for number in range(3500)],
     "thousand": [f"{number:03d}" for number in range(1000)],
     "one": ["x"],
 }
@@ -113,7 +116,7 @@ def test_a_failed_page_is_retried(
     assert filled_proxy.hits(hit) == sum(counted.retries.values()) == fault.times
 
 
-@pytest.mark.parametrize("shape", ["large", "nested"])
+@pytest.mark.parametrize("shape", ["large", "long", "nested"])
 def test_parallel_listing_retries(filled: Bucket, filled_proxy: FaultProxy, shape: str) -> None:
     faults = {of_a_list(fault, 1, skip) for skip, fault in enumerate(TRANSIENT, 1)}
     filled_proxy.add(*faults)
@@ -123,20 +126,42 @@ def test_parallel_listing_retries(filled: Bucket, filled_proxy: FaultProxy, shap
     assert sum(counted.retries.values()) == sum(map(filled_proxy.hits, faults)) > 0
 
 
+@pytest.mark.parametrize(
+    ("shape", "most"), {"one": 1, "few": 2, "thousand": 1, "flat": 3, "long": 9}.items()
+)
+def test_short_listings_cost_no_further_requests(
+    filled: Bucket, filled_proxy: FaultProxy, shape: str, most: int
+) -> None:
+    assert listed(filled.behind(filled_proxy), shape) == below(shape)
+    assert filled_proxy.num_requests <= most
+
+
+@pytest.mark.parametrize("wanted", [1, 4])
+def test_ranges_are_all_keys(filled: Bucket, wanted: int) -> None:
+    client = filled.client()
+    ranges = cut_prefix(client, "long", wanted)
+    pages = [chain(*list_pages(client, "long", one)) for one in ranges]
+    found = [[row.key for row in rows] for rows in pages]
+    assert min(wanted, 2) <= len(found) <= wanted
+    assert all(found)
+    assert Counter(chain(*found)) == below("long")
+    assert cut_prefix(client, "one", wanted) == [ALL_KEYS]
+
+
 def test_an_early_end_stops_the_threads(filled: Bucket) -> None:
     pages = list_pages(filled.client(), "")
     next(pages)
-    pages = list_pages(filled.client(), "large")
-    assert next(pages)
+    pages = list_pages(filled.client(), "long")
+    assert len(list(islice(pages, 3))) == 3
     assert listing_threads()
     pages.close()  # type: ignore[attr-defined]
 
 
-def test_an_error_in_one_folder_ends_all(filled: Bucket, filled_proxy: FaultProxy) -> None:
-    filled_proxy.add(Fault("status", None, status=403, path_contains="few%2Fclass+1"))
+def test_an_error_in_one_range_ends_all(filled: Bucket, filled_proxy: FaultProxy) -> None:
+    filled_proxy.add(Fault("status", None, status=403, path_contains="start-after=long"))
     message = r"access denied: these credentials may not list it \(403 AccessDenied"
-    with pytest.raises(DeniedError, match=rf"^{filled.uri}/few/class 1: {message}"):
-        listed(filled.behind(filled_proxy), "few")
+    with pytest.raises(DeniedError, match=rf"^{filled.uri}/long: {message}"):
+        listed(filled.behind(filled_proxy), "long")
 
 
 def test_a_permanent_failure_ends_at_its_deadline(filled: Bucket, filled_proxy: FaultProxy) -> None:

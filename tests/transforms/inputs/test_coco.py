@@ -90,6 +90,15 @@ def test_folders_of_images(tmp_path: Path, where: str, images: str, root: str) -
     assert [f"{home}/{row['id']}" for row in rows] == [row["uri"] for row in rows]
 
 
+def test_absolute_paths_do_not_decide_the_folder(tmp_path: Path) -> None:
+    coco = det.coco(["a", "b"])
+    coco["images"][0]["file_name"] = f"{tmp_path}/images/a.png"
+    det.write(tmp_path, {**det.pictures("images", "ab"), "all.json": json.dumps(coco)})
+    _, rows, rejects = det.listed(tmp_path / "all.json")
+    found = [row["uri"] for row in rows]
+    assert (found, rejects) == ([f"{tmp_path}/images/{name}.png" for name in "ab"], [])
+
+
 def test_roboflow_puts_the_json_beside_the_images(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"README.txt": "x"}
     for split, name in (("train", "a"), ("valid", "b")):

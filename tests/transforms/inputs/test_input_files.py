@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from shardwright.errors import MissingError
+from shardwright.errors import MissingError, StorageError
 from shardwright.storage.options import NO_OPTIONS
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
@@ -37,6 +39,23 @@ def names_of(uri: str, **request: object) -> list[str]:
 def test_local(tmp_path: Path) -> None:
     make_files(tmp_path, *NAMES)
     assert {below: names_of(f"{tmp_path}{below}") for below in CASES} == CASES
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_files(tmp_path, "a/1.rec", "b/2.rec")
+    listed = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if path.endswith("/b"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(StorageError, match=f"cannot list {tmp_path}/b: Permission denied"):
+        names_of(f"{tmp_path}/*/*.rec")
+    assert names_of(f"{tmp_path}/a/[12].rec") == ["1.rec"]
 
 
 def test_stores(bucket: Bucket) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import detect, list_source
 from transforms.inputs.folders.folder_look import find_splits
 from transforms.inputs.folders.object_folders import list_prefix
-from transforms.inputs.source import SourceRequest
+from transforms.inputs.source import InputSource, SourceRequest
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.rejects import Reject, RejectReason
 
@@ -58,6 +59,25 @@ def listed_in(bucket: Bucket, prefix: str = "in") -> tuple[Rows, dict[str, Rejec
 
 def ids_of(rows: Rows) -> list[str]:
     return [row[0] for row in rows]
+
+
+@on_s3_and_gcs
+def test_workers_list_ranges_of_a_long_prefix(bucket: Bucket) -> None:
+    bucket.fill([f"in/{'äb c'[number % 4]}/{number}.png" for number in range(2500)], TINY_PNG)
+    bucket.put("in/", b"")  # listed and left out
+    source = detect(f"{bucket.uri}/in", NONE, storage=bucket.options())
+    parts = list(source.facts.worker_parts())
+    found = [sorted(ids_of_part(source, part)) for part in parts]
+    assert 1 < len(parts) <= 16
+    assert all(found)
+    assert sorted(chain(*found)) == sorted(ids_of_part(source, ""))
+    assert len(set(chain(*found))) == 2500
+    short = detect(f"{bucket.uri}/in/c", NONE, storage=bucket.options())
+    assert list(short.facts.worker_parts()) == [""]
+
+
+def ids_of_part(source: InputSource, part: str) -> list[str]:
+    return [row["id"] for row in rows_of(source.list_part(part))]
 
 
 @on_s3_and_gcs

@@ -183,6 +183,17 @@ def test_listings_without_bytes_are_forgotten(tmp_path: Path, folder: Folder, so
     assert left != lost.partition(".")[0]
 
 
+def test_incomplete_listings_are_forgotten(tmp_path: Path, folder: Folder, source: str) -> None:
+    """A fault of a disk may pass, and an etag does not show that."""
+    part = Reject("", source, RejectReason.INCOMPLETE, "input/output error")
+    for etag, reject in (("e1", part), ("e2", REJECT)):
+        list(spooled(folder, source, etag, NO_OPTIONS, lambda _, one=reject: iter([one])))
+    forget_lost_spools(Folder(str(tmp_path / "out")), finished_may_stay=True)
+    assert endings(folder) == ["bin", "bin", "parquet"]
+    found = spooled(folder, source, "e1", NO_OPTIONS, lambda _: iter([REJECT]))
+    assert list(found) == [REJECT]
+
+
 @pytest.mark.parametrize("wanted", [False, True])
 def test_a_plan_that_cannot_look_into_pictures_warns(
     folder: Folder, source: str, caplog: pytest.LogCaptureFixture, wanted: bool

@@ -198,7 +198,8 @@ EMPTY = "is empty: it has no rows"
     ("t.jsonl", "", EMPTY),
     ("t.jsonl", "\n\n", EMPTY),
     ("t.csv", b"a,b\n1,caf\xe9\n",
-     r"the table .*t.csv is not UTF-8: save it as UTF-8 \(In CSV column #1"),
+     r"the table .*t.csv is not UTF-8: save it as UTF-8 \('utf-8' codec can't decode byte 0xe9"),
+    ("t.csv", b"a,b\n1,x\n\xff,y,z\n", "not UTF-8: save it as UTF-8 .*byte 0xff in position 8"),
     ("t.csv", "a,b\n1,x\n".encode("utf-16"), "is not UTF-8"),
     ("t.jsonl", b'{"a": "caf\xe9"}\n', "is not UTF-8"),
     ("t.jsonl", '{"a": 1}\n{"a": "x"}\n',
@@ -209,9 +210,16 @@ EMPTY = "is empty: it has no rows"
     ("t.parquet", "not parquet", "cannot read the table .*Parquet"),
     ("t.parquet", b"PAR1" + b"\0" * 40 + b"PAR1", "cannot read the table"),
 ])  # fmt: skip
-def test_unreadable_tables(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+def test_unreadable_tables(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    content: str | bytes,
+    message: str,
+) -> None:
     with pytest.raises(BuildError, match=message):
         read(written(tmp_path, content, name))
+    assert capfd.readouterr().err == ""
 
 
 def test_a_parquet_file_that_is_damaged_or_not_utf8(tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_members_that_are_no_images(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_member_without_a_name(tmp_path: Path) -> None:
+    path = pack_tar(tmp_path / "a.tar", {"a.png": TINY_PNG, ".": TINY_PNG})
+    rows, rejects = list_tar(path)
+    assert ([row["id"] for row in rows], rejects) == (["a.tar/a.png"], {"": "bad_id"})
+
+
 def test_names_that_are_not_utf8_are_rejects(tmp_path: Path) -> None:
     form = {"format": tarfile.GNU_FORMAT, "encoding": "latin-1"}
     path = pack_tar(tmp_path / "a.tar", {"Löwe.png": TINY_PNG}, **form)

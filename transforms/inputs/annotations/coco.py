@@ -10,6 +10,7 @@ json of 92 MB with 140,000 polygons, so about 1 GB for the 450 MB of COCO's trai
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from transforms.inputs.annotations.coco_files import number_of
 from transforms.inputs.annotations.coco_look import CAPTIONS, IMAGE_ID, CocoFacts, CocoSet, look
 from transforms.inputs.annotations.coco_table import CocoImage, CocoReader, RowsOfImages
 from transforms.inputs.file_lookups import look_up_batch
-from transforms.inputs.image_paths import resolve_paths
+from transforms.inputs.image_paths import is_whole_path, resolve_paths
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.references import BATCH_ROWS, extra_name
 from transforms.rejects import Reject, RejectReason
@@ -118,12 +119,14 @@ class _SetListing:
                 yield Reject(key, self._set.files[0], RejectReason.BAD_ID, detail)
 
     def _image_folder(self) -> str:
-        """Return the first candidate folder that holds one of the first images."""
-        names = pa.array([image.file_name for image in self._table.images[:_PROBES]], pa.string())
+        """Return the first candidate folder that holds one of the first images' relative paths."""
+        names = (image.file_name for image in self._table.images)
+        relative = islice((name for name in names if not is_whole_path(name)), _PROBES)
+        probes = pa.array(relative, pa.string())
         for folder in self._set.folders:
             if any(
                 _exists(uri, self._facts.storage)
-                for uri in resolve_paths(names, folder)[1].to_pylist()
+                for uri in resolve_paths(probes, folder)[1].to_pylist()
             ):
                 return folder
         return self._set.folders[0]

@@ -111,6 +111,8 @@ def path_problem(path: str) -> Problem | None:
         path.encode()
     except UnicodeEncodeError:
         return RejectReason.BAD_ID, "the member's name is not UTF-8: rename it"
+    if not path:
+        return RejectReason.BAD_ID, "the member has no name: rename it"
     parts = path.split("/")
     if ".." in parts:
         return RejectReason.BAD_ID, "the member's path leads out of the archive: rename it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardwright.storage.addresses import is_remote
+from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.folders.folder_look import FolderFacts, look
 from transforms.inputs.folders.local_folders import list_folder
@@ -15,9 +16,9 @@ from transforms.rejects import Reject
 
 
 def list_part(facts: FolderFacts, part: str) -> Rows:
-    """Yield the images of a folder; its only part is ""."""
-    del part
-    files = list_files(facts.root, facts.split_folders, facts.storage, facts.folders)
+    """Yield the images of a folder; a part is "", or a range of a prefix's keys as text."""
+    keys = KeyRange.of_text(part)
+    files = list_files(facts.root, facts.split_folders, facts.storage, facts.folders, keys)
     yield from in_batches(files, image_references)
 
 
@@ -26,6 +27,7 @@ def list_files(
     split_folders: Sequence[str],
     storage: StorageOptions,
     folders: tuple[str, ...] = (),
+    keys: KeyRange = ALL_KEYS,
 ) -> Iterator[ImageRow | Reject]:
     """Yield a row or a reject for every file below a folder; in a store, in no order.
 
@@ -34,9 +36,10 @@ def list_files(
         split_folders: Folders that stand for a split.
         storage: Options of its store.
         folders: As for `local_folders.walk`.
+        keys: The range to list; a local folder is always listed whole.
     """
     if is_remote(root):
-        return list_prefix(root, split_folders, storage)
+        return list_prefix(root, split_folders, storage, keys)
     return list_folder(root, split_folders, folders)
 
 

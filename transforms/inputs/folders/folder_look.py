@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.errors import UsageError
+from shardwright.storage.addresses import parse_address
+from shardwright.storage.clients import client_for
+from shardwright.storage.listing import LONG_KEYS, cut_prefix
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
 from transforms.inputs.source import SourceFacts, SourceRequest
+
+_RANGES = 16  # parts of a long prefix; a worker lists each by several threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +25,20 @@ class FolderFacts(SourceFacts):
         root: Its absolute path, or a store's address.
         split_folders: First-level folder names, as spelled on disk, that stand for a split.
         storage: Options of its store.
+        is_long: True for a prefix with more than a page of objects.
     """
 
     root: str
     split_folders: tuple[str, ...]
     storage: StorageOptions
+    is_long: bool = False
+
+    def worker_parts(self) -> Iterator[str]:
+        if not self.is_long:
+            return self.parts()
+        store, prefix = parse_address(self.root)
+        ranges = cut_prefix(client_for(store, self.storage), prefix, _RANGES)
+        return (keys.to_text() for keys in ranges)
 
 
 def look(request: SourceRequest) -> FolderFacts | None:
@@ -46,6 +60,7 @@ def look(request: SourceRequest) -> FolderFacts | None:
         root=request.uri,
         split_folders=splits,
         storage=request.storage,
+        is_long=request.is_remote and len(request.listings.first_names(request.uri)) >= LONG_KEYS,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from shardwright.storage.addresses import key_problem, parse_address
 from shardwright.storage.clients import client_for
+from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
 from shardwright.storage.listing import ObjectRow, list_pages
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import Problem, is_litter, place_of, size_problem
@@ -15,16 +16,19 @@ from transforms.rejects import Reject, RejectReason
 
 
 def list_prefix(
-    uri: str, split_folders: Sequence[str], options: StorageOptions
+    uri: str,
+    split_folders: Sequence[str],
+    options: StorageOptions,
+    keys: KeyRange = ALL_KEYS,
 ) -> Iterator[ImageRow | Reject]:
-    """Yield a row or a reject for every object below the prefix, in no order.
+    """Yield a row or a reject for every object of a range below the prefix, in no order.
 
     Objects that stand for folders (no bytes, no dot in the name) are rejected as other files.
     """
     store, prefix = parse_address(uri)
     start = len(prefix) + 1 if prefix else 0
     others = OtherObjects(store, options)
-    for page in list_pages(client_for(store, options), prefix):
+    for page in list_pages(client_for(store, options), prefix, keys):
         problems = [_problem(row.key[start:], row) for row in page]
         others.look(page, problems)
         for row, problem in zip(page, problems, strict=True):

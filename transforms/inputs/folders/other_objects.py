@@ -42,7 +42,7 @@ class OtherObjects:
         self._images: Counter[str] = Counter()
 
     def look(self, page: Sequence[ObjectRow], problems: list[Problem | None]) -> None:
-        """Fill in the problems of a page's objects, which come in the order of their keys."""
+        """Fill in the problems of a page's objects."""
         places = []
         for place, row in enumerate(page):
             if problems[place] is None and not has_image_name(row.key):

@@ -6,6 +6,7 @@ timestamp. Text formats may be gzipped.
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import re
@@ -152,6 +153,21 @@ class _BoundedLines(io.RawIOBase):
             raise BuildError(f"cannot read the table {self._path}: {error}: {shown!r}") from error
 
 
+class _Utf8(io.RawIOBase):
+    """A file of UTF-8 for Arrow, which prints a traceback for a bad line that is not UTF-8."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file, self._decoder = file, codecs.getincrementaldecoder("utf-8")()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._file.read(size)
+        self._decoder.decode(data, final=not data)
+        return data
+
+
 def open_csv(
     path: str,
     kind: str,
@@ -172,7 +188,7 @@ def open_csv(
         return "skip"
 
     return pa_csv.open_csv(
-        open_file(path, storage),
+        _Utf8(open_file(path, storage)),
         read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
         parse_options=pa_csv.ParseOptions(
             delimiter="\t" if kind == "tsv" else ",",
