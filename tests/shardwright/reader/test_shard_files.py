@@ -244,6 +244,17 @@ def test_closing_waits_for_blocks_and_ends_opening(many: Shards) -> None:
     files.close()
 
 
+def test_released_files_open_again_for_their_blocks(many: Shards) -> None:
+    with closing(ShardFiles(many.refs)) as files:
+        read(files, 5)
+        with files.open(0):
+            files.release()
+            assert many.num_open == 1
+        assert many.num_open == 0
+        assert read(files, 5) == many.contents[5]
+        assert many.num_open == 0
+
+
 def _read_all(files: ShardFiles, contents: list[bytes]) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda shard: read(files, shard), range(len(contents))))
