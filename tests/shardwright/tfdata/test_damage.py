@@ -18,7 +18,6 @@ from shardwright.errors import MissingError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from shardwright.tfdata import records
 from tests.support import damage
 from tests.support.small_datasets import build, write_flat_folder
 
@@ -142,17 +141,6 @@ def test_images_alone_are_read_by_the_index_and_checked(dataset: Path) -> None:
     damage.edit_bytes(dataset / name.shard, edit)
     with pytest.raises(tf.errors.DataLossError, match=r"record 3 at byte \d+: the checksum of the"):
         list(alone)
-
-
-def test_large_records_are_read_without_a_buffer(
-    sound: Path, dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "_LARGE_RECORD_BYTES", 1)
-    assert ids_of(sw.load(str(dataset), features=["id"])) == sound_ids(sound, shuffle=False)
-    assert len(ids_of(sw.load(str(dataset), "train[3:-3]", features=["id"]))) == NUM_IMAGES - 6
-    flip(dataset, 1, 3, DATA)
-    with pytest.raises(tf.errors.DataLossError, match="corrupted record"):
-        ids_of(sw.load(str(dataset), features=["id"]))
 
 
 def test_by_default_the_first_bad_record_is_an_error(dataset: Path) -> None:
