@@ -85,9 +85,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         default=list(SYSTEMS),
         help="in `feed`, of: " + ", ".join(SYSTEMS),
     )
-    add("--photos", type=int, default=2400, help="number of different photos")
+    add("--photos", type=int, default=2000, help="number of different photos")
     add("--seconds", type=float, default=4.0, help="timed seconds of a loader in `feed`")
-    add("--warm-up", type=int, default=1000, help="images before those")
+    add("--warm-up", type=int, default=800, help="images before those")
     add("--records", type=int, default=60_000, help="records timed without decoding")
     add("--batch-size", type=int, default=64, help="images in a batch")
     add("--shards", type=int, default=10_000, help="shards of the dataset of `start`")

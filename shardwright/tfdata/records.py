@@ -18,7 +18,7 @@ from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.tfdata.errors import failure, prepare, raise_if_failed
 from shardwright.tfdata.features import Tensor
 
-_READ_BUFFER_BYTES = 1 << 17  # fits into a core's cache; 8 MB do not, and are slower
+_READ_BUFFER_BYTES = 1 << 20  # fits into a core's cache; 8 MB do not, and are slower
 _PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
 _BLOCKS_AT_ONCE = 2  # concurrent calls into Python; more would wait for each other
 _SERIALIZED = tf.TensorSpec((), tf.string)

@@ -46,8 +46,7 @@ class Shards:
 
 def refs_of(folder: Path, times: int = 1) -> list[ShardRef]:
     source = DatasetSource.open(Folder(str(folder)), None)
-    names, infos = source.manifest.shard_names("train"), source.manifest.splits["train"].shards
-    pairs = zip(names, infos, strict=True)
+    pairs = source.manifest.named_shards("train")
     return [ShardRef(source, name, info, 0, 1) for name, info in pairs] * times
 
 
@@ -60,8 +59,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     """300 shards, read only."""
     folder = tmp_path_factory.mktemp("many")
     write_dataset(folder, [SIZE] * NUM_SHARDS)
-    contents = [path.read_bytes() for path in paths_of(folder)]
-    return Shards(str(folder), refs_of(folder), contents)
+    return Shards(str(folder), refs_of(folder), [path.read_bytes() for path in paths_of(folder)])
 
 
 def num_open(folder: str) -> int:
@@ -233,6 +231,8 @@ def test_the_error_of_too_many_open_files_names_the_limit(many: Shards) -> None:
 def test_closing_waits_for_blocks_and_ends_opening(many: Shards) -> None:
     files = ShardFiles(many.refs)
     read(files, 5)
+    files.release()  # a shard that is read later opens for its block only
+    assert (many.num_open, read(files, 5), many.num_open) == (0, many.contents[5], 0)
     with files.open(0) as descriptor:
         files.close()
         assert many.num_open == 1
