@@ -19,7 +19,7 @@ READERS = (
     *("gs shardwright", "gs google-threads", "gs gcsfs"),
 )
 TABLES = {
-    "list": ["| boto3-paginator, one folder | 200 |", "| shardwright, one folder | 2,000 |"],
+    "list": ["| boto3-paginator, one folder | 100 |", "| shardwright, one folder | 1,000 |"],
     "read": [*(f"| {name} | 30 |" for name in READERS), "The proxy with 1 ms added passes"],
     "upload": ["| s3 boto3-transfer | 0 |", "| gs google-resumable | 0 |"],
 }

@@ -18,6 +18,8 @@ from transforms.write.image_reads import read_ahead
 from transforms.write.read_ahead import ReadAhead
 from transforms.write.write_job import WriteJob
 
+_TASKS_AT_START = 4  # in a store the checks last as long as reading a few hundred images
+
 
 @functools.cache
 def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
@@ -61,8 +63,8 @@ def _chunk_tasks(
 
 
 def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]]:
-    """Take the first task now, so that objects are being read while OUTPUT is still checked."""
-    return itertools.chain(list(itertools.islice(tasks, 1)), tasks)
+    """Take the first tasks now, so that objects are being read while OUTPUT is still checked."""
+    return itertools.chain(list(itertools.islice(tasks, _TASKS_AT_START)), tasks)
 
 
 def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
