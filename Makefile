@@ -130,7 +130,7 @@ bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; 
 bench-tables: install  ## the tables of RESULTS.md, README.md and docs/ from benchmarks/results/; says which are older than the code
 	$(BIN)/python benchmarks/tables.py
 
-bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 15 minutes)
+bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 9 minutes)
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
 
