@@ -123,10 +123,12 @@ class _FinishedElsewhereError(Exception):
 def _check_unfinished(plan: ShardPlan, job: WriteJob) -> None:
     """Stop a late writer just before it replaces a shard that is finished or published."""
     check_owner(job.root, job.fingerprint, unpublished=job.unpublished)
-    summary = find_finished(job.root, plan, unpublished=job.unpublished)
-    if summary is not None:
-        raise _FinishedElsewhereError(summary)
-    if job.unpublished and job.root.num_bytes_of(naming.MANIFEST) is not None:
+    found = find_finished(job.root, plan, unpublished=False)
+    if found is None:  # then the dataset is not published, either
+        return
+    if not job.unpublished or RETRYABLE.isdisjoint(found.rejects):
+        raise _FinishedElsewhereError(found)
+    if job.root.num_bytes_of(naming.MANIFEST) is not None:
         raise BuildError(
             f"the dataset at {job.root} was published meanwhile: {plan.name.shard} stays as it is"
         )

@@ -150,7 +150,7 @@ def make_job(root: Folder, clearance: Clearance = CLEARANCE) -> WriteJob:
     return WriteJob(root, SCHEMA, "header", EncodeOptions(), threads=1).cleared(clearance)
 
 
-def test_a_late_writer_leaves_a_finished_shard_and_a_published_dataset_as_they_are(
+def test_a_late_writer_leaves_a_finished_shard_as_it_is(
     plan: ShardPlan, partly: ShardPlan, tmp_path: Path
 ) -> None:
     root = new_root(tmp_path)
@@ -158,12 +158,19 @@ def test_a_late_writer_leaves_a_finished_shard_and_a_published_dataset_as_they_a
     summary = write(plan, root)
     before = {name: stamps_of(tmp_path)[name] for name in (NAME.shard, NAME.sidecar)}
     assert finish() == (summary, [])
-    finish = write_records(partly, make_job(root))
-    publish_in(summary, root)
-    root.remove(NAME.sidecar)
+    assert {name: stamps_of(tmp_path)[name] for name in before} == before
+
+
+def test_a_late_writer_does_not_mend_a_published_dataset(
+    plan: ShardPlan, partly: ShardPlan, tmp_path: Path
+) -> None:
+    """It has read an image that is a reject there."""
+    root = new_root(tmp_path)
+    finish = write_records(plan, make_job(root))
+    publish_in(write(partly, root), root)
     with pytest.raises(BuildError, match="was published meanwhile"):
         finish()
-    assert stamps_of(tmp_path)[NAME.shard] == before[NAME.shard]
+    assert verify(str(tmp_path)).is_sound
 
 
 def test_a_late_writer_does_not_write_where_an_overwriting_build_has_ended(
