@@ -71,11 +71,13 @@ def write_records(
     # a worker that has just finished this shard; find_finished does not believe an old one.
     if not job.unpublished:
         job.root.remove(plan.name.sidecar)
-    if has_died(plan, job):
+    attempt = (job.root, plan.name.attempt, plan.digest)
+    if job.may_crash and has_died(*attempt):
         chunks = make_alone(plan.references, job)
     rows = WrittenRows(plan.references)
     with ExitStack() as stack:
-        stack.enter_context(noted_attempt(plan, job))
+        if job.may_crash:
+            stack.enter_context(noted_attempt(*attempt))
         sink = stack.enter_context(job.root.open_sink(plan.name.shard))
         for chunk in chunks:
             rows.add(chunk, sink.num_bytes)
