@@ -41,6 +41,7 @@ from transforms.write.write_job import WriteJob
 
 NAME = ShardName("tiny", "train", 0, 1)
 NUM_IMAGES = 3
+NUM_ORDERS = 1000  # of the long test
 LAYOUT = Layout({"train": ShardCuts(NUM_IMAGES, 1)}, {"train": 1000}, {})
 CLEARANCE = Clearance({"label": ("a",)}, "fingerprint", {}, unpublished=True)
 SCHEMA = image_classification()
@@ -266,7 +267,9 @@ def test_a_writer_that_reads_less_is_mended(
 def test_two_writers_of_a_shard_in_a_thousand_orders(
     plan: ShardPlan, partly: ShardPlan, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    first = int(rng.integers(1 << 32))
-    for seed in range(first, first + 1000):
+    first, num_sound = int(rng.integers(1 << 32)), 0
+    for seed in range(first, first + NUM_ORDERS):
         check_equal_writers(plan, tmp_path / str(seed), seed)
-        check_unequal_writers(plan, partly, tmp_path / f"{seed} unequal", seed)
+        num_sound += check_unequal_writers(plan, partly, tmp_path / f"{seed} unequal", seed)
+    print(f"{NUM_ORDERS:,} orders of two equal writers: 0 bad datasets; of unequal ones: "
+          f"{NUM_ORDERS - num_sound} that verify found and the same command mended")  # fmt: skip
