@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,17 +14,21 @@ _DIED = (
     "same command again to resume; images of unfinished shards are then tried one by one, and "
     "those that crash are rejected"
 )
+_SHELL = "/bin/sh"
 # Errors of Beam's launcher when a worker process is gone.
 _LOST_WORKER = ("Channel closed prematurely", "Worker subprocess exited with return code")
 
 
 @contextmanager
 def reporting_death() -> Iterator[None]:
-    """Let a shell report on stderr if this process dies in the block."""
+    """Let a shell, if there is one, report on stderr if this process dies in the block."""
+    if not os.path.exists(_SHELL):
+        yield
+        return
     script = f"read -r ended || echo 'shardwright: error: the build {_DIED}' >&2"
     # A session of its own, so that Ctrl-C does not end it first.
     with subprocess.Popen(
-        ["/bin/sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True
+        [_SHELL, "-c", script], stdin=subprocess.PIPE, start_new_session=True
     ) as shell:
         assert shell.stdin is not None, "it is a pipe"
         try:

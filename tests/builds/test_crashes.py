@@ -33,6 +33,18 @@ def test_the_same_command_rejects_the_images_that_ended_the_build(
     assert leftovers_of(out) == []
 
 
+def test_an_image_that_crashes_in_the_sample_of_sizes(tmp_path: Path) -> None:
+    """The first death is in the sample, and the second one in a shard."""
+    images, out = make_images(tmp_path / "in", NUM_IMAGES), tmp_path / "out"
+    options = [option for option in OPTIONS if option not in ("--shard-count", "1")]
+    for _ in range(2):
+        died = start_build(tmp_path / "stderr", images, out, *options)
+        assert died.wait() == -signal.SIGSEGV
+    assert build(images, out, *options) == 0
+    assert manifest_of(out)["rejects"] == {"crashed": 2}
+    assert leftovers_of(out) == []
+
+
 def test_a_worker_process_that_dies_ends_the_build(tmp_path: Path) -> None:
     images = make_images(tmp_path / "in", NUM_IMAGES)
     running = start_build(tmp_path / "stderr", images, tmp_path / "out", *OPTIONS, *PROCESSES)

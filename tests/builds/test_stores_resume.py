@@ -203,3 +203,20 @@ def test_a_signal_in_mid_upload_leaves_nothing_and_reports_how_to_resume(
     assert output.pending_uploads() == []
     assert len(whole_shards(output, large)) == 1
     assert "manifest.json" not in output.names()
+
+
+# With the note of an attempt, and without, where no image is checked.
+REQUESTS = {("s3", "header"): 16, ("s3", "none"): 12, ("gs", "header"): 16, ("gs", "none"): 12}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "check"), REQUESTS)
+def test_requests_for_a_shard(images: Path, places: Places, kind: Kind, check: str) -> None:
+    """Small shards are uploaded in one request."""
+    numbers = []
+    for num_shards in (8, 16):
+        options = ("--name", "small", "--shard-count", str(num_shards), "--check", check)
+        with places.proxy(places.make(kind)) as (proxy, through):
+            assert build_between(images, through, *options) == 0
+            numbers.append(len(proxy.requests))
+    assert numbers[1] - numbers[0] == 8 * REQUESTS[kind, check]

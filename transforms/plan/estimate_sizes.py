@@ -69,4 +69,4 @@ def _estimate(
     settings: bytes,
     vocabularies: Mapping[str, tuple[str, ...]],
 ) -> SizeEstimate | None:
-    return estimate_sizes(sample, job.with_vocabularies(vocabularies), settings)
+    return estimate_sizes(sample, job.with_vocabularies(vocabularies), settings, writes=True)

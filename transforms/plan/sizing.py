@@ -8,18 +8,21 @@ follows from the sample's spread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from shardwright.format import naming
 from shardwright.format.manifest import read_json
-from shardwright.format.naming import PLAN
 from shardwright.storage.folder import Folder
 from transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import concat, digest_of, from_ipc, set_column, to_ipc
+from transforms.write.alone import make_alone
+from transforms.write.attempts import has_died, noted_attempt
+from transforms.write.image_chunks import Chunk
 from transforms.write.shard_chunks import make_chunks
 from transforms.write.write_job import WriteJob
 
@@ -83,7 +86,9 @@ def _lowest(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def estimate_sizes(sample: ReferenceSample, job: WriteJob, settings: bytes) -> SizeEstimate | None:
+def estimate_sizes(
+    sample: ReferenceSample, job: WriteJob, settings: bytes, *, writes: bool = False
+) -> SizeEstimate | None:
     """Encode the sample, or return the estimate that OUTPUT holds for the same sample.
 
     So a resumed build makes the same plan even if an image has become unreadable, and a finished
@@ -93,6 +98,7 @@ def estimate_sizes(sample: ReferenceSample, job: WriteJob, settings: bytes) -> S
         sample: Sample of all references.
         job: How records are made, with vocabularies.
         settings: The settings that decide the shards' bytes, besides the references.
+        writes: Note the attempt in OUTPUT; after one that died, try the images one by one.
 
     Returns:
         The estimate, or None if no image of the sample is stored.
@@ -104,7 +110,7 @@ def estimate_sizes(sample: ReferenceSample, job: WriteJob, settings: bytes) -> S
     known = _recorded(job.root, digest)
     if known is not None:
         return known
-    made = measure(chosen, job)
+    made = _measure_noted(chosen, job, digest) if writes else measure(chosen, job)
     stored = made > 0
     if not stored.any():
         return None
@@ -115,15 +121,27 @@ def estimate_sizes(sample: ReferenceSample, job: WriteJob, settings: bytes) -> S
 
 
 def _recorded(root: Folder, digest: str) -> SizeEstimate | None:
-    record = (read_json(root, PLAN) or {}).get("estimate")
+    record = (read_json(root, naming.PLAN) or {}).get("estimate")
     if not isinstance(record, dict) or record.get("sample") != digest:
         return None
     return SizeEstimate.from_json(record)
 
 
-def measure(references: pa.RecordBatch, job: WriteJob) -> np.ndarray:
+def _measure_noted(references: pa.RecordBatch, job: WriteJob, digest: str) -> np.ndarray:
+    # A name that OUTPUT may hold before there is a plan.
+    attempt = (job.root, naming.temporary_name(naming.PLAN, digest[:8]), digest)
+    make = make_alone if has_died(*attempt) else make_chunks
+    with noted_attempt(*attempt):
+        return measure(references, job, make)
+
+
+def measure(
+    references: pa.RecordBatch,
+    job: WriteJob,
+    make: Callable[[pa.RecordBatch, WriteJob], Iterator[Chunk]] = make_chunks,
+) -> np.ndarray:
     """Return the bytes of each row in a shard, 0 for a reject: float64 [rows]."""
     made = np.zeros(references.num_rows)
-    for chunk in make_chunks(references, job):
+    for chunk in make(references, job):
         np.add.at(made, chunk.rows, chunk.framed.lengths)
     return made

@@ -83,11 +83,13 @@ def write_records(
     # a worker that has just finished this shard; find_finished does not believe an old one.
     if not job.unpublished:
         job.root.remove(plan.name.sidecar)
-    if has_died(plan, job):
+    attempt = (job.root, plan.name.attempt, plan.digest)
+    if job.may_crash and has_died(*attempt):
         chunks = make_alone(plan.references, job)
     rows = WrittenRows(plan.references)
     with ExitStack() as stack:
-        stack.enter_context(noted_attempt(plan, job))
+        if job.may_crash:
+            stack.enter_context(noted_attempt(*attempt))
         sink = stack.enter_context(job.root.open_sink(plan.name.shard))
         for chunk in chunks:
             _write(chunk, rows, sink)
@@ -146,10 +148,12 @@ class _FinishedElsewhereError(Exception):
 def _check_unfinished(plan: ShardPlan, job: WriteJob) -> None:
     """Stop a late writer just before it replaces a shard that is finished or published."""
     check_owner(job.root, job.fingerprint, unpublished=job.unpublished)
-    summary = find_finished(job.root, plan, unpublished=job.unpublished)
-    if summary is not None:
-        raise _FinishedElsewhereError(summary)
-    if job.unpublished and job.root.num_bytes_of(naming.MANIFEST) is not None:
+    found = find_finished(job.root, plan, unpublished=False)
+    if found is None:  # then the dataset is not published, either
+        return
+    if not job.unpublished or RETRYABLE.isdisjoint(found.rejects):
+        raise _FinishedElsewhereError(found)
+    if job.root.num_bytes_of(naming.MANIFEST) is not None:
         raise BuildError(
             f"the dataset at {job.root} was published meanwhile: {plan.name.shard} stays as it is"
         )

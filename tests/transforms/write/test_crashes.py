@@ -54,6 +54,10 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> ShardPlan:
     return ShardPlan.make(NAME, set_column(references, "label", labels), b"s")
 
 
+def attempt_at(plan: ShardPlan, job: WriteJob) -> tuple[Folder, str, str]:
+    return job.root, plan.name.attempt, plan.digest
+
+
 def note_a_death(job: WriteJob, plan: ShardPlan) -> None:
     job.root.write_bytes(plan.name.attempt, plan.digest.encode())
 
@@ -122,22 +126,23 @@ def test_a_stuck_process_ends_itself_and_leaves_its_note(
     process.join(60)
     assert process.exitcode == code
     assert said in capfd.readouterr().err
-    assert has_died(plan, job)
+    assert has_died(*attempt_at(plan, job))
 
 
 def test_only_a_death_leaves_a_note(plan: ShardPlan, tmp_path: Path) -> None:
-    job = make_job(tmp_path)
-    with pytest.raises(KeyboardInterrupt), noted_attempt(plan, job):  # noqa: PT012
-        assert has_died(plan, job)
-        assert not has_died(replace(plan, digest="another"), job)
+    attempt = attempt_at(plan, make_job(tmp_path))
+    with pytest.raises(KeyboardInterrupt), noted_attempt(*attempt):  # noqa: PT012
+        assert has_died(*attempt)
+        assert not has_died(*attempt[:2], "another")
         raise KeyboardInterrupt
-    assert not has_died(plan, job)
+    assert not has_died(*attempt)
     assert files_below(tmp_path) == {}
 
 
 def test_nothing_is_noted_where_nothing_is_decoded(plan: ShardPlan, tmp_path: Path) -> None:
-    job = replace(make_job(tmp_path), check="none")
-    with noted_attempt(plan, job):
-        assert files_below(tmp_path) == {}
-    assert replace(job, encode=EncodeOptions("png")).may_crash
-    assert make_job(tmp_path).may_crash
+    checked = make_job(tmp_path)
+    for job, is_noted in ((checked, True), (replace(checked, check="none"), False)):
+        note_a_death(job, plan)
+        write_shard(plan, job)
+        assert has_died(*attempt_at(plan, job)) is not is_noted
+    assert replace(checked, check="none", encode=EncodeOptions("png")).may_crash

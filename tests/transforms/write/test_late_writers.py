@@ -41,6 +41,7 @@ from transforms.write.write_job import WriteJob
 
 NAME = ShardName("tiny", "train", 0, 1)
 NUM_IMAGES = 3
+NUM_ORDERS = 1000  # of the long test
 LAYOUT = Layout({"train": ShardCuts(NUM_IMAGES, 1)}, {"train": 1000}, {})
 CLEARANCE = Clearance({"label": ("a",)}, "fingerprint", {}, unpublished=True)
 SCHEMA = image_classification()
@@ -150,7 +151,7 @@ def make_job(root: Folder, clearance: Clearance = CLEARANCE) -> WriteJob:
     return WriteJob(root, SCHEMA, "header", EncodeOptions(), threads=1).cleared(clearance)
 
 
-def test_a_late_writer_leaves_a_finished_shard_and_a_published_dataset_as_they_are(
+def test_a_late_writer_leaves_a_finished_shard_as_it_is(
     plan: ShardPlan, partly: ShardPlan, tmp_path: Path
 ) -> None:
     root = new_root(tmp_path)
@@ -158,12 +159,19 @@ def test_a_late_writer_leaves_a_finished_shard_and_a_published_dataset_as_they_a
     summary = write(plan, root)
     before = {name: stamps_of(tmp_path)[name] for name in (NAME.shard, NAME.sidecar)}
     assert finish() == (summary, [])
-    finish = write_records(partly, make_job(root))
-    publish_in(summary, root)
-    root.remove(NAME.sidecar)
+    assert {name: stamps_of(tmp_path)[name] for name in before} == before
+
+
+def test_a_late_writer_does_not_mend_a_published_dataset(
+    plan: ShardPlan, partly: ShardPlan, tmp_path: Path
+) -> None:
+    """It has read an image that is a reject there."""
+    root = new_root(tmp_path)
+    finish = write_records(plan, make_job(root))
+    publish_in(write(partly, root), root)
     with pytest.raises(BuildError, match="was published meanwhile"):
         finish()
-    assert stamps_of(tmp_path)[NAME.shard] == before[NAME.shard]
+    assert verify(str(tmp_path)).is_sound
 
 
 def test_a_late_writer_does_not_write_where_an_overwriting_build_has_ended(
@@ -259,7 +267,9 @@ def test_a_writer_that_reads_less_is_mended(
 def test_two_writers_of_a_shard_in_a_thousand_orders(
     plan: ShardPlan, partly: ShardPlan, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    first = int(rng.integers(1 << 32))
-    for seed in range(first, first + 1000):
+    first, num_sound = int(rng.integers(1 << 32)), 0
+    for seed in range(first, first + NUM_ORDERS):
         check_equal_writers(plan, tmp_path / str(seed), seed)
-        check_unequal_writers(plan, partly, tmp_path / f"{seed} unequal", seed)
+        num_sound += check_unequal_writers(plan, partly, tmp_path / f"{seed} unequal", seed)
+    print(f"{NUM_ORDERS:,} orders of two equal writers: 0 bad datasets; of unequal ones: "
+          f"{NUM_ORDERS - num_sound} that verify found and the same command mended")  # fmt: skip
