@@ -25,7 +25,7 @@ from transforms.reject_files import write_reject_rows
 from transforms.reject_limits import RejectLimits, check_rejects
 from transforms.reject_tally import RejectTally
 
-_ROWS_PER_FILE = 500_000  # a worker sorts those of a file in memory
+_ROWS_PER_FILE = 250_000  # a worker sorts those of a file in memory
 
 
 @dataclass(frozen=True, slots=True)

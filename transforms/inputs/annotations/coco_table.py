@@ -25,6 +25,7 @@ from transforms.inputs.annotations.coco_files import (
     shorten,
 )
 from transforms.inputs.annotations.json_sections import read_sections
+from transforms.inputs.annotations.text_file import TextFile
 from transforms.rejects import Reject, RejectReason
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -47,8 +48,10 @@ class CocoTable:
         images: In file order.
         objects: Annotations with a box: `image` (a number of `numbers`), `order` (the annotation's
             id, else its position), `category` (a number), `x`, `y`, `width`, `height` and `area`
-            in pixels, `crowd` (0 or 1), `segmentation` (JSON).
-        captions: `image`, `order` and `caption`.
+            in pixels, `crowd` (0 or 1), `start` and `length` of the segmentation (JSON) in
+            `texts`.
+        captions: `image`, `order`, and `start` and `length` of the caption in `texts`.
+        texts: Segmentations and captions, most of a file's bytes.
         numbers: Key -> number, for every image id in the files.
         faults: Image number -> the problem of one of its annotations.
         rejects: Problems of other items.
@@ -58,6 +61,7 @@ class CocoTable:
     images: list[CocoImage] = field(default_factory=list)
     objects: list[pa.RecordBatch] = field(default_factory=list)
     captions: list[pa.RecordBatch] = field(default_factory=list)
+    texts: TextFile = field(default_factory=TextFile)
     numbers: dict[str, int] = field(default_factory=dict)
     faults: dict[int, tuple[RejectReason, str]] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
@@ -210,10 +214,8 @@ class CocoReader:
 
     def _flush_objects(self) -> None:
         columns = {name: pa.array(np.array(column)) for name, column in self._columns.items()}
-        segmentations = pa.array(self._segmentations, pa.large_string())
-        self.table.objects.append(
-            pa.RecordBatch.from_pydict({**columns, "segmentation": segmentations})
-        )
+        columns["start"], columns["length"] = self.table.texts.add(self._segmentations)
+        self.table.objects.append(pa.RecordBatch.from_pydict(columns))
         self._start_objects()
 
     def _start_captions(self) -> None:
@@ -225,8 +227,8 @@ class CocoReader:
             name: pa.array(np.array(column))
             for name, column in zip(("image", "order"), self._captions, strict=True)
         }
-        captions = pa.array(self._caption_texts, pa.large_string())
-        self.table.captions.append(pa.RecordBatch.from_pydict({**columns, "caption": captions}))
+        columns["start"], columns["length"] = self.table.texts.add(self._caption_texts)
+        self.table.captions.append(pa.RecordBatch.from_pydict(columns))
         self._start_captions()
 
 
