@@ -56,7 +56,7 @@ class _SetListing:
         reader = CocoReader(facts.storage)
         for uri in found.files:
             reader.read(uri)
-        self._table = reader.finish()
+        self._table = reader.table
         # Image number -> row in `images`; -1 for ids that only annotations have.
         row_of = np.full(len(self._table.numbers), -1)
         row_of[[self._table.numbers[image.key] for image in self._table.images]] = np.arange(
