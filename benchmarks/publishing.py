@@ -12,6 +12,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import apache_beam as beam
@@ -35,6 +36,7 @@ from transforms.publish.publish_dataset import PublishDataset
 from transforms.references import REFERENCE_SCHEMA
 from transforms.reject_limits import RejectLimits
 from transforms.rejects import REJECT_SCHEMA
+from transforms.routing import Route
 from transforms.write.clear_output import ClearOutput
 
 MAX_S, MAX_BYTES = 60, 10**9
@@ -42,8 +44,8 @@ _BATCH, _RECORDS = 10_000, 1000  # rejects in a batch, records in a shard
 _NAME, _LIMITS = "many", RejectLimits(1.0)
 
 
-def make_rejects(number: int) -> pa.RecordBatch:
-    """Return a batch of rejects of files that are no images."""
+def make_rejects(number: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch of rejects of files that are no images."""
     ids = [f"class_{row % 997:03d}/{number:05d}-{row:05d}.txt" for row in range(_BATCH)]
     columns = {
         "id": ids,
@@ -51,7 +53,7 @@ def make_rejects(number: int) -> pa.RecordBatch:
         "reason": ["other_file"] * _BATCH,
         "detail": ["neither its name nor its first bytes are those of an image"] * _BATCH,
     }
-    return pa.RecordBatch.from_pydict(columns, schema=REJECT_SCHEMA)
+    yield pa.RecordBatch.from_pydict(columns, schema=REJECT_SCHEMA)
 
 
 def make_plan(number: int, count: int) -> ShardPlan:
@@ -86,7 +88,7 @@ def run_graph(root: str, num_rejects: int, num_shards: int, num_classes: int) ->
         rejects = (
             pipeline
             | "Batches" >> beam.Create(range(num_rejects // _BATCH))
-            | "Rejects" >> beam.Map(make_rejects).with_output_types(pa.RecordBatch)
+            | "Rejects" >> Route(make_rejects, pa.RecordBatch)
         )
         plans = (
             pipeline
@@ -98,7 +100,7 @@ def run_graph(root: str, num_rejects: int, num_shards: int, num_classes: int) ->
             OutputRequest(folder, {}, "resume"),
             layout=known,
             vocabularies=pipeline | "Vocabularies" >> beam.Create([vocabularies]),
-            rejects=rejects,
+            rejects=rejects.main,
             limits=_LIMITS,
         )
         summaries = plans | "Write" >> beam.Map(summarize, AsSingleton(clearance))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from pipelines.job import BuildJob
 from pipelines.local_shards import LocalShards
 from pipelines.runners import is_local
@@ -13,7 +11,7 @@ from shardwright.storage.folder import Folder
 from transforms.progress import PROGRESS
 from transforms.publish.publication import publish
 from transforms.publish.written_shards import WrittenShards
-from transforms.write.clearance import clear, judge, place_rejects, write_placed
+from transforms.write.clearance import clear_here, judge
 
 
 def publish_finished(job: BuildJob) -> bool:
@@ -48,11 +46,7 @@ def publish_finished(job: BuildJob) -> bool:
         tally=shards.rejects.tally,
         limits=options.limits,
     )
-    placed = defaultdict(list)
-    for rejects in shards.rejects.take():
-        number, packed = place_rejects(rejects, verdict)
-        placed[number].append(packed)
-    clearance = clear(verdict, dict(write_placed(each, verdict) for each in placed.items()))
+    clearance = clear_here(verdict, shards.rejects.take())
     if not all_finished:
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)

@@ -201,6 +201,11 @@ def test_a_manifest_of_50_000_shards_opens_within_its_limits(tmp_path: Path) -> 
     assert usage.peak_rss_bytes < million.MAX_OPEN_BYTES
 
 
+def test_rejects_and_summaries_are_published(tmp_path: Path) -> None:
+    usage = load("publishing").publish_many(tmp_path / "many", 30_000, 30, 50)
+    assert usage.peak_rss_bytes < load("publishing").MAX_BYTES
+
+
 def test_tiny_images_are_all_different_names(tmp_path: Path) -> None:
     images = load("million").make_images(tmp_path, 1500)
     files = [path for path in images.rglob("*.png") if path.stat().st_size]

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.job import BuildJob, describe_job
 from pipelines.local_shards import LocalShards
 from pipelines.options import parse_options
@@ -16,7 +18,8 @@ from shardwright.storage.folder import Folder
 from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publication import publish
-from transforms.write.clearance import clear
+from transforms.publish.written_shards import WrittenShards
+from transforms.write.clearance import Verdict, clear_here, judge
 from transforms.write.write_job import WriteJob
 from transforms.write.write_shards import _WriteFn
 
@@ -30,13 +33,14 @@ class PlannedBuild:
     job: BuildJob
     shards: LocalShards
     plans: list[ShardPlan]
+    rejects: list[pa.RecordBatch]
 
     @classmethod
     def of(cls, *argv: str | Path) -> PlannedBuild:
         """Plan the build of a command line."""
         job = describe_job(parse_options([str(arg) for arg in argv]))
         shards = LocalShards(job, with_plans=True)
-        return cls(job, shards, list(shards.plans()))
+        return cls(job, shards, list(shards.plans()), list(shards.rejects.take()))
 
     def run(self, run: Callable[[Sequence[Callable[[], Any]]], list[Any]], output: Path) -> None:
         """Build into this folder.
@@ -46,16 +50,16 @@ class PlannedBuild:
             output: OUTPUT instead of that of the command line.
         """
         root, layout = Folder(str(output)), self.shards.layout
-        clear_output = partial(
-            clear,
+        judge_output = partial(
+            judge,
             [(plan.name.shard, plan.digest) for plan in self.plans],
             request=replace(self.job.output_request, root=root),
             layout=layout,
             vocabularies=self.shards.vocabularies,
-            rejects=self.shards.rejects,
+            tally=self.shards.rejects.tally,
             limits=self.job.options.limits,
         )
-        [clearance] = run([clear_output])
+        [clearance] = run([partial(_clear, judge_output, self.rejects)])
         write = partial(
             write_bundle, job=replace(self.job.write_job, root=root), clearance=clearance
         )
@@ -65,7 +69,11 @@ class PlannedBuild:
         ]
         summaries = [summary for written in run(bundles) for summary in written]
         publication = replace(self.job.publication, root=root)
-        run([partial(publish, publication, summaries, layout, clearance)])
+        run([partial(publish, publication, WrittenShards(summaries), layout, clearance)])
+
+
+def _clear(judge_output: Callable[[], Verdict], rejects: Sequence[pa.RecordBatch]) -> Clearance:
+    return clear_here(judge_output(), rejects)
 
 
 def write_bundle(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from transforms.reject_files import write_reject_rows
 from transforms.reject_limits import RejectLimits, check_rejects
 from transforms.reject_tally import RejectTally
 
-_ROWS_PER_FILE = 500_000  # a worker sorts those of a file in memory
+_ROWS_PER_FILE = 250_000  # a worker sorts those of a file in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +107,12 @@ def clear(verdict: Verdict, reject_files: Mapping[str, FileContent]) -> Clearanc
     if isinstance(verdict.outcome, BuildError):
         raise verdict.outcome
     return replace(verdict.outcome, reject_files=reject_files)
+
+
+def clear_here(verdict: Verdict, rejects: Iterable[pa.RecordBatch]) -> Clearance:
+    """Write all rejects in this process and return the permission to write; raise as `clear`."""
+    placed: defaultdict[int, list[bytes]] = defaultdict(list)
+    for batch in rejects:
+        number, packed = place_rejects(batch, verdict)
+        placed[number].append(packed)
+    return clear(verdict, dict(write_placed(each, verdict) for each in placed.items()))

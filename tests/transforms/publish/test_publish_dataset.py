@@ -28,6 +28,7 @@ from transforms.output_state import Clearance, OutputRequest, fingerprint_of
 from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publish_dataset import PublishDataset
+from transforms.reject_files import first_faults
 from transforms.reject_limits import RejectLimits
 from transforms.rejects import Reject, RejectReason, rejects_to_batch
 from transforms.write.clear_output import ClearOutput
@@ -56,9 +57,15 @@ class _Publish(beam.PTransform):
 
 
 class _Clear(beam.PTransform):
-    def __init__(self, root: Path, rejects: Sequence[Reject], limit: float) -> None:
+    def __init__(
+        self, root: Path, rejects: Sequence[Reject], limit: float, batch_rows: int = 2
+    ) -> None:
         super().__init__()
-        self._root, self._rejects, self._limit = root, rejects, limit
+        self._root, self._limit = root, limit
+        self._batches = [
+            rejects_to_batch(rejects[start : start + batch_rows])
+            for start in range(0, len(rejects), batch_rows)
+        ]
 
     def expand(self, plans: beam.PCollection) -> beam.PCollection:
         def create(label: str, *values: object) -> beam.PCollection:
@@ -68,7 +75,7 @@ class _Clear(beam.PTransform):
             OutputRequest(Folder(str(self._root)), {"seed": 0}, "resume"),
             layout=create("Layout", Layout(LAYOUT.cuts, LAYOUT.num_bytes, {})),
             vocabularies=create("Vocabularies", {"label": ("cat", "dog")}),
-            rejects=create("Rejects", rejects_to_batch(self._rejects)),
+            rejects=create("Rejects", *self._batches),
             limits=RejectLimits(self._limit),
         )
 
@@ -106,3 +113,28 @@ def test_too_many_rejects_are_listed_and_nothing_is_cleared(tmp_path: Path) -> N
         run_transform(_Clear(tmp_path, BAD, 0.01), PLANS)
     assert sorted(stamps_of(tmp_path)) == ["rejects/failed.parquet"]
     assert reasons_of(tmp_path) == {"b": "corrupt", "n": "other_file"}
+
+
+@pytest.mark.parametrize(("limit", "kind"), [(0.9, "plan"), (0.01, "failed")])
+def test_many_rejects_are_in_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float, kind: str
+) -> None:
+    monkeypatch.setattr("transforms.write.clearance._ROWS_PER_FILE", 5)
+    rejects = [Reject(f"{row}", "/r", RejectReason.CORRUPT, "broken") for row in range(40)]
+    clear = _Clear(tmp_path, rejects, limit, batch_rows=1)
+    if kind == "failed":
+        with pytest.raises(BuildError, match="40 of 52 inputs"):
+            run_transform(clear, PLANS)
+    else:
+        (given,) = run_transform(clear, PLANS).outputs["main"]
+        assert given.reject_files == {
+            name: FileContent.of((tmp_path / name).read_bytes())
+            for name in stamps_of(tmp_path)
+            if name != naming.PLAN
+        }
+    files = {path.name for path in (tmp_path / naming.REJECTS_DIR).iterdir()}
+    assert len(files) > 1
+    assert files <= {f"{kind}.{number:05d}-of-00008.parquet" for number in range(8)}
+    assert all(map(naming.is_build_output, (f"{naming.REJECTS_DIR}/{name}" for name in files)))
+    assert sorted(reasons_of(tmp_path), key=int) == [str(row) for row in range(40)]
+    assert len(first_faults(Folder(str(tmp_path)), 99)) == 40

@@ -33,6 +33,7 @@ from transforms.output_state import Clearance
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publication import Publication, publish
+from transforms.publish.written_shards import WrittenShards
 from transforms.references import set_column
 from transforms.reject_limits import RejectLimits
 from transforms.write import shard_writing
@@ -201,7 +202,7 @@ def test_a_shard_that_is_not_as_written_is_not_published(plan: ShardPlan, tmp_pa
 
 def publish_in(summary: ShardSummary, root: Folder, clearance: Clearance = CLEARANCE) -> Manifest:
     publication = Publication(root, "tiny", "1.0.0", SCHEMA, {}, {}, RejectLimits(1.0))
-    return publish(publication, [summary], LAYOUT, clearance)
+    return publish(publication, WrittenShards([summary]), LAYOUT, clearance)
 
 
 def build_again(plan: ShardPlan, root: Folder) -> None:

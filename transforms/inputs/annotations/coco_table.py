@@ -25,10 +25,10 @@ from transforms.inputs.annotations.coco_files import (
     shorten,
 )
 from transforms.inputs.annotations.json_sections import read_sections
+from transforms.inputs.annotations.text_file import TextFile
 from transforms.rejects import Reject, RejectReason
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_FLUSH_ROWS = 10_000  # annotations whose texts are Python objects at once
 
 
 class CocoImage(NamedTuple):
@@ -39,6 +39,17 @@ class CocoImage(NamedTuple):
     size: ImageSize | None
 
 
+_TEXT_COLUMNS = {"image": "q", "order": "q", "start": "q", "length": "q"}
+_OBJECT_COLUMNS = {
+    **_TEXT_COLUMNS, "category": "q", "x": "d", "y": "d", "width": "d", "height": "d", "area": "d",
+    "crowd": "b",
+}  # fmt: skip
+
+
+def _columns(types: Mapping[str, str]) -> dict[str, array[Any]]:
+    return {name: array(code) for name, code in types.items()}
+
+
 @dataclass(slots=True)
 class CocoTable:
     """The content of json files that annotate the same images.
@@ -47,8 +58,10 @@ class CocoTable:
         images: In file order.
         objects: Annotations with a box: `image` (a number of `numbers`), `order` (the annotation's
             id, else its position), `category` (a number), `x`, `y`, `width`, `height` and `area`
-            in pixels, `crowd` (0 or 1), `segmentation` (JSON).
-        captions: `image`, `order` and `caption`.
+            in pixels, `crowd` (0 or 1), `start` and `length` of the segmentation (JSON) in
+            `texts`.
+        captions: `image`, `order`, and `start` and `length` of the caption in `texts`.
+        texts: Segmentations and captions, most of a file's bytes.
         numbers: Key -> number, for every image id in the files.
         faults: Image number -> the problem of one of its annotations.
         rejects: Problems of other items.
@@ -56,18 +69,18 @@ class CocoTable:
     """
 
     images: list[CocoImage] = field(default_factory=list)
-    objects: list[pa.RecordBatch] = field(default_factory=list)
-    captions: list[pa.RecordBatch] = field(default_factory=list)
+    objects: dict[str, array[Any]] = field(default_factory=lambda: _columns(_OBJECT_COLUMNS))
+    captions: dict[str, array[Any]] = field(default_factory=lambda: _columns(_TEXT_COLUMNS))
+    texts: TextFile = field(default_factory=TextFile)
     numbers: dict[str, int] = field(default_factory=dict)
     faults: dict[int, tuple[RejectReason, str]] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
     categories: dict[str, str] = field(default_factory=dict)
 
 
-_OBJECT_COLUMNS = {
-    "image": "q", "order": "q", "category": "q", "x": "d", "y": "d", "width": "d", "height": "d",
-    "area": "d", "crowd": "b",
-}  # fmt: skip
+def _append(columns: Mapping[str, array[Any]], *values: float) -> None:
+    for column, value in zip(columns.values(), values, strict=True):
+        column.append(value)
 
 
 class CocoReader:
@@ -78,8 +91,6 @@ class CocoReader:
         self._storage = storage
         self._of_key: dict[str, CocoImage] = {}
         self._category_numbers: dict[str, int] = {}
-        self._start_objects()
-        self._start_captions()
 
     def read(self, uri: str) -> None:
         """Read a file; problems of single items go into the table.
@@ -106,15 +117,9 @@ class CocoReader:
             )
         self.table.categories |= dict(category_names(categories, uri))
 
-    def finish(self) -> CocoTable:
-        """Return the table; its category numbers are positions in `category_keys`."""
-        self._flush_objects()
-        self._flush_captions()
-        return self.table
-
     @property
     def category_keys(self) -> list[str]:
-        """The category ids of annotations, by number."""
+        """The category ids of annotations, by the table's category number."""
         return list(self._category_numbers)
 
     def _add_image(self, item: Any, uri: str, seen: set[str]) -> None:
@@ -161,11 +166,7 @@ class CocoReader:
     def _add_caption(self, image: int, order: int, caption: object) -> None:
         if not isinstance(caption, str):
             raise _BadValue(f"its caption is {shorten(caption)}, which is not text")
-        self._captions[0].append(image)
-        self._captions[1].append(order)
-        self._caption_texts.append(encodable(caption))
-        if len(self._caption_texts) == _FLUSH_ROWS:
-            self._flush_captions()
+        _append(self.table.captions, image, order, *self.table.texts.add(encodable(caption)))
 
     def _add_object(self, image: int, order: int, record: Mapping[str, Any]) -> None:
         category = key_of(record.get("category_id"))
@@ -185,58 +186,20 @@ class CocoReader:
         if crowd not in (0, 1):
             raise _BadValue(f"its iscrowd is {shorten(crowd)}; it must be 0 or 1")
         number = self._category_numbers.setdefault(category, len(self._category_numbers))
-        values = (
-            image,
-            order,
-            number,
-            x,
-            y,
-            width,
-            height,
-            width * height if area is None else _number(area, "area"),
-            int(crowd),
-        )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
-        self._segmentations.append(_compact(record.get("segmentation")))
-        if len(self._segmentations) == _FLUSH_ROWS:
-            self._flush_objects()
-
-    def _start_objects(self) -> None:
-        self._columns: dict[str, array[Any]] = {
-            name: array(code) for name, code in _OBJECT_COLUMNS.items()
-        }
-        self._segmentations: list[str] = []
-
-    def _flush_objects(self) -> None:
-        columns = {name: pa.array(np.array(column)) for name, column in self._columns.items()}
-        segmentations = pa.array(self._segmentations, pa.large_string())
-        self.table.objects.append(
-            pa.RecordBatch.from_pydict({**columns, "segmentation": segmentations})
-        )
-        self._start_objects()
-
-    def _start_captions(self) -> None:
-        self._captions = (array("q"), array("q"))
-        self._caption_texts: list[str] = []
-
-    def _flush_captions(self) -> None:
-        columns = {
-            name: pa.array(np.array(column))
-            for name, column in zip(("image", "order"), self._captions, strict=True)
-        }
-        captions = pa.array(self._caption_texts, pa.large_string())
-        self.table.captions.append(pa.RecordBatch.from_pydict({**columns, "caption": captions}))
-        self._start_captions()
+        area = width * height if area is None else _number(area, "area")
+        text = self.table.texts.add(_compact(record.get("segmentation")))
+        values = (image, order, *text, number, x, y, width, height, area, int(crowd))
+        _append(self.table.objects, *values)
 
 
 class RowsOfImages:
     """Annotations by their image's row, in the order of their ids, as in TFDS."""
 
-    def __init__(self, batches: list[pa.RecordBatch], row_of: NDArray[np.int64]) -> None:
-        """Empty `batches` after concatenation: they may be large, and one copy is enough."""
-        self._table = pa.concat_batches(batches)
-        batches.clear()
+    def __init__(self, columns: Mapping[str, array[Any]], row_of: NDArray[np.int64]) -> None:
+        # Arrow uses the memory of the arrays.
+        self._table = pa.RecordBatch.from_pydict(
+            {name: pa.array(np.asarray(column)) for name, column in columns.items()}
+        )
         rows = row_of[self._table.column("image").to_numpy()]
         self._order = np.lexsort((self._table.column("order").to_numpy(), rows))
         self._rows = rows[self._order]
