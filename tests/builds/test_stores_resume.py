@@ -28,7 +28,7 @@ from tests.support.store_places import Kind, Place, Places
 
 NUM_SHARDS = 8
 SMALL = ("--name", "small", "--shard-count", str(NUM_SHARDS), "--threads", "1")
-LARGE = ("--name", "large", "--records-per-shard", "6")
+LARGE = ("--name", "large", "--records-per-shard", "8")
 PART = 5 << 20  # bytes
 
 
@@ -39,8 +39,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images for 3 shards of 16 MB, which are uploaded in four parts."""
-    root = make_images(tmp_path_factory.mktemp("large") / "in", 18, side=950)
+    """Images for 3 shards of 22 MB, which are uploaded in five parts."""
+    root = make_images(tmp_path_factory.mktemp("large") / "in", 24, side=950)
     return make_reference(root, *LARGE)
 
 
@@ -189,7 +189,7 @@ def test_uploads_of_others_are_left_alone(images: Path, places: Places, kind: Ki
 def test_a_signal_in_mid_upload_leaves_nothing_and_reports_how_to_resume(
     large: Path, places: Places, tmp_path: Path, kind: Kind, number: signal.Signals, code: int
 ) -> None:
-    """The first part of the second shard is under way while its third image is read."""
+    """The first part of the second shard is under way while its third and fourth image are read."""
     source, output = places.make("s3").fill(large), places.make(kind)
     with places.proxy(source) as (slow, slowly), places.proxy(output) as (proxy, through):
         slow.add(Fault("latency", None, method="GET", path_contains=".png", latency_msec=400))
