@@ -11,14 +11,13 @@ the next build in OUTPUT goes on where a stopped one ended:
 
 from __future__ import annotations
 
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from shardwright.errors import BuildError
+from shardwright.errors import BuildError, MissingError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_json, read_manifest
-from shardwright.inspect.quick_verify import verify_quickly
+from shardwright.inspect.quick_verify import listed_faults, verify_quickly
 from shardwright.storage.folder import Folder
 
 _COPIES_AT_ONCE = 16
@@ -36,6 +35,8 @@ def promote(root: Folder, fingerprint: str) -> Manifest:
     if faults := verify_quickly(beside).faults:
         raise BuildError(f"{beside} is not whole ({faults[0]}): run the build again")
     manifest = read_manifest(beside)
+    if read_json(beside, naming.PLAN) is None:  # another worker has done all this meanwhile
+        return promoted(root, fingerprint)
     root.write_bytes(naming.MANIFEST, replace(manifest, folder=naming.NEXT_DIR).to_bytes())
     return promoted(root, fingerprint)
 
@@ -64,13 +65,26 @@ def finish_promotion(root: Folder) -> bool:
     manifest = read_manifest(root)
     source = root.below(manifest.folder)
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
-        deque(pool.map(lambda name: source.copy(name, root), manifest.file_names()), maxlen=0)
+        copies = pool.map(lambda name: _copy(source, name, root), manifest.file_names())
+        missing = [error for error in copies if error is not None]
+    # A worker that was taken for lost may have ended this meanwhile.
+    if missing and any(listed_faults(root, manifest)):
+        raise missing[0]
     remove_stale(root, manifest)
     root.write_bytes(naming.MANIFEST, _in_place(root, manifest).to_bytes())
-    source.remove(naming.PLAN)  # first: without it, no build resumes from what is left
+    # First: without it, no build resumes from what is left, and no late publisher begins again.
+    source.remove(naming.PLAN)
     remove_outputs(source)
     source.remove_empty()
     return True
+
+
+def _copy(source: Folder, name: str, root: Folder) -> MissingError | None:
+    try:
+        source.copy(name, root)
+    except MissingError as error:
+        return error
+    return None
 
 
 def _in_place(root: Folder, manifest: Manifest) -> Manifest:

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shardwright.errors import NotADatasetError
+from shardwright.errors import MissingError, NotADatasetError
+from shardwright.format import naming
+from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import hashes_of, make_images
 from tests.support.cruel_service import Bundle, JobFailedError, Service
 from tests.support.planned_builds import PlannedBuild
+from transforms.promotion import finish_promotion
 
 NUM_JOBS = 1000
 MAX_COMMANDS = 20
@@ -98,6 +103,20 @@ def run_jobs(service: Service, builds: Builds, folder: Path, number: int) -> Non
 
 def test_lost_workers_lose_nothing(service: Service, builds: Builds, tmp_path: Path) -> None:
     run_jobs(service, builds, tmp_path, 12)
+
+
+def test_a_publisher_that_begins_too_late_ends_well(builds: Builds, tmp_path: Path) -> None:
+    """It says that the files are in `next/`, after another one has removed that."""
+    root = Folder(str(shutil.copytree(builds.old, tmp_path / "out")))
+    builds.planned[True].run(undisturbed, tmp_path / "out")
+    late = replace(read_manifest(root), folder=naming.NEXT_DIR).to_bytes()
+    root.write_bytes(naming.MANIFEST, late)
+    assert finish_promotion(root)
+    assert published(tmp_path / "out") == builds.wanted
+    root.write_bytes(naming.MANIFEST, late)
+    root.remove(next(iter(builds.wanted)))
+    with pytest.raises(MissingError):
+        finish_promotion(root)
 
 
 @pytest.mark.long
