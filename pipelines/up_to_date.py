@@ -49,8 +49,8 @@ def publish_finished(job: BuildJob) -> bool:
         limits=options.limits,
     )
     placed = defaultdict(list)
-    for rejects in shards.rejects.take():
-        number, packed = place_rejects(rejects, verdict)
+    for packed in shards.rejects.packed:
+        number, _ = place_rejects(packed, verdict)
         placed[number].append(packed)
     clearance = clear(verdict, dict(write_placed(each, verdict) for each in placed.items()))
     if not all_finished:
