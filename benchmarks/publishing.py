@@ -12,7 +12,6 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import apache_beam as beam
@@ -34,9 +33,9 @@ from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publication import Publication
 from transforms.publish.publish_dataset import PublishDataset
 from transforms.references import REFERENCE_SCHEMA
+from transforms.reject_files import pack_rejects
 from transforms.reject_limits import RejectLimits
 from transforms.rejects import REJECT_SCHEMA
-from transforms.routing import Route
 from transforms.write.clear_output import ClearOutput
 
 MAX_S, MAX_BYTES = 60, 10**9
@@ -44,8 +43,8 @@ _BATCH, _RECORDS = 10_000, 1000  # rejects in a batch, records in a shard
 _NAME, _LIMITS = "many", RejectLimits(1.0)
 
 
-def make_rejects(number: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch of rejects of files that are no images."""
+def make_rejects(number: int) -> bytes:
+    """Return packed rejects of files that are no images."""
     ids = [f"class_{row % 997:03d}/{number:05d}-{row:05d}.txt" for row in range(_BATCH)]
     columns = {
         "id": ids,
@@ -53,7 +52,7 @@ def make_rejects(number: int) -> Iterator[pa.RecordBatch]:
         "reason": ["other_file"] * _BATCH,
         "detail": ["neither its name nor its first bytes are those of an image"] * _BATCH,
     }
-    yield pa.RecordBatch.from_pydict(columns, schema=REJECT_SCHEMA)
+    return pack_rejects(pa.table(columns, schema=REJECT_SCHEMA))
 
 
 def make_plan(number: int, count: int) -> ShardPlan:
@@ -61,8 +60,9 @@ def make_plan(number: int, count: int) -> ShardPlan:
     return ShardPlan(name, f"{number:032x}", pa.RecordBatch.from_pylist([], REFERENCE_SCHEMA))
 
 
-def summarize(plan: ShardPlan, clearance: Clearance) -> ShardSummary:
+def summarize(number: int, count: int, clearance: Clearance) -> ShardSummary:
     """Return the summary of a written shard of `_RECORDS` records of random classes."""
+    plan = make_plan(number, count)
     num_classes = len(clearance.vocabularies["label"])
     drawn = np.random.default_rng(plan.name.index).integers(0, num_classes, _RECORDS)
     labels, counts = np.unique(drawn, return_counts=True)
@@ -88,22 +88,19 @@ def run_graph(root: str, num_rejects: int, num_shards: int, num_classes: int) ->
         rejects = (
             pipeline
             | "Batches" >> beam.Create(range(num_rejects // _BATCH))
-            | "Rejects" >> Route(make_rejects, pa.RecordBatch)
+            | "Rejects" >> beam.Map(make_rejects).with_output_types(bytes)
         )
-        plans = (
-            pipeline
-            | "Shards" >> beam.Create(range(num_shards))
-            | "Plans" >> beam.Map(make_plan, num_shards)
-        )
+        shards = pipeline | "Shards" >> beam.Create(range(num_shards))
+        plans = shards | "Plans" >> beam.Map(make_plan, num_shards)
         known = pipeline | "Layout" >> beam.Create([layout])
         clearance = plans | ClearOutput(
             OutputRequest(folder, {}, "resume"),
             layout=known,
             vocabularies=pipeline | "Vocabularies" >> beam.Create([vocabularies]),
-            rejects=rejects.main,
+            rejects=rejects,
             limits=_LIMITS,
         )
-        summaries = plans | "Write" >> beam.Map(summarize, AsSingleton(clearance))
+        summaries = shards | "Write" >> beam.Map(summarize, num_shards, AsSingleton(clearance))
         publication = Publication(folder, _NAME, "1.0.0", schema, {}, {}, _LIMITS)
         _ = summaries | PublishDataset(publication, layout=known, clearance=clearance)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from transforms.partial_inputs import PartialInputs
 from transforms.references import BATCH_ROWS, from_ipc, to_ipc
+from transforms.reject_files import pack_rejects
 from transforms.reject_tally import RejectTally
-from transforms.rejects import Reject, rejects_to_batch
+from transforms.rejects import Reject, rejects_to_table
 
 
 class HeldBatches:
@@ -45,7 +46,7 @@ class HeldRejects:
     def __init__(self, partial: PartialInputs) -> None:
         self.tally = RejectTally(partial)
         self._few: list[Reject] = []
-        self._packed = HeldBatches(0)
+        self._packed: list[bytes] = []
 
     def add(self, rejects: Iterable[Reject]) -> None:
         for reject in rejects:
@@ -56,11 +57,11 @@ class HeldRejects:
     def pack(self) -> None:
         """Count and pack the latest rejects; to be called after the last."""
         if self._few:
-            batch = rejects_to_batch(self._few)
-            self.tally.add(batch)
-            self._packed.add(batch)
+            rows = rejects_to_table(self._few)
+            self.tally.add(rows)
+            self._packed.append(pack_rejects(rows))
             self._few = []
 
-    def take(self) -> Iterator[pa.RecordBatch]:
-        """Yield the packed rejects, once."""
-        return self._packed.take()
+    @property
+    def packed(self) -> Sequence[bytes]:
+        return self._packed

@@ -46,7 +46,7 @@ def publish_finished(job: BuildJob) -> bool:
         tally=shards.rejects.tally,
         limits=options.limits,
     )
-    clearance = clear_here(verdict, shards.rejects.take())
+    clearance = clear_here(verdict, shards.rejects.packed)
     if not all_finished:
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)

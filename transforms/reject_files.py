@@ -13,7 +13,7 @@ from shardwright.errors import MissingError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.storage.folder import Folder
-from transforms.rejects import NO_FAULTS, REJECT_SCHEMA, Reject, rejects_in, rejects_to_batch
+from transforms.rejects import NO_FAULTS, REJECT_SCHEMA, Reject, rejects_in, rejects_to_table
 
 
 def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> FileContent | None:
@@ -21,14 +21,30 @@ def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> Fil
     if not rejects:
         root.remove(filename)
         return None
-    return write_reject_rows(root, filename, [rejects_to_batch(rejects)])
+    return write_reject_rows(root, filename, [rejects_to_table(rejects)])
 
 
-def write_reject_rows(
-    root: Folder, filename: str, batches: Iterable[pa.RecordBatch]
-) -> FileContent:
+def pack_rejects(rows: pa.Table) -> bytes:
+    """Return reject rows as Parquet, a third of Arrow's format: ids and addresses begin alike."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(
+        rows,
+        buffer,
+        compression="zstd",
+        use_dictionary=["reason", "detail"],
+        column_encoding=dict.fromkeys(("id", "uri"), "DELTA_BYTE_ARRAY"),
+    )
+    return bytes(buffer.getvalue().to_pybytes())
+
+
+def unpack_rejects(packed: bytes) -> pa.Table:
+    with pq.ParquetFile(pa.BufferReader(packed)) as file:
+        return file.read(use_threads=False)
+
+
+def write_reject_rows(root: Folder, filename: str, tables: Iterable[pa.Table]) -> FileContent:
     """Write a file of reject rows, sorted so that the order of arrival does not matter."""
-    rows = pa.Table.from_batches(batches, REJECT_SCHEMA)
+    rows = pa.concat_tables(tables)
     buffer = pa.BufferOutputStream()
     order = [(name, "ascending") for name in REJECT_SCHEMA.names]
     pq.write_table(rows.sort_by(order), buffer)

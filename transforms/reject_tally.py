@@ -33,7 +33,7 @@ class RejectTally:
         """The number of rejects by reason, in its order."""
         return dict(sorted(self._reasons.items()))
 
-    def add(self, rejects: pa.RecordBatch) -> None:
+    def add(self, rejects: pa.Table) -> None:
         reasons = rejects.column("reason")
         for counted in pc.value_counts(reasons).to_pylist():
             self._reasons[counted["values"]] += counted["counts"]

@@ -156,10 +156,10 @@ REJECT_SCHEMA = pa.schema(
 )
 
 
-def rejects_to_batch(rejects: Sequence[Reject]) -> pa.RecordBatch:
+def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
     """Return one row per reject."""
     columns = {name: [getattr(reject, name) for reject in rejects] for name in REJECT_SCHEMA.names}
-    return pa.RecordBatch.from_pydict(columns, schema=REJECT_SCHEMA)
+    return pa.table(columns, schema=REJECT_SCHEMA)
 
 
 def rejects_in(rows: pa.RecordBatch | pa.Table) -> list[Reject]:

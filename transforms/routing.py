@@ -16,13 +16,14 @@ from apache_beam.typehints.decorators import no_annotations
 
 from transforms.metrics import count_rejects
 from transforms.references import BATCH_ROWS, from_ipc, to_ipc
-from transforms.rejects import Reject, rejects_to_batch
+from transforms.reject_files import pack_rejects
+from transforms.rejects import Reject, rejects_to_table
 
 _REJECTS = "rejects"
 
 
 class Routed(NamedTuple):
-    """The two outputs of a step: its results, and Arrow batches of its rejects."""
+    """The two outputs of a step: its results, and its rejects, packed (`reject_files`)."""
 
     main: beam.PCollection
     rejects: beam.PCollection
@@ -48,7 +49,7 @@ coders.registry.register_coder(pa.RecordBatch, ArrowBatchCoder)
 
 
 def routed(results: Iterable[Any]) -> Iterator[Any]:
-    """Yield results as they are, and rejects, which are counted, in batches of their own output."""
+    """Yield results as they are, and rejects, which are counted and packed, in their own output."""
     held: list[Reject] = []
     for result in results:
         if not isinstance(result, Reject):
@@ -64,7 +65,7 @@ def routed(results: Iterable[Any]) -> Iterator[Any]:
 
 def _reject_batch(rejects: list[Reject]) -> pvalue.TaggedOutput:
     count_rejects(rejects)
-    return pvalue.TaggedOutput(_REJECTS, rejects_to_batch(rejects))
+    return pvalue.TaggedOutput(_REJECTS, pack_rejects(rejects_to_table(rejects)))
 
 
 def in_global_window(result: Any) -> Any:
@@ -104,7 +105,7 @@ class Route(beam.PTransform):
         function = self._function
         do_fn = function if isinstance(function, beam.DoFn) else _RouteFn(function)
         applied = beam.ParDo(do_fn, **self._kwargs).with_output_types(
-            self._output_type, **{_REJECTS: pa.RecordBatch}
+            self._output_type, **{_REJECTS: bytes}
         )
         outputs = elements | "Apply" >> applied.with_outputs(_REJECTS, main="main")
         return Routed(outputs.main, outputs[_REJECTS])

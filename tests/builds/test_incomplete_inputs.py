@@ -25,7 +25,7 @@ from transforms.inputs.folders import local_folders
 from transforms.partial_inputs import PartialInputs
 from transforms.reject_files import read_rejects
 from transforms.reject_tally import RejectTally
-from transforms.rejects import Reject, incomplete, rejects_to_batch
+from transforms.rejects import Reject, incomplete, rejects_to_table
 
 CLASSES = ("cat", "dog", "eel")
 NUM_IMAGES = 24
@@ -188,7 +188,7 @@ def check(
     whole = RejectTally(partial)
     for reject in rejects[::-1]:
         part = RejectTally(partial)
-        part.add(rejects_to_batch([reject]))
+        part.add(rejects_to_table([reject]))
         whole.add_all(part)
     whole.check_complete(vocabularies)
 

@@ -23,6 +23,7 @@ from shardwright.storage.folder import Folder
 from tests import ROOT
 from tests.support.build_helpers import build, make_images
 from tests.support.helpers import references, run_transform
+from transforms.reject_files import unpack_rejects
 from transforms.rejects import rejects_in
 
 SPLIT = "--split train=0.6,test=0.4"
@@ -95,7 +96,8 @@ def test_both_plans_are_equal(root: Path, options: str) -> None:
     (layout,), (vocabularies,) = graph.outputs["layout"], graph.outputs["vocabularies"]
     assert local.layout == layout
     assert local.vocabularies == vocabularies
-    rejects = [reject for batch in local.rejects.take() for reject in rejects_in(batch)]
+    tables = map(unpack_rejects, local.rejects.packed)
+    rejects = [reject for rows in tables for reject in rejects_in(rows)]
     assert sorted(map(_key, rejects)) == sorted(map(_key, graph.outputs["rejects"]))
     assert LocalShards(job, with_plans=False).layout == layout
 

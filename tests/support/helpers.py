@@ -18,6 +18,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.storage.counters import COUNTERS
 from transforms.inputs.file_rules import etag_of
 from transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
+from transforms.reject_files import unpack_rejects
 from transforms.rejects import Reject, rejects_in
 
 # A gray image of one pixel.
@@ -71,7 +72,8 @@ def run_transform(transform: beam.PTransform, inputs: Iterable[Any] | None = Non
             if counter.key.metric.namespace == "shardwright":
                 counters[counter.key.metric.name] += counter.result
         if "rejects" in kept:
-            kept["rejects"] = [reject for batch in kept["rejects"] for reject in rejects_in(batch)]
+            tables = map(unpack_rejects, kept["rejects"])
+            kept["rejects"] = [reject for rows in tables for reject in rejects_in(rows)]
         return Run(kept, counters)
     finally:
         del _collected[run]

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.job import BuildJob, describe_job
 from pipelines.local_shards import LocalShards
 from pipelines.options import parse_options
@@ -33,14 +31,14 @@ class PlannedBuild:
     job: BuildJob
     shards: LocalShards
     plans: list[ShardPlan]
-    rejects: list[pa.RecordBatch]
+    rejects: Sequence[bytes]
 
     @classmethod
     def of(cls, *argv: str | Path) -> PlannedBuild:
         """Plan the build of a command line."""
         job = describe_job(parse_options([str(arg) for arg in argv]))
         shards = LocalShards(job, with_plans=True)
-        return cls(job, shards, list(shards.plans()), list(shards.rejects.take()))
+        return cls(job, shards, list(shards.plans()), shards.rejects.packed)
 
     def run(self, run: Callable[[Sequence[Callable[[], Any]]], list[Any]], output: Path) -> None:
         """Build into this folder.
@@ -72,7 +70,7 @@ class PlannedBuild:
         run([partial(publish, publication, WrittenShards(summaries), layout, clearance)])
 
 
-def _clear(judge_output: Callable[[], Verdict], rejects: Sequence[pa.RecordBatch]) -> Clearance:
+def _clear(judge_output: Callable[[], Verdict], rejects: Sequence[bytes]) -> Clearance:
     return clear_here(judge_output(), rejects)
 
 

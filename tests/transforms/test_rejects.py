@@ -10,8 +10,8 @@ import pytest
 
 from shardwright.storage.folder import Folder
 from transforms import rejects
-from transforms.reject_files import write_reject_rows
-from transforms.rejects import REJECT_SCHEMA, Reject, RejectReason, rejects_in, rejects_to_batch
+from transforms.reject_files import pack_rejects, unpack_rejects, write_reject_rows
+from transforms.rejects import REJECT_SCHEMA, Reject, RejectReason, rejects_in, rejects_to_table
 
 ROWS = [
     Reject("b", "/b", RejectReason.CORRUPT, "x"),
@@ -24,8 +24,8 @@ ROWS = [
 
 def test_a_file_does_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
     for order in itertools.permutations(ROWS):
-        batches = [rejects_to_batch(order[:2]), rejects_to_batch(order[2:])]
-        write_reject_rows(Folder(str(tmp_path)), "r.parquet", batches)
+        parts = [pack_rejects(rejects_to_table(part)) for part in (order[:2], order[2:])]
+        write_reject_rows(Folder(str(tmp_path)), "r.parquet", map(unpack_rejects, parts))
         table = pq.read_table(tmp_path / "r.parquet")
         assert table.schema == REJECT_SCHEMA
         assert table["detail"].to_pylist() == ["row 4", "row 9", "row 2", "row 1", "x"]
@@ -33,8 +33,8 @@ def test_a_file_does_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
 
 
 def test_rejects_come_back_from_their_batch() -> None:
-    assert rejects_in(rejects_to_batch(ROWS)) == ROWS
-    assert rejects_to_batch([]).schema == REJECT_SCHEMA
+    assert rejects_in(rejects_to_table(ROWS)) == ROWS
+    assert rejects_to_table([]).schema == REJECT_SCHEMA
 
 
 @pytest.mark.parametrize(

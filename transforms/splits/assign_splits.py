@@ -92,7 +92,7 @@ class AssignSplits(beam.PTransform):
             if self._grouped
             else self._draw_records(references, rule)
         )
-        none = beam.Create([]).with_output_types(pa.RecordBatch)
+        none = beam.Create([]).with_output_types(bytes)
         return Routed(drawn, references.pipeline | "NoRejects" >> none)
 
     def _draw_records(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:

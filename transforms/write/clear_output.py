@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.pvalue import AsDict, AsSingleton
 
 from transforms.output_state import OutputRequest
 from transforms.partial_inputs import PartialInputs
 from transforms.plan.shard_plans import ShardPlan
+from transforms.reject_files import unpack_rejects
 from transforms.reject_limits import RejectLimits
 from transforms.reject_tally import RejectTally
 from transforms.write.clearance import clear, judge, place_rejects, write_placed
@@ -23,7 +23,7 @@ class ClearOutput(beam.PTransform):
         request: The requested output.
         layout: The single Layout.
         vocabularies: The single dict of class names and words, by feature name.
-        rejects: All rejects so far, in batches. Workers write them to files.
+        rejects: All rejects so far, packed. Workers write them to files.
         limits: The rejects that the build accepts.
     """
 
@@ -70,7 +70,7 @@ class ClearOutput(beam.PTransform):
 
 
 class _TallyFn(beam.CombineFn):
-    """A CombineFn of batches of rejects."""
+    """A CombineFn of packed rejects."""
 
     def __init__(self, partial: PartialInputs) -> None:
         self._partial = partial
@@ -78,8 +78,8 @@ class _TallyFn(beam.CombineFn):
     def create_accumulator(self) -> RejectTally:
         return RejectTally(self._partial)
 
-    def add_input(self, tally: RejectTally, rejects: pa.RecordBatch) -> RejectTally:
-        tally.add(rejects)
+    def add_input(self, tally: RejectTally, packed: bytes) -> RejectTally:
+        tally.add(unpack_rejects(packed))
         return tally
 
     def merge_accumulators(self, parts: Iterable[RejectTally]) -> RejectTally:

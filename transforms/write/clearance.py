@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import google_crc32c
-import pyarrow as pa
 
 from shardwright.errors import BuildError
 from shardwright.format import naming
@@ -21,8 +20,7 @@ from transforms.output_state import (
 )
 from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
-from transforms.references import from_ipc, to_ipc
-from transforms.reject_files import write_reject_rows
+from transforms.reject_files import unpack_rejects, write_reject_rows
 from transforms.reject_limits import RejectLimits, check_rejects
 from transforms.reject_tally import RejectTally
 
@@ -81,9 +79,8 @@ def judge(
     return Verdict(clearance, root.below(place.folder), files)
 
 
-def place_rejects(batch: pa.RecordBatch, verdict: Verdict) -> tuple[int, bytes]:
-    """Return a batch of rejects, packed, with the number of its file."""
-    packed = to_ipc(batch)
+def place_rejects(packed: bytes, verdict: Verdict) -> tuple[int, bytes]:
+    """Return packed rejects with the number of their file."""
     return google_crc32c.value(packed) % len(verdict.reject_files), packed
 
 
@@ -91,7 +88,7 @@ def write_placed(placed: tuple[int, Iterable[bytes]], verdict: Verdict) -> tuple
     """Write one file of rejects, and return its name and content."""
     number, batches = placed
     name = verdict.reject_files[number]
-    return name, write_reject_rows(verdict.root, name, map(from_ipc, batches))
+    return name, write_reject_rows(verdict.root, name, map(unpack_rejects, batches))
 
 
 def clear(verdict: Verdict, reject_files: Mapping[str, FileContent]) -> Clearance:
@@ -109,10 +106,10 @@ def clear(verdict: Verdict, reject_files: Mapping[str, FileContent]) -> Clearanc
     return replace(verdict.outcome, reject_files=reject_files)
 
 
-def clear_here(verdict: Verdict, rejects: Iterable[pa.RecordBatch]) -> Clearance:
-    """Write all rejects in this process and return the permission to write; raise as `clear`."""
+def clear_here(verdict: Verdict, rejects: Iterable[bytes]) -> Clearance:
+    """Write all packed rejects in this process and permit writing; raise as `clear`."""
     placed: defaultdict[int, list[bytes]] = defaultdict(list)
-    for batch in rejects:
-        number, packed = place_rejects(batch, verdict)
+    for packed in rejects:
+        number, _ = place_rejects(packed, verdict)
         placed[number].append(packed)
     return clear(verdict, dict(write_placed(each, verdict) for each in placed.items()))

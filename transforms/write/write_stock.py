@@ -33,8 +33,8 @@ from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.references import record_bytes
-from transforms.reject_files import write_rejects
-from transforms.rejects import count_reasons, rejects_in, rejects_to_batch
+from transforms.reject_files import pack_rejects, unpack_rejects, write_rejects
+from transforms.rejects import count_reasons, rejects_in, rejects_to_table
 from transforms.routing import Routed
 from transforms.write.examples import ExampleEncoder, FramedRecords
 from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
@@ -47,7 +47,7 @@ _POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard
 
 _PlannedChunk = tuple[ShardName, pa.RecordBatch]
 _Record = tuple[str, bytes]
-_PlacedRejects = tuple[str, pa.RecordBatch]  # (shard, rejects)
+_PlacedRejects = tuple[str, bytes]  # (shard, packed rejects)
 
 
 class WriteWithBeam(beam.PTransform):
@@ -89,7 +89,7 @@ class WriteWithBeam(beam.PTransform):
         shards = plans.pipeline | "Shards" >> beam.Create(self._shard_names())
         summaries = (
             {"name": shards, "rejects": encoded[_REJECTS]}
-            | "SpreadShards" >> beam.CoGroupByKey()  # (shard, its ShardName and batches of rejects)
+            | "SpreadShards" >> beam.CoGroupByKey()  # (shard, its ShardName and packed rejects)
             | "Index"
             >> beam.Map(
                 _finish_shard,
@@ -147,7 +147,8 @@ class _EncodeFn(beam.DoFn):
         yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))
         count_rejects(chunk.rejects)
         if chunk.rejects:
-            yield pvalue.TaggedOutput(_REJECTS, (name.shard, rejects_to_batch(chunk.rejects)))
+            packed = pack_rejects(rejects_to_table(chunk.rejects))
+            yield pvalue.TaggedOutput(_REJECTS, (name.shard, packed))
         for name_of_fix, number in chunk.fixes.items():
             count(f"fixed_{name_of_fix}", number)
         PROGRESS.add(images=references.num_rows, num_bytes=sum(chunk.image_bytes))
@@ -205,7 +206,7 @@ def _finish_shard(
         summary, rows = index_shard(
             job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA)
         )
-    rejects = [reject for batch in rejected for reject in rejects_in(batch)]
+    rejects = [reject for packed in rejected for reject in rejects_in(unpack_rejects(packed))]
     file = write_rejects(job.root, name.rejects, rejects)
     summary = replace(summary, rejects=count_reasons(rejects), reject_file=file)
     summary = write_sidecar(job.root, summary, rows)

@@ -28,9 +28,9 @@ from transforms.output_state import Clearance, OutputRequest, fingerprint_of
 from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publish_dataset import PublishDataset
-from transforms.reject_files import first_faults
+from transforms.reject_files import first_faults, pack_rejects
 from transforms.reject_limits import RejectLimits
-from transforms.rejects import Reject, RejectReason, rejects_to_batch
+from transforms.rejects import Reject, RejectReason, rejects_to_table
 from transforms.write.clear_output import ClearOutput
 
 PLANS = [
@@ -63,7 +63,7 @@ class _Clear(beam.PTransform):
         super().__init__()
         self._root, self._limit = root, limit
         self._batches = [
-            rejects_to_batch(rejects[start : start + batch_rows])
+            pack_rejects(rejects_to_table(rejects[start : start + batch_rows]))
             for start in range(0, len(rejects), batch_rows)
         ]
 
