@@ -146,7 +146,7 @@ bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about
 bench-encode: install  ## re-encoding against a plain Pillow loop, and memory with large images (needs 1 GB, about 3 minutes)
 	$(BIN)/python benchmarks/encode.py --write
 
-bench-listing: install  ## lists 10,000,000 keys of a flat prefix of a server made here, 30 ms a page (about 2 minutes)
+bench-listing: install  ## lists 10,000,000 keys of a flat prefix of a server made here, 30 ms a page (about a minute)
 	$(BIN)/python benchmarks/listing.py
 
 bench-million: install  ## 1,000,000 tiny images in bounded memory, files and threads; a manifest of 50,000 shards (about 3 minutes)
