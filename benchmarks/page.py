@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -64,6 +65,8 @@ def work_folder(chosen: Path | None, need_bytes: int) -> Path:
             f"--dir needs {need_bytes / 1e9:.1f} GB of free space, got {free / 1e9:.1f} GB: choose "
             "another folder or smaller --sizes"
         )
+    # So that `timeout` and a stopped terminal leave nothing behind: as an exit, it cleans up.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     return folder
 
 
