@@ -71,9 +71,11 @@ def finish_promotion(root: Folder) -> bool:
     if missing and any(listed_faults(root, manifest)):
         raise missing[0]
     remove_stale(root, manifest)
-    root.write_bytes(naming.MANIFEST, _in_place(root, manifest).to_bytes())
+    in_place = _in_place(root, manifest).to_bytes()
+    root.write_bytes(naming.MANIFEST, in_place)
     # First: without it, no build resumes from what is left, and no late publisher begins again.
     source.remove(naming.PLAN)
+    root.write_if_new(naming.MANIFEST, in_place)  # one may have done so just before
     remove_outputs(source)
     source.remove_empty()
     return True

@@ -87,8 +87,9 @@ def run_job(service: Service, builds: Builds, output: Path, *, overwrites: bool)
             break
         except JobFailedError:
             service.events["failed jobs"] += 1
+            service.let_all_go_on()
             assert published(output) in (before, builds.wanted)
-    assert published(output) == builds.wanted
+    # A late publisher may be at work for some milliseconds (docs/guarantees.md).
     service.let_all_go_on()
     assert published(output) == builds.wanted
     shutil.rmtree(output)

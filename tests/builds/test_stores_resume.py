@@ -60,13 +60,13 @@ def num_put(proxy: FaultProxy, text: str) -> int:
 # A part of files' names, and how many such files there are when the build is killed.
 MOMENTS = {
     ("local", "s3"): ("plan.json", 1),
-    ("local", "gs"): ("index/", 1),
+    ("local", "gs"): ("index/train", 1),
     ("s3", "local"): ("tfrecord-", 4),
-    ("s3", "s3"): ("index/", 6),
-    ("s3", "gs"): ("index/", 3),
+    ("s3", "s3"): ("index/train", 6),
+    ("s3", "gs"): ("index/train", 3),
     ("gs", "local"): ("tfrecord-", 7),
     ("gs", "s3"): ("report.html", 1),
-    ("gs", "gs"): ("index/", 7),
+    ("gs", "gs"): ("index/train", 7),
 }
 
 
@@ -149,7 +149,7 @@ def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
         running = start(Place(str(large)), through, tmp_path / "stderr", *LARGE)
         wait_for(lambda: proxy.hits(hang) > 0, running)
         # The first shard is put in place while the second one is written.
-        wait_for(lambda: any(name.startswith("index/") for name in output.stamps()), running)
+        wait_for(lambda: any(name.startswith("index/train") for name in output.stamps()), running)
         running.signal(signal.SIGKILL)
         running.wait()
     left = output.pending_uploads()  # of the second shard, and perhaps of the third
