@@ -82,6 +82,21 @@ def test_a_store_that_fails_one_request_in_six(
     assert metrics["storage_bytes_read"] >= image_bytes
 
 
+@by_store
+def test_stores_that_serve_only_so_many_requests_a_second(
+    sources: Sources, images: Path, places: Places, tmp_path: Path, kind: Kind
+) -> None:
+    source, output = sources[kind], places.make(kind)
+    few = Fault("status", None, beyond_per_second=40)
+    with places.proxy(source) as (reading, slowly), places.proxy(output) as (writing, through):
+        reading.add(few)
+        writing.add(few)
+        assert build_between(slowly, through, *OPTIONS) == 0
+        assert reading.hits(few) > 0
+    assert_as_reference(output, images, tmp_path / "out")
+    assert output.pending_uploads() == []
+
+
 @pytest.mark.parametrize(
     ("kind", "fault", "said"),
     [
