@@ -9,6 +9,7 @@ code 1 if a limit is exceeded.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -40,6 +41,7 @@ from transforms.write.clear_output import ClearOutput
 
 MAX_S, MAX_BYTES = 60, 10**9
 _BATCH, _RECORDS = 10_000, 1000  # rejects in a batch, records in a shard
+_SHARD_BYTES, _SIDECAR_BYTES = 150_000_000, 50_000
 _NAME, _LIMITS = "many", RejectLimits(1.0)
 
 
@@ -60,8 +62,8 @@ def make_plan(number: int, count: int) -> ShardPlan:
     return ShardPlan(name, f"{number:032x}", pa.RecordBatch.from_pylist([], REFERENCE_SCHEMA))
 
 
-def summarize(number: int, count: int, clearance: Clearance) -> ShardSummary:
-    """Return the summary of a written shard of `_RECORDS` records of random classes."""
+def summarize(number: int, count: int, clearance: Clearance, root: str) -> ShardSummary:
+    """Return the summary of a shard with records of random classes; its files are holes."""
     plan = make_plan(number, count)
     num_classes = len(clearance.vocabularies["label"])
     drawn = np.random.default_rng(plan.name.index).integers(0, num_classes, _RECORDS)
@@ -70,10 +72,14 @@ def summarize(number: int, count: int, clearance: Clearance) -> ShardSummary:
         "labels": dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True)),
         "formats": {"jpeg": _RECORDS},
     }
+    for name, num_bytes in ((plan.name.shard, _SHARD_BYTES), (plan.name.sidecar, _SIDECAR_BYTES)):
+        (Path(root) / name).parent.mkdir(exist_ok=True)
+        (Path(root) / name).touch()
+        os.truncate(Path(root) / name, num_bytes)
     return ShardSummary(
-        *(plan.name, _RECORDS, 150_000_000, plan.name.index, plan.digest),
+        *(plan.name, _RECORDS, _SHARD_BYTES, plan.name.index, plan.digest),
         stats=stats,
-        sidecar=FileContent(50_000, plan.name.index),
+        sidecar=FileContent(_SIDECAR_BYTES, plan.name.index),
     )
 
 
@@ -100,7 +106,9 @@ def run_graph(root: str, num_rejects: int, num_shards: int, num_classes: int) ->
             rejects=rejects,
             limits=_LIMITS,
         )
-        summaries = shards | "Write" >> beam.Map(summarize, num_shards, AsSingleton(clearance))
+        summaries = shards | "Write" >> beam.Map(
+            summarize, num_shards, AsSingleton(clearance), root
+        )
         publication = Publication(folder, _NAME, "1.0.0", schema, {}, {}, _LIMITS)
         _ = summaries | PublishDataset(publication, layout=known, clearance=clearance)
 

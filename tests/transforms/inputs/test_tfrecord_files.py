@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from google_crc32c import value
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from shardwright.errors import RecordFault, StorageError
 from shardwright.format.records import (
     HEADER_BYTES,
     RecordSpan,
-    crc32c_of,
     frame_footer,
     frame_header,
 )
@@ -31,7 +31,7 @@ from transforms.inputs.tfrecords.tfrecord_files import (
 )
 
 RECORDS = [bytes([number]) * (7 * number) for number in range(6)]
-FRAMES = [frame_header(len(data)) + data + frame_footer(crc32c_of([data])) for data in RECORDS]
+FRAMES = [frame_header(len(data)) + data + frame_footer(value(data)) for data in RECORDS]
 STARTS = [sum(map(len, FRAMES[:number])) for number in range(len(FRAMES) + 1)]
 
 

@@ -183,7 +183,10 @@ def test_a_lost_companion_is_written_as_it_was(root: Path, name: str) -> None:
 
 def test_other_shards_or_another_version_make_another_manifest(root: Path) -> None:
     publish_in(root)
-    publish_in(root, make_summaries(corrupt=1), provenance={"created": "tomorrow"})
+    rejecting = make_summaries(corrupt=1)
+    for name in (summary.name.rejects for summary in rejecting if summary.rejects):
+        Folder(str(root)).write_bytes(name, b"")
+    publish_in(root, rejecting, provenance={"created": "tomorrow"})
     manifest = read_manifest(Folder(str(root)))
     assert (manifest.rejects["corrupt"], manifest.provenance) == (2, {"created": "tomorrow"})
     publish_in(root, version="1.0.1")
