@@ -63,6 +63,8 @@ def finish_promotion(root: Folder) -> bool:
     if not (read_json(root, naming.MANIFEST) or {}).get("folder"):
         return False
     manifest = read_manifest(root)
+    if not manifest.folder:  # another worker has just ended this; `source` would be OUTPUT itself
+        return True
     source = root.below(manifest.folder)
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
         copies = pool.map(lambda name: _copy(source, name, root), manifest.file_names())

@@ -120,6 +120,24 @@ def test_a_publisher_that_begins_too_late_ends_well(builds: Builds, tmp_path: Pa
         finish_promotion(root)
 
 
+def test_a_publisher_that_another_one_overtakes_removes_nothing(
+    builds: Builds, tmp_path: Path
+) -> None:
+    """The other one replaces the manifest after this one has seen that it says `next/`."""
+    root = Folder(str(shutil.copytree(builds.old, tmp_path / "out")))
+    builds.planned[True].run(undisturbed, tmp_path / "out")
+    seen = [replace(read_manifest(root), folder=naming.NEXT_DIR).to_bytes()]
+
+    class Overtaken(Folder):
+        def read_bytes(self, name: str, *, max_bytes: int | None = None) -> bytes:
+            is_first = seen and name == naming.MANIFEST
+            return seen.pop() if is_first else super().read_bytes(name, max_bytes=max_bytes)
+
+    finish_promotion(Overtaken(root.uri))
+    assert not seen
+    assert published(tmp_path / "out") == builds.wanted
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_thousand_jobs_with_lost_workers(
