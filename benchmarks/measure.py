@@ -34,7 +34,7 @@ _REPO = Path(__file__).resolve().parent.parent
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Files of a build that are not shards; names of unfinished files may have further suffixes.
-_NOT_SHARDS = (".json", ".parquet", ".txt", ".pbtxt", ".html", ".lock", ".log")
+_NOT_SHARDS = (".attempt", ".json", ".parquet", ".txt", ".pbtxt", ".html", ".lock", ".log")
 
 
 class RunFailedError(RuntimeError):
