@@ -17,7 +17,6 @@ from transforms.images.checks import CHECKS
 from transforms.images.options import IMAGES, EncodeOptions
 from transforms.inputs.tables.table_layout import LABEL_KEYS
 from transforms.options import OptionGroup
-from transforms.output_state import IF_EXISTS
 from transforms.reject_limits import RejectLimits
 from transforms.splits.split_rules import SplitRule, parse_split
 from transforms.user_code import UserTransform
@@ -217,7 +216,7 @@ class BuildArguments:
     if_exists: str = _DATASET.option(
         "resume",
         "if OUTPUT has a dataset: resume the same build (default), overwrite it, or fail",
-        choices=IF_EXISTS,
+        choices=("resume", "overwrite", "error"),
         usual=True,
     )
     writer: str = _DATASET.option(

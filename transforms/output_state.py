@@ -29,7 +29,6 @@ from transforms.plan.packing import Layout
 from transforms.promotion import finish_promotion, remove_outputs
 
 _LOG = logging.getLogger("shardwright.storage")
-IF_EXISTS = ("resume", "overwrite", "error")
 
 
 @dataclass(frozen=True, slots=True)
