@@ -33,6 +33,7 @@ _MESSAGES = message_classes(
     },
 )
 _Example, _Feature = _MESSAGES["Example"], _MESSAGES["Feature"]
+_BYTES = [bytes((value,)) for value in range(256)]
 
 
 def _parse(message: Any, data: bytes) -> Any:
@@ -84,12 +85,11 @@ def _values(feature: Any) -> tuple[str | None, list[Any]]:
 
 def varint(value: int) -> bytes:
     """Return a protobuf varint: 7 bits per byte, lowest first, high bit set on all but the last."""
-    encoded = bytearray()
+    encoded = b""
     while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
+        encoded += _BYTES[value & 0x7F | 0x80]
         value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return encoded + _BYTES[value]
 
 
 def bytes_entry_header(key: bytes, num_bytes: int) -> bytes:

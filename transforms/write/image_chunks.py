@@ -48,14 +48,15 @@ class Chunk:
     fixes: Counter[str]
 
 
-def chunk_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+def chunk_bounds(sizes: Sequence[int], scale: int = 1) -> Iterator[tuple[int, int]]:
     """Yield [start, stop) of chunks of at most `CHUNK_RECORDS` images and `CHUNK_BYTES` bytes.
 
-    A larger image is a chunk of its own.
+    `scale` multiplies both. A larger image is a chunk of its own.
     """
+    most_records, most_bytes = scale * CHUNK_RECORDS, scale * CHUNK_BYTES
     start, total = 0, 0
     for row, size in enumerate(sizes):
-        if row > start and (row - start == CHUNK_RECORDS or total + size > CHUNK_BYTES):
+        if row > start and (row - start == most_records or total + size > most_bytes):
             yield start, row
             start, total = row, 0
         total += size
@@ -128,12 +129,9 @@ def _frame(
         for known, record in zip(encoder.encode_measured(infos), made, strict=True)
     ]
     framed = encoder.frame([record.entries for record in made], measured, images, crcs)
-    fixes = Counter(
-        fix
-        for record in made
-        for picture in (record.image, *record.pictures.values())
-        for fix in picture.fixes
-    )
+    pictures = [picture for record in made for picture in record.pictures.values()]
+    stored = [*(record.image for record in made), *pictures]
+    fixes = Counter(fix for image in stored for fix in image.fixes)
     rows, ids, labels = (
         [first_row + record.row for record in made],
         [record.id for record in made],

@@ -18,6 +18,9 @@ from transforms.write.image_reads import read_ahead
 from transforms.write.read_ahead import ReadAhead
 from transforms.write.write_job import WriteJob
 
+# A chunk by itself costs its threads as much as several images. So files that are not decoded come
+# in larger chunks; decoding must keep all cores busy, and objects are read only so far ahead.
+_SCALE_OF_FILES = 2
 _TASKS_AT_START = 4  # in a store the checks last as long as reading a few hundred images
 
 
@@ -47,9 +50,10 @@ def _chunk_tasks(
     encoder = ExampleEncoder(job.schema)
     # The results of users' functions are encoded row by row instead.
     entries = [] if job.transforms else encoder.encode_known(references)
+    scale = 1 if job.computing_threads > 1 or _has_objects(references) else _SCALE_OF_FILES
 
     def chunks() -> Iterator[pa.RecordBatch]:
-        for start, stop in chunk_bounds(record_bytes(references)):
+        for start, stop in chunk_bounds(record_bytes(references), scale):
             yield references.slice(start, stop - start)
         all_begun.set()
 
@@ -72,5 +76,8 @@ def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
 
     Reads of objects start before their chunk does, which would distort the measurement.
     """
-    has_objects = bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
-    return job.computing_threads + 1 if has_objects else job.threads
+    return job.computing_threads + 1 if _has_objects(references) else job.threads
+
+
+def _has_objects(references: pa.RecordBatch) -> bool:
+    return bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())

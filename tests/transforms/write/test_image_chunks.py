@@ -37,15 +37,18 @@ SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_
 
 
 @examples(25, 300)
-@given(sizes=SIZES)
-def test_bounds_cover_every_row_and_are_as_far_apart_as_the_limits_allow(sizes: list[int]) -> None:
-    bounds = list(chunk_bounds(sizes))
+@given(sizes=SIZES, scale=st.integers(1, 2))
+def test_bounds_cover_every_row_and_are_as_far_apart_as_the_limits_allow(
+    sizes: list[int], scale: int
+) -> None:
+    bounds = list(chunk_bounds(sizes, scale))
+    most_records, most_bytes = scale * CHUNK_RECORDS, scale * CHUNK_BYTES
     assert [row for start, stop in bounds for row in range(start, stop)] == list(range(len(sizes)))
     for start, stop in bounds:
-        assert start < stop <= start + CHUNK_RECORDS
-        assert sum(sizes[start:stop]) <= CHUNK_BYTES or stop - start == 1
-        is_full = stop - start == CHUNK_RECORDS or stop == len(sizes)
-        assert is_full or sum(sizes[start : stop + 1]) > CHUNK_BYTES
+        assert start < stop <= start + most_records
+        assert sum(sizes[start:stop]) <= most_bytes or stop - start == 1
+        is_full = stop - start == most_records or stop == len(sizes)
+        assert is_full or sum(sizes[start : stop + 1]) > most_bytes
 
 
 def test_bounds_at_the_limits() -> None:
