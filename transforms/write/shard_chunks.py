@@ -18,9 +18,8 @@ from transforms.write.image_reads import read_ahead
 from transforms.write.read_ahead import ReadAhead
 from transforms.write.write_job import WriteJob
 
-# A chunk by itself costs its threads as much as several images. So files that are not decoded come
-# in larger chunks; decoding must keep all cores busy, and objects are read only so far ahead.
-_SCALE_OF_FILES = 2
+# A chunk costs its threads as much as several images, so a thread that is alone takes larger ones.
+_SCALE_ALONE = 2
 _TASKS_AT_START = 4  # in a store the checks last as long as reading a few hundred images
 
 
@@ -40,17 +39,18 @@ def make_chunks(
         job: The settings of all shards.
         all_begun: Set once the reads of the last chunk have started.
     """
-    tasks = _begun(_chunk_tasks(references, job, all_begun or threading.Event()))
-    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(tasks)
+    ahead = _read_ahead(job.computing_threads, _num_tasks(references, job))
+    scale = _SCALE_ALONE if ahead.num_threads == 1 else 1
+    tasks = _chunk_tasks(references, job, all_begun or threading.Event(), scale)
+    return ahead.run(_begun(tasks))
 
 
 def _chunk_tasks(
-    references: pa.RecordBatch, job: WriteJob, all_begun: threading.Event
+    references: pa.RecordBatch, job: WriteJob, all_begun: threading.Event, scale: int
 ) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
     # The results of users' functions are encoded row by row instead.
     entries = [] if job.transforms else encoder.encode_known(references)
-    scale = 1 if job.computing_threads > 1 or _has_objects(references) else _SCALE_OF_FILES
 
     def chunks() -> Iterator[pa.RecordBatch]:
         for start, stop in chunk_bounds(record_bytes(references), scale):
@@ -76,8 +76,5 @@ def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
 
     Reads of objects start before their chunk does, which would distort the measurement.
     """
-    return job.computing_threads + 1 if _has_objects(references) else job.threads
-
-
-def _has_objects(references: pa.RecordBatch) -> bool:
-    return bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
+    has_objects = bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
+    return job.computing_threads + 1 if has_objects else job.threads
