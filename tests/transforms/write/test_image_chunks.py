@@ -31,6 +31,7 @@ from transforms.write.image_chunks import (
     make_chunk,
 )
 from transforms.write.image_reads import ImageRead, start_reads
+from transforms.write.shard_chunks import make_chunks
 from transforms.write.write_job import WriteJob
 
 SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_size=300)
@@ -138,3 +139,13 @@ def test_the_info_of_a_re_encoded_image_is_that_of_its_stored_bytes(tmp_path: Pa
     chunk = chunk_from(batch_of(write(tmp_path / "a")), encode=EncodeOptions("raw", (4, 2)))
     info = chunk.infos[0]
     assert (chunk.image_bytes, info.format, info.width, info.height) == ([24], "raw", 4, 2)
+
+
+@pytest.mark.parametrize(("threads", "sizes"), [(1, [128, 2]), (2, [64, 64, 2])])
+def test_chunks_are_larger_for_a_thread_that_is_alone(
+    threads: int, sizes: list[int], tmp_path: Path
+) -> None:
+    batch = batch_of(*[write(tmp_path / "a", PNG)] * (2 * CHUNK_RECORDS + 2))
+    schema = image_classification().with_class_names(("a",))
+    chunks = make_chunks(batch, WriteJob(Folder("/nowhere"), schema, "none", KEEP, threads))
+    assert [len(chunk.rows) for chunk in chunks] == sizes
