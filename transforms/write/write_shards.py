@@ -43,24 +43,20 @@ class WriteShards(beam.PTransform):
 
 
 _Finishing = Future[tuple[ShardSummary, list[Reject]]]
-# Under load a request to a store takes a tenth of a second, so ten last as long as a whole shard.
-_FINISHING_AT_ONCE = 2
 
 
 class _WriteFn(beam.DoFn):
-    """A DoFn whose threads end each shard while the next one is read and written.
+    """A DoFn whose thread ends each shard while the next one is read and written.
 
     Otherwise reading would pause while the last images arrive and, in a store, for about ten
     requests, one after another, and the store's own copying.
     """
 
     def setup(self) -> None:
-        self._threads = ThreadPoolExecutor(
-            _FINISHING_AT_ONCE, thread_name_prefix="shardwright-finish"
-        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
 
     def start_bundle(self) -> None:
-        self._finishing: list[_Finishing] = []  # at most _FINISHING_AT_ONCE
+        self._finishing: list[_Finishing] = []  # at most one shard
 
     def process(self, plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Any]:
         job = job.cleared(clearance)
@@ -74,23 +70,19 @@ class _WriteFn(beam.DoFn):
         with timed("write_shard_msec"):
             try:
                 finish = write_records(plan, job)
-            except BaseException:
-                wait(self._finishing)  # none goes on after a failed write
-                raise
-            oldest = self._finishing[: 1 - _FINISHING_AT_ONCE]
-            wait(oldest)
-            # Submitted before the oldest result is taken: if that raises, this shard is finished
+            finally:
+                wait(self._finishing)  # one at a time, and none goes on after a failed write
+            # Submitted before the previous result is taken: if that raises, this shard is finished
             # all the same, so that no open upload is left behind.
-            self._finishing = [*self._finishing[len(oldest) :], self._threads.submit(finish)]
-        yield from _results_of(oldest)
+            previous, self._finishing = self._finishing, [self._thread.submit(finish)]
+        yield from _results_of(previous)
 
     def finish_bundle(self) -> Iterator[Any]:
-        wait(self._finishing)
         for result in _results_of(self._finishing):
             yield in_global_window(result)
 
     def teardown(self) -> None:
-        self._threads.shutdown()
+        self._thread.shutdown()
 
 
 def _results_of(finishing: Iterable[_Finishing]) -> Iterator[Any]:
