@@ -4,8 +4,8 @@ Transient errors are retried with exponential backoff until a deadline:
 
 * 5 seconds if the endpoint has never responded: it is probably wrong.
 * 30 seconds if other requests to the store succeed: only this object fails.
-* 3 minutes, or the `deadline` option, if no request succeeds: the store has an outage. Refused
-  requests (429, 503) as long, whatever succeeds: the store serves only so many a second. Their
+* 3 minutes, or the `deadline` option, if no request succeeds: the store has an outage. As long if
+  more than a tenth are refused (429, 503), because the store serves only so many a second. Their
   number is limited (`request_rate`), and the wait for a turn does not count.
 
 A web server that failed so is left alone for a minute: a table may name thousands of its images.
@@ -123,7 +123,7 @@ class Client:
         Raises:
             StorageError: One of its subclasses, with the object and, if there is one, the fix.
         """
-        started, attempt = time.monotonic(), 0
+        started, attempt, counts = time.monotonic(), 0, self._rate.counts
         if started < self._rests_until:
             raise UnreachableError(f"{uri}: {self.endpoint} did not respond to earlier requests")
         while True:
@@ -140,7 +140,8 @@ class Client:
                     raise fault.error from cause_of(error)
                 if fault.refused:
                     self._rate.refused(sent)
-                if self._gives_up(fault, started, attempt):
+                overloaded = fault.refused and self._rate.is_overload_since(counts)
+                if self._gives_up(started, attempt, overloaded=overloaded):
                     raise self._last_word(fault, started) from cause_of(error)
                 self._say(fault, attempt, started)
             else:
@@ -184,13 +185,13 @@ class Client:
             self._down_since = now
         self._last_failure = now
 
-    def _gives_up(self, fault: StoreFault, started: float, attempt: int) -> bool:
+    def _gives_up(self, started: float, attempt: int, *, overloaded: bool) -> bool:
         elapsed = time.monotonic() - started
         if not self._answered:
             return elapsed > FIRST_CONTACT_SECONDS or attempt > 5
         if self._serves_others(started):
             return elapsed > (
-                self.deadline if fault.refused else min(ONE_OBJECT_SECONDS, self.deadline)
+                self.deadline if overloaded else min(ONE_OBJECT_SECONDS, self.deadline)
             )
         # Once the outage is longer than the deadline, queued requests get only a few attempts:
         # otherwise each would wait for the full deadline again.

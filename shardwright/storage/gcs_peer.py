@@ -7,6 +7,7 @@ Objects use the JSON API, uploads the XML API
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -180,30 +181,34 @@ def _faults(client: Client) -> Iterator[None]:
 
 def _session(client: Client) -> Any:
     try:
-        import google.auth
         import requests
         from google.auth.transport.requests import AuthorizedSession
-        from google.oauth2.credentials import Credentials
-        from google.oauth2.service_account import Credentials as ServiceAccount
     except ImportError:
         raise _missing_peer(client) from None
-    config, scopes = client.config, ["https://www.googleapis.com/auth/devstorage.read_write"]
-    if config.get("skip_signature"):
+    if client.config.get("skip_signature"):
         return requests.Session()
+    return AuthorizedSession(_credentials(client))
+
+
+@functools.lru_cache(maxsize=16)  # they keep their token until it expires
+def _credentials(client: Client) -> Any:
+    import google.auth
+    from google.oauth2.credentials import Credentials
+    from google.oauth2.service_account import Credentials as ServiceAccount
+
+    config, scopes = client.config, ["https://www.googleapis.com/auth/devstorage.read_write"]
     if "bearer_token" in config:
-        return AuthorizedSession(Credentials(config["bearer_token"]))
+        return Credentials(config["bearer_token"])
     path = config.get("application_credentials") or config.get("service_account")
     if path:
-        return AuthorizedSession(google.auth.load_credentials_from_file(path, scopes=scopes)[0])
+        return google.auth.load_credentials_from_file(path, scopes=scopes)[0]
     if "service_account_key" in config:
         import json
 
-        return AuthorizedSession(
-            ServiceAccount.from_service_account_info(
-                json.loads(str(config["service_account_key"])), scopes=scopes
-            )
+        return ServiceAccount.from_service_account_info(
+            json.loads(str(config["service_account_key"])), scopes=scopes
         )
-    return AuthorizedSession(google.auth.default(scopes=scopes)[0])
+    return google.auth.default(scopes=scopes)[0]
 
 
 def _missing_peer(client: Client) -> MissingPeerError:

@@ -18,6 +18,8 @@ SLOWEST = 10.0
 # Halving each time would leave a quarter of what the store serves to a single process unused.
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 0.9
 _INCREASE = 0.1  # requests a second, per success and per second since the last refusal
+# Of requests. If a store refuses fewer, at random, no request is refused ten times in a row.
+_LEAST_OVERLOAD = 0.1
 
 
 class RequestRate:
@@ -41,6 +43,17 @@ class RequestRate:
         self._change = threading.Lock()
         self._next = self._lowered = 0.0
         self._served = 0  # since the limit was lowered
+        self._num_served = self._num_refused = 0  # roughly: of two at the same time one may be lost
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The numbers of refusals and of successes so far."""
+        return self._num_refused, self._num_served
+
+    def is_overload_since(self, counts: tuple[int, int]) -> bool:
+        """Return whether more than a tenth of the requests since then were refused."""
+        refused, served = self._num_refused - counts[0], self._num_served - counts[1]
+        return refused > _LEAST_OVERLOAD * (refused + served)
 
     def wait(self) -> float:
         """Wait until a request may be sent; return the seconds waited."""
@@ -56,6 +69,7 @@ class RequestRate:
 
     def served(self) -> None:
         """Raise the limit after a success."""
+        self._num_served += 1
         if self.limit < FASTEST:
             with self._change:
                 self._served += 1
@@ -66,6 +80,7 @@ class RequestRate:
 
         Requests that were sent before the limit was last lowered say nothing about it.
         """
+        self._num_refused += 1
         with self._change:
             if sent >= self._lowered:
                 share = self._served / (self._served + 1)

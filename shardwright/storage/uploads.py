@@ -28,14 +28,20 @@ from shardwright.storage.reads import start_read
 
 _LOG = logging.getLogger("shardwright.storage")
 PART_BYTES = 5 << 20  # the minimum of stores; with at most 10,000 parts, 50 GB per object
-_PARTS_AT_A_TIME = 6  # 30 MB in flight, plus the part being filled
+_PARTS_AT_A_TIME = 5  # 25 MB in flight, plus the part being filled
 
 
 class ObjectSink:
-    """An open upload that counts its bytes and computes their CRC32C."""
+    """An open upload that counts its bytes and, for GCS, computes their CRC32C.
+
+    Pieces are joined to whole parts: blocks of other sizes would stay in memory until each part
+    that they share has been sent.
+    """
 
     def __init__(self, writer: Any, client: Client, uri: str) -> None:
         self._writer, self._client, self._uri = writer, client, uri
+        self._pieces: list[bytes] = []  # of the part being filled
+        self._room = PART_BYTES
         self.num_bytes = 0
         self.crc32c = 0
         # Set after the upload, except on GCS, whose etags may change while the content stays.
@@ -47,7 +53,21 @@ class ObjectSink:
         Raises:
             StorageError: A part in flight could not be written.
         """
-        data = b"".join(pieces)  # obstore's writer keeps the buffer, so never reuse one
+        for piece in pieces:
+            start = 0
+            while len(piece) - start >= self._room:
+                stop = start + self._room
+                self._pieces.append(piece[start:stop])
+                self.flush()
+                start = stop
+            self._pieces.append(piece[start:])
+            self._room -= len(piece) - start
+            self.num_bytes += len(piece)
+
+    def flush(self) -> None:
+        """Send the part being filled, which only the last one may be before it is full."""
+        data = b"".join(self._pieces)  # obstore's writer keeps the buffer, so never reuse one
+        self._pieces, self._room = [], PART_BYTES
         try:
             self._writer.write(data)
         except (BaseError, OSError, ValueError) as error:
@@ -55,8 +75,8 @@ class ObjectSink:
             if fault is None:
                 raise
             raise fault.error from cause_of(error)
-        self.num_bytes += len(data)
-        self.crc32c = google_crc32c.extend(self.crc32c, data)
+        if self._client.scheme == "gs":
+            self.crc32c = google_crc32c.extend(self.crc32c, data)
 
 
 @contextmanager
@@ -80,6 +100,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     try:
         with writer:
             yield sink
+            sink.flush()
             etag_before = before.result()
             written = True  # errors from here on come from completing the upload
     except BaseException as error:

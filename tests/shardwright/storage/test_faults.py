@@ -19,9 +19,11 @@ from shardwright.errors import (
     UnreachableError,
     UnreadableError,
 )
+from shardwright.storage import clients
 from shardwright.storage.clients import FIRST_CONTACT_SECONDS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.storage.request_rate import RequestRate
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.fault_upstream import wait_until
 from tests.support.buckets import Bucket, Counted, on_s3_and_gcs, recording, takes
@@ -202,6 +204,27 @@ def test_one_object_fails_while_others_are_served(
     failing = pytest.raises(UnreadableError, match=rf"^{s3_bucket.uri}/x {message}$")
     with repeating(lambda: act(folder)), failing, takes(1, 10):
         folder.read_bytes("x")
+
+
+@pytest.mark.parametrize(("served", "least", "most"), [(20, 0.0, 0.3), (1, 0.5, 5.0)])
+def test_only_overload_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, served: int, least: float, most: float
+) -> None:
+    """An object that is refused while nearly all others are served is not retried for minutes."""
+    monkeypatch.setattr(clients, "ONE_OBJECT_SECONDS", 0.05)
+    monkeypatch.setattr(clients, "_LONGEST_PAUSE", 0.01)
+    keys = {"access_key_id": "a", "secret_access_key": "b"}
+    client = clients.Client("s3://bucket", StorageOptions.of({**keys, "deadline": "0.5"}))
+    client._rate = RequestRate(sleep=lambda _: None)
+
+    def refuse() -> None:
+        for _ in range(served):
+            client.call("s3://bucket/y", "read", lambda: None)
+        raise OSError("GET x failed with status code: 503 <Code>SlowDown</Code>")
+
+    message = "returned 503 SlowDown, while other objects are served"
+    with pytest.raises(UnreadableError, match=message), takes(least, most):
+        client.call("s3://bucket/x", "read", refuse)
 
 
 def test_a_store_that_went_down_just_now(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
