@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 from pipelines.help_texts import DESCRIPTION, LONG, SHORT, USAGE
 from shardwright.errors import UsageError
-from transforms.inputs.detection import known_formats
 from transforms.options import Option, option_of, options_of
 
 _Options = TypeVar("_Options")
@@ -59,6 +58,9 @@ class OptionParser(argparse.ArgumentParser):
 
     def format_all(self) -> str:
         """Return the help of every option, and the installed input formats."""
+        # Imported here, because `--help` lists no formats, and they need many modules.
+        from transforms.inputs.detection import known_formats
+
         formats = known_formats()
         width = max(map(len, formats))
         listed = "".join(f"  {name:{width}}  {known.summary}\n" for name, known in formats.items())
