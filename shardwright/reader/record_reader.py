@@ -20,7 +20,7 @@ from shardwright.format.records import (
 )
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
-from shardwright.reader.shard_index import ShardIndexes
+from shardwright.reader.shard_index import ShardIndexes, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,18 @@ class BadRecord:
         row: Its row in the shard's file, from 0.
         offset: Where its span begins, in bytes from the start of the file.
         what: What is wrong with it.
+        id: Its id, by the index.
     """
 
     shard: str
     row: int
     offset: int
     what: str
+    id: str = ""
 
     def __str__(self) -> str:
-        return f"{self.shard}: record {self.row} at byte {self.offset}: {self.what}"
+        name = f"{self.id!r} in " if self.id else ""
+        return f"{name}{self.shard}: record {self.row} at byte {self.offset}: {self.what}"
 
 
 _T = TypeVar("_T")
@@ -132,10 +135,9 @@ class RecordReader:
         return data
 
     def describe(self, shard: int, row: int, what: str) -> BadRecord:
-        """Return a record as a `BadRecord`, with its shard's path and its offset."""
-        return BadRecord(
-            self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what
-        )
+        """Return a record as a `BadRecord`, with its shard's path, its offset and its id."""
+        ref, offset = self.shard_ref(shard), int(self.indexes[shard].offsets[row])
+        return BadRecord(ref.uri, row, offset, what, read_rows(ref, ["id"])["id"][row].as_py())
 
     def _read(self, shard: int, offset: int, *lengths: int) -> list[bytes]:
         """Return consecutive parts of a shard. Raises as `read_record`."""

@@ -12,20 +12,24 @@ import tensorflow as tf
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.reader.corpus import DatasetSource
+from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.order import ShuffledOrder, StoredOrder
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.tfdata.blocks import BlockReader
 from shardwright.tfdata.examples import ExampleMaker
 from shardwright.tfdata.options import LoadOptions
-from shardwright.tfdata.read_plan import ReadPlan, check_sidecars, plan_read
+from shardwright.tfdata.read_plan import ReadPlan, check_sidecars, missing_sidecar, plan_read
 from shardwright.tfdata.records import (
     Indexed,
     read_cached_in_stored_order,
     read_in_any_order,
     read_in_stored_order,
 )
+
+# Smaller records are read in order faster by TensorFlow, larger ones by the index, which saves
+# copies of their bytes.
+_INDEXED_RECORD_BYTES = 16 << 10
 
 
 def load(
@@ -202,21 +206,26 @@ def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) 
 
 
 def _needs_images_alone(plan: ReadPlan, features: Sequence[Feature], options: LoadOptions) -> bool:
-    """Return whether batches of image bytes, read by the index, are all that is wanted."""
+    """Return whether to read batches of image bytes by the index: nothing else is wanted."""
     return (
         list(features) == [plan.image]
         and options.batch_size is not None
         and not options.decode
-        and options.shuffle
         and not (options.keep or options.max_bad_records or plan.corpus.is_remote)
+        and (options.shuffle or (options.deterministic and _is_faster_by_index(plan.corpus)))
     )
+
+
+def _is_faster_by_index(corpus: Corpus) -> bool:
+    """Return whether images in stored order are read faster by the index, and all of it exists."""
+    return corpus.mean_record_bytes >= _INDEXED_RECORD_BYTES and missing_sidecar(corpus) is None
 
 
 def _make_reader(plan: ReadPlan, options: LoadOptions, *, of_images: bool) -> BlockReader | None:
     """Return the reader of records; None if TensorFlow's own reader suffices."""
     # TensorFlow's own reader calls no Python, but can only read local shards in stored order
     # and skip nothing.
-    if not plan.num_records or not (options.by_number or plan.corpus.is_remote):
+    if not plan.num_records or not (options.by_number or of_images or plan.corpus.is_remote):
         return None
     if options.by_number:
         check_sidecars(plan.corpus)
@@ -235,7 +244,7 @@ def _read_batches(
     """Return a dataset of batches of serialized examples, string [batch_size]."""
     size, drop_remainder = options.batch_size, options.has_full_batches
     # Skipped records, and shards that the cache holds for a window, need records one by one.
-    if reader is None or not options.by_number or options.max_bad_records or plan.corpus.is_remote:
+    if reader is None or options.max_bad_records or plan.corpus.is_remote:
         records = _read_records(plan, reader, options, with_slots=False)
         return records.batch(size, drop_remainder=drop_remainder)
     batches = _index(plan, reader, options).batches(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,8 +15,9 @@ from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64, ShuffledOrder, StoredOrder
 from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
+from shardwright.tfdata.damage import describe_damage
 from shardwright.tfdata.epochs import epoch_numbers
-from shardwright.tfdata.errors import failure, prepare, raise_if_failed
+from shardwright.tfdata.errors import failure, prepare, unless_failed
 from shardwright.tfdata.features import Tensor
 
 _READ_BUFFER_BYTES = 1 << 20  # fits into a core's cache; 8 MB do not, and are slower
@@ -33,18 +35,8 @@ def read_in_any_order(corpus: Corpus) -> tf.data.Dataset:
 
 def read_in_stored_order(corpus: Corpus) -> tf.data.Dataset:
     """Return string []: records of local shards, one shard after another, unread parts skipped."""
-    records = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
-    for shards in _runs(corpus.shards):
-        if _is_whole(shards[0]):
-            paths = tf.constant([shard.uri for shard in shards])
-            part = tf.data.TFRecordDataset(paths, buffer_size=_buffer_bytes(corpus))
-        else:
-            run = Corpus(tuple(shards), (0, len(shards)), corpus.schema)
-            part = tf.data.Dataset.from_tensor_slices(_segments(run)).flat_map(
-                _segment_reader(corpus)
-            )
-        records = part if shards[0] is corpus.shards[0] else records.concatenate(part)
-    return records
+    segments = tf.data.Dataset.from_tensor_slices(_segments(corpus))
+    return segments.flat_map(_segment_reader(corpus))
 
 
 def read_cached_in_stored_order(
@@ -56,7 +48,7 @@ def read_cached_in_stored_order(
 
     # One generator for all shards: one that failed yields nothing more, so no later shard is read
     # as if the one before it had been.
-    def hold() -> Iterator[tuple[str, int, int]]:
+    def hold() -> Iterator[tuple[int, str, int, int]]:
         for number, shard in enumerate(corpus.shards):
             following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
             with held.hold([number], following), reader.files.path(number) as path:
@@ -64,9 +56,10 @@ def read_cached_in_stored_order(
                     shard.source.cache.heal(shard.name)
                 # tf.data resumes the generator once these records are read: until then the
                 # shard is pinned.
-                yield path, _first_byte(shard), shard.num_rows
+                yield number, path, _first_byte(shard), shard.num_rows
 
-    signature = (_SERIALIZED, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64))
+    whole = tf.TensorSpec((), tf.int64)
+    signature = (whole, _SERIALIZED, whole, whole)
     paths = tf.data.Dataset.from_generator(hold, output_signature=signature)
     return paths.flat_map(_segment_reader(corpus))
 
@@ -92,20 +85,20 @@ class Indexed:
     def records(self, *, repeat: bool) -> tf.data.Dataset:
         """Return string [], or (string [], slot int64 []); `repeat` never ends."""
         prepare()  # not in `_fetch`, which is traced if the shards are remote
-        epochs = self._epochs(repeat=repeat)
+        epochs, size = self._epochs(repeat=repeat), block_records(self.corpus.mean_record_bytes)
         if not self.corpus.is_remote:
             return self._fetch(
-                epochs.flat_map(lambda epoch: self._blocks(epoch, 0, self.order.size))
+                epochs.flat_map(lambda epoch: self._blocks(epoch, 0, self.order.size, size))
             )
         hold = self._window_holder(repeat=repeat)
         bounds = tf.TensorSpec((), tf.int64)
 
         def read_epoch(epoch: Tensor) -> tf.data.Dataset:
             windows = tf.data.Dataset.from_generator(
-                hold, args=(epoch,), output_signature=(bounds, bounds)
+                hold, args=(epoch[0],), output_signature=(bounds, bounds)
             )
             return windows.flat_map(
-                lambda start, stop: self._fetch(self._blocks(epoch, start, stop))
+                lambda start, stop: self._fetch(self._blocks(epoch, start, stop, size))
             )
 
         return epochs.flat_map(read_epoch)
@@ -116,25 +109,27 @@ class Indexed:
         Batches of `records` would copy each record twice more.
         """
         prepare()
-        places = self._epochs(repeat=repeat).flat_map(
-            lambda epoch: self._places(epoch, 0, self.order.size)
+        # Endless batches span the ends of epochs, but not of a group of epochs that they fill.
+        total = math.lcm(self.order.size, size) if repeat else self.order.size
+        stop = total - total % size if drop_remainder else total
+        blocks = self._epochs(repeat=repeat, at_once=total // self.order.size).flat_map(
+            lambda epochs: self._blocks(epochs, 0, stop, size)
         )
         shape = [size if drop_remainder else None]
 
         def give(records: Tensor) -> tf.data.Dataset:
             return tf.data.Dataset.from_tensors(tf.ensure_shape(records, shape))
 
-        # Not `rebatch`, which TensorFlow 2.21 cannot save in a symbolic checkpoint.
-        single = places.flat_map(lambda *place: tf.data.Dataset.from_tensor_slices(place))
-        return self._fetch(single.batch(size, drop_remainder=drop_remainder), give)
+        return self._fetch(blocks, give)
 
-    def _epochs(self, *, repeat: bool) -> tf.data.Dataset:
+    def _epochs(self, *, repeat: bool, at_once: int = 1) -> tf.data.Dataset:
+        """Return int64 [at_once]: the numbers of the epochs."""
         epochs = (
             epoch_numbers()
             if isinstance(self.order, ShuffledOrder)
             else tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         )
-        return epochs.repeat() if repeat else epochs
+        return (epochs.repeat() if repeat else epochs).batch(at_once, drop_remainder=True)
 
     def _window_holder(self, *, repeat: bool) -> Callable[[np.int64], Iterator[tuple[int, int]]]:
         held, size = HeldShards(self.reader), self.order.window
@@ -149,25 +144,22 @@ class Indexed:
 
         return hold
 
-    def _locate(self, epoch: np.int64, start: np.int64, stop: np.int64) -> tuple[I64, I64]:
-        places = np.arange(start, stop)
-        return self.order.locate(np.full_like(places, epoch), places)
+    def _locate(self, epochs: I64, start: np.int64, stop: np.int64) -> tuple[I64, I64]:
+        numbers, places = np.divmod(np.arange(start, stop), self.order.size)
+        return self.order.locate(epochs[numbers], places)
 
-    def _places(self, epoch: Tensor, start: Tensor | int, stop: Tensor | int) -> tf.data.Dataset:
-        """Return (shards, rows) of the places [start, stop) of an epoch, many at a time."""
+    def _blocks(
+        self, epochs: Tensor, start: Tensor | int, stop: Tensor | int, size: int
+    ) -> tf.data.Dataset:
+        """Return (shards, rows), [size] each, of the places [start, stop) of epochs in a row."""
+        at_once = max(_PLACES_AT_ONCE // size, 1) * size
 
         def locate(first: Tensor) -> tuple[Tensor, Tensor]:
-            last = tf.minimum(first + _PLACES_AT_ONCE, stop)
+            last = tf.minimum(first + at_once, stop)
             shards, rows = tf.numpy_function(
-                self._locate, [epoch, first, last], (tf.int64, tf.int64), stateful=False
+                self._locate, [epochs, first, last], (tf.int64, tf.int64), stateful=False
             )
             return tf.ensure_shape(shards, [None]), tf.ensure_shape(rows, [None])
-
-        return tf.data.Dataset.range(start, stop, _PLACES_AT_ONCE).map(locate).prefetch(1)
-
-    def _blocks(self, epoch: Tensor, start: Tensor | int, stop: Tensor | int) -> tf.data.Dataset:
-        """Return `_places`, cut into blocks small enough to read."""
-        size = block_records(self.corpus.mean_record_bytes)
 
         def split(shards: Tensor, rows: Tensor) -> tf.data.Dataset:
             begins = tf.data.Dataset.range(0, tf.size(rows, tf.int64), size)
@@ -175,7 +167,8 @@ class Indexed:
                 lambda begin: (shards[begin : begin + size], rows[begin : begin + size])
             )
 
-        return self._places(epoch, start, stop).flat_map(split)
+        places = tf.data.Dataset.range(start, stop, at_once).map(locate).prefetch(1)
+        return places.flat_map(split)
 
     def _fetch(
         self,
@@ -200,31 +193,12 @@ class Indexed:
             )
 
         def split(records: Tensor, slots: Tensor, failed: Tensor) -> tf.data.Dataset:
-            given = give((records, slots) if self.with_slots else records)
-            # Empty, so any number of records will do.
-            failing = raise_if_failed(failed).flat_map(lambda _: given)
-            return failing.concatenate(given)
+            return unless_failed(failed, give((records, slots) if self.with_slots else records))
 
         fetched = blocks.map(
             fetch, num_parallel_calls=_BLOCKS_AT_ONCE, deterministic=self.deterministic
         )
         return fetched.flat_map(split)
-
-
-def _is_whole(shard: ShardRef) -> bool:
-    return shard.num_rows == shard.info.num_records
-
-
-def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
-    """Yield runs of whole shards, and each partial shard alone."""
-    run: list[ShardRef] = []
-    for shard in shards:
-        if run and not (_is_whole(run[-1]) and _is_whole(shard)):
-            yield run
-            run = []
-        run.append(shard)
-    if run:
-        yield run
 
 
 def _first_byte(shard: ShardRef) -> int:
@@ -236,18 +210,30 @@ def _first_byte(shard: ShardRef) -> int:
     )
 
 
-def _segments(corpus: Corpus) -> tuple[Any, Any, Any]:
-    """Return path, first byte and number of records of each shard."""
+def _segments(corpus: Corpus) -> tuple[Any, Any, Any, Any]:
+    """Return number, path, first byte and number of records of each shard."""
     shards = corpus.shards
     paths = tf.constant([shard.uri for shard in shards], tf.string)
     offsets = np.array([_first_byte(shard) for shard in shards], np.int64)
-    return paths, offsets, np.array([shard.num_rows for shard in shards], np.int64)
+    counts = np.array([shard.num_rows for shard in shards], np.int64)
+    return np.arange(len(shards)), paths, offsets, counts
 
 
-def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.data.Dataset]:
+def _segment_reader(corpus: Corpus) -> Callable[..., tf.data.Dataset]:
     buffer_bytes = _buffer_bytes(corpus)
+    prepare()
 
-    def read(path: Tensor, first_byte: Tensor, num_records: Tensor) -> tf.data.Dataset:
+    def describe(number: np.int64, path: bytes, first_byte: np.int64) -> bytes:
+        return failure(describe_damage(corpus.shards[number], path.decode(), int(first_byte)))
+
+    def fail(*segment: Tensor) -> tf.data.Dataset:
+        failed = tf.numpy_function(describe, segment, tf.string, stateful=False)
+        nothing = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
+        return unless_failed(tf.ensure_shape(failed, ()), nothing)
+
+    def read(
+        number: Tensor, path: Tensor, first_byte: Tensor, num_records: Tensor
+    ) -> tf.data.Dataset:
         # TensorFlow 2.21 fails if this is the root dataset, and crashes if `filenames` is a scalar.
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=path[tf.newaxis],
@@ -255,7 +241,10 @@ def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.dat
             buffer_size=buffer_bytes,
             byte_offsets=first_byte[tf.newaxis],
         )
-        return tf.data.experimental.from_variant(variant, _SERIALIZED).take(num_records)
+        records = tf.data.experimental.from_variant(variant, _SERIALIZED).ignore_errors()
+        # TensorFlow's own error names no shard; this one is raised where a record is missing.
+        failing = tf.data.Dataset.from_tensors((number, path, first_byte)).flat_map(fail)
+        return records.concatenate(failing).take(num_records)
 
     return read
 
