@@ -1,12 +1,27 @@
-"""Name the damaged record at which TensorFlow's reader of shards ended. No TensorFlow."""
+"""Name the shard and the record at which TensorFlow's reader ends. No TensorFlow."""
 
 from __future__ import annotations
+
+import os
 
 from shardwright.errors import BadRecordError, RecordFault, StorageError
 from shardwright.format.records import read_record
 from shardwright.reader.corpus import ShardRef
 from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.shard_index import read_rows
+from shardwright.reader.shard_opening import shard_fault
+
+
+def describe_file(shard: ShardRef, path: str) -> str:
+    """Return "" if a shard's local file can be opened and has its length, else the message."""
+    try:
+        with open(path, "rb") as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        return f"{shard.uri} cannot be read: {error.strerror or error}"
+    if num_bytes != shard.info.num_bytes:
+        return str(shard_fault(shard.uri, shard.info, num_bytes))
+    return ""
 
 
 def describe_damage(shard: ShardRef, path: str, first_byte: int) -> str:

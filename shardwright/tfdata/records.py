@@ -15,14 +15,14 @@ from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64, ShuffledOrder, StoredOrder
 from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
-from shardwright.tfdata.damage import describe_damage
+from shardwright.tfdata.damage import describe_damage, describe_file
 from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.tfdata.errors import failure, prepare, unless_failed
 from shardwright.tfdata.features import Tensor
 
 _READ_BUFFER_BYTES = 1 << 20  # fits into a core's cache; 8 MB do not, and are slower
 _PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
-_BLOCKS_AT_ONCE = 2  # concurrent calls into Python; more would wait for each other
+_BLOCKS_AT_ONCE = 1  # calls into Python; two wait for each other, and give a tenth fewer records
 _SERIALIZED = tf.TensorSpec((), tf.string)
 
 
@@ -223,13 +223,19 @@ def _segment_reader(corpus: Corpus) -> Callable[..., tf.data.Dataset]:
     buffer_bytes = _buffer_bytes(corpus)
     prepare()
 
+    def check(number: np.int64, path: bytes) -> bytes:
+        return failure(describe_file(corpus.shards[number], path.decode()))
+
     def describe(number: np.int64, path: bytes, first_byte: np.int64) -> bytes:
         return failure(describe_damage(corpus.shards[number], path.decode(), int(first_byte)))
 
+    def call(function: Callable[..., bytes], *arguments: Tensor) -> Tensor:
+        failed = tf.numpy_function(function, arguments, tf.string, stateful=False)
+        return tf.ensure_shape(failed, ())
+
     def fail(*segment: Tensor) -> tf.data.Dataset:
-        failed = tf.numpy_function(describe, segment, tf.string, stateful=False)
         nothing = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
-        return unless_failed(tf.ensure_shape(failed, ()), nothing)
+        return unless_failed(call(describe, *segment), nothing)
 
     def read(
         number: Tensor, path: Tensor, first_byte: Tensor, num_records: Tensor
@@ -241,10 +247,12 @@ def _segment_reader(corpus: Corpus) -> Callable[..., tf.data.Dataset]:
             buffer_size=buffer_bytes,
             byte_offsets=first_byte[tf.newaxis],
         )
+        # TensorFlow's own error names no shard. So it is ignored, and another is raised where a
+        # record is missing. A file that cannot be opened would be tried again without end.
         records = tf.data.experimental.from_variant(variant, _SERIALIZED).ignore_errors()
-        # TensorFlow's own error names no shard; this one is raised where a record is missing.
         failing = tf.data.Dataset.from_tensors((number, path, first_byte)).flat_map(fail)
-        return records.concatenate(failing).take(num_records)
+        whole = records.concatenate(failing).take(num_records)
+        return unless_failed(call(check, number, path), whole)
 
     return read
 
