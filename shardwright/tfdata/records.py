@@ -22,7 +22,9 @@ from shardwright.tfdata.features import Tensor
 
 _READ_BUFFER_BYTES = 1 << 20  # fits into a core's cache; 8 MB do not, and are slower
 _PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
-_BLOCKS_AT_ONCE = 1  # calls into Python; two wait for each other, and give a tenth fewer records
+# Calls into Python: two wait for each other, and give fewer records. One keeps a disk busy, because
+# it announces its block before it reads.
+_BLOCKS_AT_ONCE = 1
 _SERIALIZED = tf.TensorSpec((), tf.string)
 
 
