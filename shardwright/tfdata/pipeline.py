@@ -27,8 +27,8 @@ from shardwright.tfdata.records import (
     read_in_stored_order,
 )
 
-# Smaller records are read in order faster by TensorFlow, larger ones by the index, which saves
-# copies of their bytes.
+# Smaller records are read in order faster by TensorFlow, larger ones as fast by the index, and
+# images alone faster.
 _INDEXED_RECORD_BYTES = 16 << 10
 
 
@@ -212,20 +212,26 @@ def _needs_images_alone(plan: ReadPlan, features: Sequence[Feature], options: Lo
         and options.batch_size is not None
         and not options.decode
         and not (options.keep or options.max_bad_records or plan.corpus.is_remote)
-        and (options.shuffle or (options.deterministic and _is_faster_by_index(plan.corpus)))
+        and (options.shuffle or _is_in_order_by_index(plan.corpus, options))
     )
 
 
-def _is_faster_by_index(corpus: Corpus) -> bool:
-    """Return whether images in stored order are read faster by the index, and all of it exists."""
-    return corpus.mean_record_bytes >= _INDEXED_RECORD_BYTES and missing_sidecar(corpus) is None
+def _is_in_order_by_index(corpus: Corpus, options: LoadOptions) -> bool:
+    """Return whether to read stored order by the index, which names damaged records."""
+    return (
+        options.deterministic
+        and not corpus.is_remote
+        and corpus.mean_record_bytes >= _INDEXED_RECORD_BYTES
+        and missing_sidecar(corpus) is None
+    )
 
 
 def _make_reader(plan: ReadPlan, options: LoadOptions, *, of_images: bool) -> BlockReader | None:
     """Return the reader of records; None if TensorFlow's own reader suffices."""
     # TensorFlow's own reader calls no Python, but can only read local shards in stored order
     # and skip nothing.
-    if not plan.num_records or not (options.by_number or of_images or plan.corpus.is_remote):
+    by_number = options.by_number or _is_in_order_by_index(plan.corpus, options)
+    if not plan.num_records or not (by_number or plan.corpus.is_remote):
         return None
     if options.by_number:
         check_sidecars(plan.corpus)
@@ -262,7 +268,7 @@ def _read_records(
     if not plan.num_records:
         nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
         return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
-    if options.by_number and reader is not None:
+    if reader is not None and (options.by_number or not plan.corpus.is_remote):
         records = _index(plan, reader, options, with_slots=with_slots).records(
             repeat=options.repeat
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,6 @@ from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64, ShuffledOrder, StoredOrder
 from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
-from shardwright.tfdata.damage import describe_damage, describe_file
 from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.tfdata.errors import failure, prepare, unless_failed
 from shardwright.tfdata.features import Tensor
@@ -37,8 +36,18 @@ def read_in_any_order(corpus: Corpus) -> tf.data.Dataset:
 
 def read_in_stored_order(corpus: Corpus) -> tf.data.Dataset:
     """Return string []: records of local shards, one shard after another, unread parts skipped."""
-    segments = tf.data.Dataset.from_tensor_slices(_segments(corpus))
-    return segments.flat_map(_segment_reader(corpus))
+    records = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
+    for shards in _runs(corpus.shards):
+        if _is_whole(shards[0]):
+            paths = tf.constant([shard.uri for shard in shards])
+            part = tf.data.TFRecordDataset(paths, buffer_size=_buffer_bytes(corpus))
+        else:
+            run = Corpus(tuple(shards), (0, len(shards)), corpus.schema)
+            part = tf.data.Dataset.from_tensor_slices(_segments(run)).flat_map(
+                _segment_reader(corpus)
+            )
+        records = part if shards[0] is corpus.shards[0] else records.concatenate(part)
+    return records
 
 
 def read_cached_in_stored_order(
@@ -50,7 +59,7 @@ def read_cached_in_stored_order(
 
     # One generator for all shards: one that failed yields nothing more, so no later shard is read
     # as if the one before it had been.
-    def hold() -> Iterator[tuple[int, str, int, int]]:
+    def hold() -> Iterator[tuple[str, int, int]]:
         for number, shard in enumerate(corpus.shards):
             following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
             with held.hold([number], following), reader.files.path(number) as path:
@@ -58,10 +67,9 @@ def read_cached_in_stored_order(
                     shard.source.cache.heal(shard.name)
                 # tf.data resumes the generator once these records are read: until then the
                 # shard is pinned.
-                yield number, path, _first_byte(shard), shard.num_rows
+                yield path, _first_byte(shard), shard.num_rows
 
-    whole = tf.TensorSpec((), tf.int64)
-    signature = (whole, _SERIALIZED, whole, whole)
+    signature = (_SERIALIZED, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64))
     paths = tf.data.Dataset.from_generator(hold, output_signature=signature)
     return paths.flat_map(_segment_reader(corpus))
 
@@ -203,6 +211,22 @@ class Indexed:
         return fetched.flat_map(split)
 
 
+def _is_whole(shard: ShardRef) -> bool:
+    return shard.num_rows == shard.info.num_records
+
+
+def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
+    """Yield runs of whole shards, and each partial shard alone."""
+    run: list[ShardRef] = []
+    for shard in shards:
+        if run and not (_is_whole(run[-1]) and _is_whole(shard)):
+            yield run
+            run = []
+        run.append(shard)
+    if run:
+        yield run
+
+
 def _first_byte(shard: ShardRef) -> int:
     """Return the offset of the first record; raise `StorageError` if its index is unreadable."""
     return (
@@ -212,36 +236,18 @@ def _first_byte(shard: ShardRef) -> int:
     )
 
 
-def _segments(corpus: Corpus) -> tuple[Any, Any, Any, Any]:
-    """Return number, path, first byte and number of records of each shard."""
+def _segments(corpus: Corpus) -> tuple[Any, Any, Any]:
+    """Return path, first byte and number of records of each shard."""
     shards = corpus.shards
     paths = tf.constant([shard.uri for shard in shards], tf.string)
     offsets = np.array([_first_byte(shard) for shard in shards], np.int64)
-    counts = np.array([shard.num_rows for shard in shards], np.int64)
-    return np.arange(len(shards)), paths, offsets, counts
+    return paths, offsets, np.array([shard.num_rows for shard in shards], np.int64)
 
 
-def _segment_reader(corpus: Corpus) -> Callable[..., tf.data.Dataset]:
+def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.data.Dataset]:
     buffer_bytes = _buffer_bytes(corpus)
-    prepare()
 
-    def check(number: np.int64, path: bytes) -> bytes:
-        return failure(describe_file(corpus.shards[number], path.decode()))
-
-    def describe(number: np.int64, path: bytes, first_byte: np.int64) -> bytes:
-        return failure(describe_damage(corpus.shards[number], path.decode(), int(first_byte)))
-
-    def call(function: Callable[..., bytes], *arguments: Tensor) -> Tensor:
-        failed = tf.numpy_function(function, arguments, tf.string, stateful=False)
-        return tf.ensure_shape(failed, ())
-
-    def fail(*segment: Tensor) -> tf.data.Dataset:
-        nothing = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
-        return unless_failed(call(describe, *segment), nothing)
-
-    def read(
-        number: Tensor, path: Tensor, first_byte: Tensor, num_records: Tensor
-    ) -> tf.data.Dataset:
+    def read(path: Tensor, first_byte: Tensor, num_records: Tensor) -> tf.data.Dataset:
         # TensorFlow 2.21 fails if this is the root dataset, and crashes if `filenames` is a scalar.
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=path[tf.newaxis],
@@ -249,12 +255,7 @@ def _segment_reader(corpus: Corpus) -> Callable[..., tf.data.Dataset]:
             buffer_size=buffer_bytes,
             byte_offsets=first_byte[tf.newaxis],
         )
-        # TensorFlow's own error names no shard. So it is ignored, and another is raised where a
-        # record is missing. A file that cannot be opened would be tried again without end.
-        records = tf.data.experimental.from_variant(variant, _SERIALIZED).ignore_errors()
-        failing = tf.data.Dataset.from_tensors((number, path, first_byte)).flat_map(fail)
-        whole = records.concatenate(failing).take(num_records)
-        return unless_failed(call(check, number, path), whole)
+        return tf.data.experimental.from_variant(variant, _SERIALIZED).take(num_records)
 
     return read
 
