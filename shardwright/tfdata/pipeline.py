@@ -12,24 +12,20 @@ import tensorflow as tf
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.reader.corpus import Corpus, DatasetSource
+from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.order import ShuffledOrder, StoredOrder
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.tfdata.blocks import BlockReader
 from shardwright.tfdata.examples import ExampleMaker
 from shardwright.tfdata.options import LoadOptions
-from shardwright.tfdata.read_plan import ReadPlan, check_sidecars, missing_sidecar, plan_read
+from shardwright.tfdata.read_plan import ReadPlan, check_sidecars, plan_read
 from shardwright.tfdata.records import (
     Indexed,
     read_cached_in_stored_order,
     read_in_any_order,
     read_in_stored_order,
 )
-
-# Smaller records are read in order faster by TensorFlow, larger ones as fast by the index, and
-# images alone faster.
-_INDEXED_RECORD_BYTES = 16 << 10
 
 
 def load(
@@ -212,17 +208,7 @@ def _needs_images_alone(plan: ReadPlan, features: Sequence[Feature], options: Lo
         and options.batch_size is not None
         and not options.decode
         and not (options.keep or options.max_bad_records or plan.corpus.is_remote)
-        and (options.shuffle or _is_in_order_by_index(plan.corpus, options))
-    )
-
-
-def _is_in_order_by_index(corpus: Corpus, options: LoadOptions) -> bool:
-    """Return whether to read stored order by the index, which names damaged records."""
-    return (
-        options.deterministic
-        and not corpus.is_remote
-        and corpus.mean_record_bytes >= _INDEXED_RECORD_BYTES
-        and missing_sidecar(corpus) is None
+        and options.reads_by_index(plan.corpus)
     )
 
 
@@ -230,8 +216,7 @@ def _make_reader(plan: ReadPlan, options: LoadOptions, *, of_images: bool) -> Bl
     """Return the reader of records; None if TensorFlow's own reader suffices."""
     # TensorFlow's own reader calls no Python, but can only read local shards in stored order
     # and skip nothing.
-    by_number = options.by_number or _is_in_order_by_index(plan.corpus, options)
-    if not plan.num_records or not (by_number or plan.corpus.is_remote):
+    if not plan.num_records or not (options.reads_by_index(plan.corpus) or plan.corpus.is_remote):
         return None
     if options.by_number:
         check_sidecars(plan.corpus)

@@ -18,7 +18,7 @@ from shardwright.errors import MissingError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from shardwright.tfdata import pipeline
+from shardwright.tfdata import options
 from tests.support import damage
 from tests.support.small_datasets import build, write_flat_folder
 
@@ -131,7 +131,7 @@ def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, A
 def test_images_alone_are_read_by_the_index_and_checked(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, *, shuffle: bool
 ) -> None:
-    monkeypatch.setattr(pipeline, "_INDEXED_RECORD_BYTES", 1)
+    monkeypatch.setattr(options, "_INDEXED_RECORD_BYTES", 1)
     arguments = {"shuffle": shuffle, "decode": False, "batch_size": 7}
     both = sw.load(str(dataset), features=["image", "id"], **arguments)
     alone = sw.load(str(dataset), features=["image"], **arguments)
@@ -163,10 +163,10 @@ def test_by_default_the_first_bad_record_is_an_error_that_names_it(
     message = place + "the .*; max_bad_records=0: copy that"
     with pytest.raises(tf.errors.DataLossError, match="corrupted record"):  # small: by TensorFlow
         list(sw.load(str(dataset), batch_size=5, image_size=SIZE))
-    monkeypatch.setattr(pipeline, "_INDEXED_RECORD_BYTES", 1)
-    for options in ({"shuffle": True}, {}):
+    monkeypatch.setattr(options, "_INDEXED_RECORD_BYTES", 1)
+    for reading in ({"shuffle": True}, {}):
         with pytest.raises(tf.errors.DataLossError, match=message):
-            list(sw.load(str(dataset), batch_size=5, image_size=SIZE, **options))
+            list(sw.load(str(dataset), batch_size=5, image_size=SIZE, **reading))
     with pytest.raises(tf.errors.DataLossError, match=message):
         list(sw.load(str(dataset), "train[12:15]", decode=False))
     assert len(list(sw.load(str(dataset), "train[:13]", decode=False))) == 13
