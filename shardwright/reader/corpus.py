@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -81,17 +81,27 @@ class Corpus:
     schema: ExampleSchema
 
     @classmethod
-    def of(cls, sources: Sequence[DatasetSource], split: str) -> Corpus:
+    def of(
+        cls,
+        sources: Sequence[DatasetSource],
+        split: str,
+        features: Collection[str] | None = None,
+    ) -> Corpus:
         """Return the shards of a split, or a part of one, of each source.
 
+        Args:
+            sources: The datasets.
+            split: The split, or a part of one.
+            features: Names of the features to read, None for all; others may differ.
+
         Raises:
-            UsageError: The split is unknown or empty, or sources differ in features, classes or
-                vocabularies.
+            UsageError: The split is unknown or empty, or sources differ in classes, or in the
+                features to read or their vocabularies.
         """
         shards: list[ShardRef] = []
         starts = [0]
         for source in sources:
-            _check_same_schema(sources[0], source)
+            _check_same_schema(sources[0], source, features)
             shards.extend(_find_shards(source, split))
             starts.append(len(shards))
             if starts[-1] == starts[-2]:
@@ -157,13 +167,23 @@ def _find_shards(source: DatasetSource, split: str) -> list[ShardRef]:
     return shards
 
 
-def _check_same_schema(first: DatasetSource, other: DatasetSource) -> None:
+def _check_same_schema(
+    first: DatasetSource, other: DatasetSource, names: Collection[str] | None
+) -> None:
     mine, its = first.manifest.schema, other.manifest.schema
-    if mine.features != its.features:
+    wanted, found = (
+        {
+            feature.name: feature
+            for feature in schema.features
+            if names is None or feature.name in names
+        }
+        for schema in (mine, its)
+    )
+    if wanted != found:
+        differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
         raise UsageError(
-            f"{other.root} has other features than {first.root} and cannot be mixed with it: "
-            f"{', '.join(feature.name for feature in its.features)}, "
-            f"not {', '.join(feature.name for feature in mine.features)}"
+            f"{other.root} has other features than {first.root} and cannot be mixed with it "
+            f"({', '.join(differing)}): leave them out of features="
         )
     if mine.class_names != its.class_names:
         differing = sorted(set(mine.class_names) ^ set(its.class_names))[:3] or ["their order"]
@@ -171,7 +191,7 @@ def _check_same_schema(first: DatasetSource, other: DatasetSource) -> None:
             f"{other.root} has other classes than {first.root} ({', '.join(differing)}), "
             "so their labels do not match: build both with the same --class-names"
         )
-    for name in sorted({*mine.vocabularies, *its.vocabularies}):
+    for name in sorted({*mine.vocabularies, *its.vocabularies} & wanted.keys()):
         if mine.vocabularies.get(name) != its.vocabularies.get(name):
             raise UsageError(
                 f"{other.root} has another vocabulary of {name!r} than {first.root}, so their "

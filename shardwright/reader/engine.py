@@ -47,7 +47,7 @@ class Engine:
             DatasetSource.open(Folder.at(address, options.storage), options.cache)
             for address in options.datasets
         ]
-        self.corpus = Corpus.of(sources, options.split)
+        self.corpus = Corpus.of(sources, options.split, options.features)
         self.columns = _make_columns(self.corpus.schema, options)
         self.selection: Selection = select_records(self.corpus, options.where)
         self.window = self.corpus.window(options.window) if options.shuffle else 0

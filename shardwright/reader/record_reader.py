@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from shardwright.format.records import (
 )
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
-from shardwright.reader.shard_index import ShardIndexes
+from shardwright.reader.shard_index import ShardIndexes, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,18 @@ class BadRecord:
         row: Its row in the shard's file, from 0.
         offset: Where its span begins, in bytes from the start of the file.
         what: What is wrong with it.
+        id: Its id, by the index.
     """
 
     shard: str
     row: int
     offset: int
     what: str
+    id: str = ""
 
     def __str__(self) -> str:
-        return f"{self.shard}: record {self.row} at byte {self.offset}: {self.what}"
+        name = f"{self.id!r} in " if self.id else ""
+        return f"{name}{self.shard}: record {self.row} at byte {self.offset}: {self.what}"
 
 
 _T = TypeVar("_T")
@@ -131,11 +135,18 @@ class RecordReader:
             check_parts(header, data, footer, offset)
         return data
 
+    def announce(self, shard: int, row: int) -> None:
+        """Have the system begin to read a record from disk; without it, reads wait in turn."""
+        spans = self.indexes[shard]
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            with contextlib.suppress(OSError), self._files.open(shard) as file:
+                span = int(spans.offsets[row]), int(spans.lengths[row])
+                os.posix_fadvise(file, *span, os.POSIX_FADV_WILLNEED)
+
     def describe(self, shard: int, row: int, what: str) -> BadRecord:
-        """Return a record as a `BadRecord`, with its shard's path and its offset."""
-        return BadRecord(
-            self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what
-        )
+        """Return a record as a `BadRecord`, with its shard's path, its offset and its id."""
+        ref, offset = self.shard_ref(shard), int(self.indexes[shard].offsets[row])
+        return BadRecord(ref.uri, row, offset, what, read_rows(ref, ["id"])["id"][row].as_py())
 
     def _read(self, shard: int, offset: int, *lengths: int) -> list[bytes]:
         """Return consecutive parts of a shard. Raises as `read_record`."""

@@ -110,6 +110,9 @@ class BlockReader:
 
     def _read(self, shards: list[int], rows: list[int]) -> Block:
         examples, slots = [], []
+        if self._kept is None:
+            for shard, row in zip(shards, rows, strict=True):
+                self._records.announce(shard, self._first_rows[shard] + row)
         for shard, row in zip(shards, rows, strict=True):
             slot = int(self._starts[shard]) + row
             try:

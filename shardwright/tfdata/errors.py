@@ -19,7 +19,7 @@ _END = " (the rest of this text is TensorFlow's)"
 
 
 def failure(message: str) -> bytes:
-    """Return the argument that makes `raise_if_failed` raise this message; b"" for no message."""
+    """Return the argument that makes `unless_failed` raise this message; b"" for no message."""
     if not message:
         return b""
     path = _PLACE + message + _END
@@ -28,17 +28,20 @@ def failure(message: str) -> bytes:
     return path.encode()
 
 
-def raise_if_failed(failed: Any) -> tf.data.Dataset:
-    """Return an empty dataset (int64 []) that raises unless `failed`, string [], is empty.
+def unless_failed(failed: Any, given: tf.data.Dataset) -> tf.data.Dataset:
+    """Return `given`, or a dataset that raises if `failed`, string [], is not empty.
 
     Args:
         failed: The result of `failure`.
+        given: The dataset to return.
     """
-    return (
-        tf.data.Dataset.from_tensors(failed)
-        .filter(lambda path: tf.not_equal(path, ""))
-        .flat_map(_cache_at)
-    )
+
+    def fail() -> Any:
+        return tf.data.experimental.to_variant(_cache_at(failed).flat_map(lambda _: given))
+
+    # A condition rather than a dataset that is empty or raises: four iterators less per call.
+    variant = tf.cond(tf.equal(failed, ""), lambda: tf.data.experimental.to_variant(given), fail)
+    return tf.data.experimental.from_variant(variant, given.element_spec)
 
 
 def prepare() -> None:

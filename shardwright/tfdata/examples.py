@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.tfdata.blocks import BlockReader
-from shardwright.tfdata.errors import failure, prepare, raise_if_failed
+from shardwright.tfdata.errors import failure, prepare, unless_failed
 from shardwright.tfdata.features import (
     Tensor,
     decode_feature,
@@ -211,9 +211,5 @@ def _batch(
 
 
 def _give_if_good(example: Example, is_good: Tensor, failed: Tensor) -> tf.data.Dataset:
-    given = tf.data.Dataset.from_tensors(example)
-    return (
-        raise_if_failed(failed)
-        .flat_map(lambda _: given)
-        .concatenate(given.take(tf.cast(is_good, tf.int64)))
-    )
+    given = tf.data.Dataset.from_tensors(example).take(tf.cast(is_good, tf.int64))
+    return unless_failed(failed, given)

@@ -202,13 +202,13 @@ def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) 
 
 
 def _needs_images_alone(plan: ReadPlan, features: Sequence[Feature], options: LoadOptions) -> bool:
-    """Return whether batches of image bytes, read by the index, are all that is wanted."""
+    """Return whether to read batches of image bytes by the index: nothing else is wanted."""
     return (
         list(features) == [plan.image]
         and options.batch_size is not None
         and not options.decode
-        and options.shuffle
         and not (options.keep or options.max_bad_records or plan.corpus.is_remote)
+        and options.reads_by_index(plan.corpus)
     )
 
 
@@ -216,7 +216,7 @@ def _make_reader(plan: ReadPlan, options: LoadOptions, *, of_images: bool) -> Bl
     """Return the reader of records; None if TensorFlow's own reader suffices."""
     # TensorFlow's own reader calls no Python, but can only read local shards in stored order
     # and skip nothing.
-    if not plan.num_records or not (options.by_number or plan.corpus.is_remote):
+    if not plan.num_records or not (options.reads_by_index(plan.corpus) or plan.corpus.is_remote):
         return None
     if options.by_number:
         check_sidecars(plan.corpus)
@@ -235,7 +235,7 @@ def _read_batches(
     """Return a dataset of batches of serialized examples, string [batch_size]."""
     size, drop_remainder = options.batch_size, options.has_full_batches
     # Skipped records, and shards that the cache holds for a window, need records one by one.
-    if reader is None or not options.by_number or options.max_bad_records or plan.corpus.is_remote:
+    if reader is None or options.max_bad_records or plan.corpus.is_remote:
         records = _read_records(plan, reader, options, with_slots=False)
         return records.batch(size, drop_remainder=drop_remainder)
     batches = _index(plan, reader, options).batches(
@@ -253,7 +253,7 @@ def _read_records(
     if not plan.num_records:
         nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
         return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
-    if options.by_number and reader is not None:
+    if reader is not None and (options.by_number or not plan.corpus.is_remote):
         records = _index(plan, reader, options, with_slots=with_slots).records(
             repeat=options.repeat
         )

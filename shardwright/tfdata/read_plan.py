@@ -12,7 +12,7 @@ from shardwright.errors import MissingError, UsageError
 from shardwright.format.manifest import Manifest, SplitInfo
 from shardwright.format.naming import INDEX_DIR
 from shardwright.format.schema import Feature
-from shardwright.reader.corpus import Corpus, DatasetSource
+from shardwright.reader.corpus import Corpus, DatasetSource, ShardRef
 from shardwright.reader.shard_opening import shard_fault
 from shardwright.reader.subsets import Span, parse_split
 
@@ -69,17 +69,27 @@ def plan_read(source: DatasetSource, split: str, features: Sequence[str] | None)
 
 def check_sidecars(corpus: Corpus) -> None:
     """Raise `MissingError` if a local shard has no sidecar; the cache checks those in a store."""
+    shard = missing_sidecar(corpus)
+    if shard is not None:
+        raise MissingError(
+            f"{shard.source.root.path(shard.name.sidecar)} is missing: the index of "
+            f"{shard.name.shard}, which "
+            "shuffle=True, parts of splits, keep= and max_bad_records= need: "
+            "copy the dataset again, or run its `shardwright build` again"
+        )
+
+
+def missing_sidecar(corpus: Corpus) -> ShardRef | None:
+    """Return the first local shard without a sidecar, or None."""
     roots = {shard.source.root for shard in corpus.shards if not shard.source.root.is_remote}
     # One listing: thousands of lookups take a noticeable part of the time to the first batch.
     found = {root: {f"{INDEX_DIR}/{name}" for name in root.names(INDEX_DIR)} for root in roots}
-    for shard in corpus.shards:
-        root, name = shard.source.root, shard.name
-        if root in found and name.sidecar not in found[root]:
-            raise MissingError(
-                f"{root.path(name.sidecar)} is missing: the index of {name.shard}, which "
-                "shuffle=True, parts of splits, keep= and max_bad_records= need: "
-                "copy the dataset again, or run its `shardwright build` again"
-            )
+    missing = (
+        shard
+        for shard in corpus.shards
+        if shard.source.root in found and shard.name.sidecar not in found[shard.source.root]
+    )
+    return next(missing, None)
 
 
 def _check_shards(corpus: Corpus) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,12 +16,14 @@ from shardwright.reader.order import I64, ShuffledOrder, StoredOrder
 from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
 from shardwright.tfdata.epochs import epoch_numbers
-from shardwright.tfdata.errors import failure, prepare, raise_if_failed
+from shardwright.tfdata.errors import failure, prepare, unless_failed
 from shardwright.tfdata.features import Tensor
 
 _READ_BUFFER_BYTES = 1 << 20  # fits into a core's cache; 8 MB do not, and are slower
 _PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
-_BLOCKS_AT_ONCE = 2  # concurrent calls into Python; more would wait for each other
+# Calls into Python: two wait for each other, and give fewer records. One keeps a disk busy, because
+# it announces its block before it reads.
+_BLOCKS_AT_ONCE = 1
 _SERIALIZED = tf.TensorSpec((), tf.string)
 
 
@@ -92,20 +95,20 @@ class Indexed:
     def records(self, *, repeat: bool) -> tf.data.Dataset:
         """Return string [], or (string [], slot int64 []); `repeat` never ends."""
         prepare()  # not in `_fetch`, which is traced if the shards are remote
-        epochs = self._epochs(repeat=repeat)
+        epochs, size = self._epochs(repeat=repeat), block_records(self.corpus.mean_record_bytes)
         if not self.corpus.is_remote:
             return self._fetch(
-                epochs.flat_map(lambda epoch: self._blocks(epoch, 0, self.order.size))
+                epochs.flat_map(lambda epoch: self._blocks(epoch, 0, self.order.size, size))
             )
         hold = self._window_holder(repeat=repeat)
         bounds = tf.TensorSpec((), tf.int64)
 
         def read_epoch(epoch: Tensor) -> tf.data.Dataset:
             windows = tf.data.Dataset.from_generator(
-                hold, args=(epoch,), output_signature=(bounds, bounds)
+                hold, args=(epoch[0],), output_signature=(bounds, bounds)
             )
             return windows.flat_map(
-                lambda start, stop: self._fetch(self._blocks(epoch, start, stop))
+                lambda start, stop: self._fetch(self._blocks(epoch, start, stop, size))
             )
 
         return epochs.flat_map(read_epoch)
@@ -116,25 +119,27 @@ class Indexed:
         Batches of `records` would copy each record twice more.
         """
         prepare()
-        places = self._epochs(repeat=repeat).flat_map(
-            lambda epoch: self._places(epoch, 0, self.order.size)
+        # Endless batches span the ends of epochs, but not of a group of epochs that they fill.
+        total = math.lcm(self.order.size, size) if repeat else self.order.size
+        stop = total - total % size if drop_remainder else total
+        blocks = self._epochs(repeat=repeat, at_once=total // self.order.size).flat_map(
+            lambda epochs: self._blocks(epochs, 0, stop, size)
         )
         shape = [size if drop_remainder else None]
 
         def give(records: Tensor) -> tf.data.Dataset:
             return tf.data.Dataset.from_tensors(tf.ensure_shape(records, shape))
 
-        # Not `rebatch`, which TensorFlow 2.21 cannot save in a symbolic checkpoint.
-        single = places.flat_map(lambda *place: tf.data.Dataset.from_tensor_slices(place))
-        return self._fetch(single.batch(size, drop_remainder=drop_remainder), give)
+        return self._fetch(blocks, give)
 
-    def _epochs(self, *, repeat: bool) -> tf.data.Dataset:
+    def _epochs(self, *, repeat: bool, at_once: int = 1) -> tf.data.Dataset:
+        """Return int64 [at_once]: the numbers of the epochs."""
         epochs = (
             epoch_numbers()
             if isinstance(self.order, ShuffledOrder)
             else tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         )
-        return epochs.repeat() if repeat else epochs
+        return (epochs.repeat() if repeat else epochs).batch(at_once, drop_remainder=True)
 
     def _window_holder(self, *, repeat: bool) -> Callable[[np.int64], Iterator[tuple[int, int]]]:
         held, size = HeldShards(self.reader), self.order.window
@@ -149,25 +154,22 @@ class Indexed:
 
         return hold
 
-    def _locate(self, epoch: np.int64, start: np.int64, stop: np.int64) -> tuple[I64, I64]:
-        places = np.arange(start, stop)
-        return self.order.locate(np.full_like(places, epoch), places)
+    def _locate(self, epochs: I64, start: np.int64, stop: np.int64) -> tuple[I64, I64]:
+        numbers, places = np.divmod(np.arange(start, stop), self.order.size)
+        return self.order.locate(epochs[numbers], places)
 
-    def _places(self, epoch: Tensor, start: Tensor | int, stop: Tensor | int) -> tf.data.Dataset:
-        """Return (shards, rows) of the places [start, stop) of an epoch, many at a time."""
+    def _blocks(
+        self, epochs: Tensor, start: Tensor | int, stop: Tensor | int, size: int
+    ) -> tf.data.Dataset:
+        """Return (shards, rows), [size] each, of the places [start, stop) of epochs in a row."""
+        at_once = max(_PLACES_AT_ONCE // size, 1) * size
 
         def locate(first: Tensor) -> tuple[Tensor, Tensor]:
-            last = tf.minimum(first + _PLACES_AT_ONCE, stop)
+            last = tf.minimum(first + at_once, stop)
             shards, rows = tf.numpy_function(
-                self._locate, [epoch, first, last], (tf.int64, tf.int64), stateful=False
+                self._locate, [epochs, first, last], (tf.int64, tf.int64), stateful=False
             )
             return tf.ensure_shape(shards, [None]), tf.ensure_shape(rows, [None])
-
-        return tf.data.Dataset.range(start, stop, _PLACES_AT_ONCE).map(locate).prefetch(1)
-
-    def _blocks(self, epoch: Tensor, start: Tensor | int, stop: Tensor | int) -> tf.data.Dataset:
-        """Return `_places`, cut into blocks small enough to read."""
-        size = block_records(self.corpus.mean_record_bytes)
 
         def split(shards: Tensor, rows: Tensor) -> tf.data.Dataset:
             begins = tf.data.Dataset.range(0, tf.size(rows, tf.int64), size)
@@ -175,7 +177,8 @@ class Indexed:
                 lambda begin: (shards[begin : begin + size], rows[begin : begin + size])
             )
 
-        return self._places(epoch, start, stop).flat_map(split)
+        places = tf.data.Dataset.range(start, stop, at_once).map(locate).prefetch(1)
+        return places.flat_map(split)
 
     def _fetch(
         self,
@@ -200,10 +203,7 @@ class Indexed:
             )
 
         def split(records: Tensor, slots: Tensor, failed: Tensor) -> tf.data.Dataset:
-            given = give((records, slots) if self.with_slots else records)
-            # Empty, so any number of records will do.
-            failing = raise_if_failed(failed).flat_map(lambda _: given)
-            return failing.concatenate(given)
+            return unless_failed(failed, give((records, slots) if self.with_slots else records))
 
         fetched = blocks.map(
             fetch, num_parallel_calls=_BLOCKS_AT_ONCE, deterministic=self.deterministic

@@ -34,7 +34,8 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
     Images have the dtype and static shape of `image`; images of different sizes are ragged
     [rows, None, None, 3], encoded ones tf.string. Numbers are int64 and float32; text (UTF-8) and
     bytes are tf.string; lists are tf.RaggedTensor [rows, None], and tf.SparseTensor [rows, None]
-    with `Sparse`. The number of rows is static if all batches have the same.
+    with `Sparse`; bags of words are tf.SparseTensor [rows, words]. The number of rows is static if
+    all batches have the same.
 
     If the reader has no end, the dataset is infinite, and each iteration starts at the reader's
     position at that moment. With `epochs`, each starts at the reader's position when this function

@@ -79,9 +79,9 @@ class RaggedColumn:
 
 @dataclass(frozen=True)
 class SparseTensorColumn:
-    """A `SparseColumn` as tf.SparseTensor [rows, None]."""
+    """A `SparseColumn` as tf.SparseTensor [rows, size], whose size is None for lists."""
 
-    rows: int | None
+    shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
 
     @property
@@ -97,8 +97,11 @@ class SparseTensorColumn:
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.SparseTensor:
         shape = tf.ensure_shape(parts[2], (2,))
-        if self.rows is not None:
-            shape = tf.stack([tf.constant(self.rows, tf.int64), shape[1]])
+        known = [
+            shape[axis] if size is None else tf.constant(size, tf.int64)
+            for axis, size in enumerate(self.shape)
+        ]
+        shape = tf.stack(known)  # constants make static sizes
         return tf.SparseTensor(
             tf.ensure_shape(parts[0], (None, 2)), tf.ensure_shape(parts[1], (None,)), shape
         )
@@ -143,7 +146,7 @@ def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
     for feature in columns.features:
         shape, dtype = specs[feature.name]
         if isinstance(columns.encodings[feature.name], Sparse | Bags):
-            found[feature.name] = SparseTensorColumn(rows, value_dtype(feature))
+            found[feature.name] = SparseTensorColumn((rows, *shape[1:]), dtype)
         elif feature.kind == FeatureKind.TENSOR and dtype.hasobject:
             found[feature.name] = _tensors_column(feature, rows)
         elif None in feature.stored_shape and len(shape) == 1 and dtype.hasobject:

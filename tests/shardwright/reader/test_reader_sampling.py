@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import UsageError
+from shardwright.reader.corpus import Corpus, DatasetSource
+from shardwright.storage.folder import Folder
 from tests.support.damage import build, write_images
 from tests.support.readers import global_batches, hosts, ids_of, take
 
@@ -102,3 +105,16 @@ def test_datasets_that_cannot_be_sampled_or_mixed(uneven: str, zoo: Path) -> Non
         sw.Reader({uneven: 1.0, str(zoo): 1.0}, global_batch_size=2)
     with pytest.raises(UsageError, match="a weight must be a number above 0"):
         sw.Reader({uneven: 0}, global_batch_size=2)
+
+
+def test_mixed_datasets_need_equal_features_only_where_they_are_read(uneven: str) -> None:
+    source = DatasetSource.open(Folder(uneven), None)
+    schema = source.manifest.schema
+    fewer = tuple(feature for feature in schema.features if feature.name != "id")
+    manifest = replace(source.manifest, schema=replace(schema, features=fewer))
+    sources = [source, replace(source, manifest=manifest)]
+
+    assert Corpus.of(sources, "train", ["image", "label"]).num_records == 2 * 30
+    for names in (None, ["image", "id"]):
+        with pytest.raises(UsageError, match=r"\(id\): leave them out of features="):
+            Corpus.of(sources, "train", names)

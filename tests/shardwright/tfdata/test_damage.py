@@ -18,6 +18,7 @@ from shardwright.errors import MissingError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
+from shardwright.tfdata import options
 from tests.support import damage
 from tests.support.small_datasets import build, write_flat_folder
 
@@ -106,9 +107,11 @@ def test_a_bad_record_is_left_out_and_named(
     assert sorted([*left, *lost]) == sorted(expected)
     if reading.get("deterministic", True):
         assert left == [name for name in expected if name not in lost]
-    for (index, row), message in zip(BAD, sorted(warnings()), strict=True):
+    told = sorted(warnings(), key=lambda message: message.partition(" in ")[2])
+    for (index, row), name, message in zip(BAD, lost, told, strict=True):
         at = rf"{re.escape(shard(dataset, index).shard)}: record {row} at byte [\d,]+"
-        assert re.search(rf"{at}: .+: skipped, bad record \d of at most 3", message)
+        what = rf"'{re.escape(name)}' in .*{at}: .+: skipped, bad record \d of at most 3"
+        assert re.fullmatch(what, message)
 
 
 @pytest.mark.parametrize("reading", [READINGS[0], READINGS[2], READINGS[4]], ids=str)
@@ -124,8 +127,12 @@ def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, A
         ids_of(sw.load(str(dataset), **reading, max_bad_records=1))
 
 
-def test_images_alone_are_read_by_the_index_and_checked(dataset: Path) -> None:
-    arguments = {"shuffle": True, "decode": False, "batch_size": 7}
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_images_alone_are_read_by_the_index_and_checked(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, *, shuffle: bool
+) -> None:
+    monkeypatch.setattr(options, "_INDEXED_RECORD_BYTES", 1)
+    arguments = {"shuffle": shuffle, "decode": False, "batch_size": 7}
     both = sw.load(str(dataset), features=["image", "id"], **arguments)
     alone = sw.load(str(dataset), features=["image"], **arguments)
     assert alone.element_spec == {"image": both.element_spec["image"]}
@@ -139,17 +146,31 @@ def test_images_alone_are_read_by_the_index_and_checked(dataset: Path) -> None:
         content[at] ^= 1
 
     damage.edit_bytes(dataset / name.shard, edit)
-    with pytest.raises(tf.errors.DataLossError, match=r"record 3 at byte \d+: the checksum of the"):
+    bad = (
+        rf"'{ids_at(dataset, (1, 3))[0]}' in .*{name.shard}: record 3 at byte \d+: the checksum of"
+    )
+    with pytest.raises(tf.errors.DataLossError, match=bad):
         list(alone)
 
 
-def test_by_default_the_first_bad_record_is_an_error(dataset: Path) -> None:
-    flip(dataset, 1, 3, DATA)
-    message = r"00001-of-00004: record 3 at byte \d+: .* is wrong; max_bad_records=0: copy that"
-    with pytest.raises(tf.errors.DataLossError, match=message):
-        list(sw.load(str(dataset), shuffle=True, batch_size=5, image_size=SIZE))
-    with pytest.raises(tf.errors.DataLossError):
+@pytest.mark.parametrize("byte", BYTES)
+def test_by_default_the_first_bad_record_is_an_error_that_names_it(
+    dataset: Path, byte: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(dataset, 1, 3, byte)
+    (name,) = ids_at(dataset, (1, 3))
+    place = rf"'{name}' in {dataset}/out-train.tfrecord-00001-of-00004: record 3 at byte \d+: "
+    message = place + "the .*; max_bad_records=0: copy that"
+    with pytest.raises(tf.errors.DataLossError, match="corrupted record"):  # small: by TensorFlow
         list(sw.load(str(dataset), batch_size=5, image_size=SIZE))
+    monkeypatch.setattr(options, "_INDEXED_RECORD_BYTES", 1)
+    for reading in ({"shuffle": True}, {}):
+        with pytest.raises(tf.errors.DataLossError, match=message):
+            list(sw.load(str(dataset), batch_size=5, image_size=SIZE, **reading))
+    with pytest.raises(tf.errors.DataLossError, match=message):
+        list(sw.load(str(dataset), "train[12:15]", decode=False))
+    assert len(list(sw.load(str(dataset), "train[:13]", decode=False))) == 13
+    assert len(list(sw.load(str(dataset), "train[14:]", decode=False))) == NUM_IMAGES - 14
 
 
 @pytest.mark.parametrize("arguments", [

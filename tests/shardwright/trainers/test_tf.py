@@ -12,6 +12,7 @@ import tensorflow as tf
 import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.reader.values import SparseColumn
+from shardwright.trainers.tf_columns import SparseTensorColumn
 from tests.support.readers import ids_of, take
 from tests.support.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
 
@@ -77,6 +78,18 @@ def test_types_and_static_shapes(datasets: Datasets) -> None:
         "caption": tf.TensorSpec((4,), tf.string),
         "mask": tf.TensorSpec((4,), tf.bool),
     }
+
+
+@pytest.mark.parametrize("shape", [(4, 12), (4, None), (None, 12)])
+def test_sparse_columns_have_the_static_sizes_that_are_known(shape: tuple[int | None, ...]) -> None:
+    column = SparseTensorColumn(shape, np.dtype(np.float32))
+
+    @tf.function
+    def static_shape_of(*parts: tf.Tensor) -> None:
+        assert column.to_tensor(parts).shape.as_list() == list(shape)
+
+    empty = np.empty((0, 2), np.int64), np.empty(0, np.float32), np.array([4, 12])
+    static_shape_of.get_concrete_function(*[tf.TensorSpec(None, a.dtype) for a in empty])
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])
