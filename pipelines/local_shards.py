@@ -19,6 +19,7 @@ from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
+from transforms.batch_file import BatchFile
 from transforms.features.vocabularies import Vocabularies
 from transforms.plan import packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
@@ -112,7 +113,8 @@ class LocalShards:
 
 def _spread(batches: Iterable[pa.RecordBatch], seed: int) -> dict[int, HeldBatches]:
     """Return the pieces of each bucket."""
-    pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(PLAIN_BYTES // _NUM_BUCKETS))
+    file, plain_bytes = BatchFile(), PLAIN_BYTES // _NUM_BUCKETS
+    pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(plain_bytes, file))
     for batch in batches:
         for bucket, rows in packing.spread(batch, seed, _NUM_BUCKETS):
             pieces[bucket].add(rows)
