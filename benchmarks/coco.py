@@ -12,23 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from measure import Usage, measure
-from page import work_folder
+from page import scratch_folder, work_folder
 from systems import shardwright_command
 
 from shardwright.sizes import parse_size
 
 MAX_BYTES = 10**9
 _IMAGE_ROWS, _PER_IMAGE, _CLASSES = 1000, 7, 80
-_BYTES_PER_IMAGE = 3880  # of the json, with its annotations
+BYTES_PER_IMAGE = 3840  # of the json, with its annotations
 _SHAPES = 20_000  # different annotations
 _WIDTH, _HEIGHT = 640, 480
 
@@ -118,14 +116,11 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="work here (default: a tmpfs with room, or /tmp)")
     args = parser.parse_args()
     num_bytes = parse_size(args.bytes, "--bytes")
-    num_images = max(1, num_bytes // _BYTES_PER_IMAGE)
-    root = Path(tempfile.mkdtemp(prefix="coco-", dir=work_folder(args.dir, 2 * num_bytes)))
-    try:
+    num_images = max(1, num_bytes // BYTES_PER_IMAGE)
+    with scratch_folder("coco-", work_folder(args.dir, 2 * num_bytes)) as root:
         path = make_input(root, num_images)
         num_bytes = path.stat().st_size
         used = plan(root, path, num_images)
-    finally:
-        shutil.rmtree(root)
     print(
         f"{num_bytes / 1e9:.2f} GB of json, {num_images:,} images, {num_images * _PER_IMAGE:,} "
         f"annotations: planned in {used.wall_s:.1f} s, CPU {used.cpu_s:.1f} s, "
