@@ -71,6 +71,11 @@ class LocalReferences:
             needs_label=job.needs_label,
         )
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all references."""
+        return self._settled.num_bytes
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the references, once."""
         for settled in self._settled.take():
