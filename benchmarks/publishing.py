@@ -74,6 +74,11 @@ def draw_stats(seed: int, num_classes: int) -> dict[str, dict[str, int]]:
     }
 
 
+@functools.cache
+def make_folder(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+
+
 def make_hole(path: str, num_bytes: int) -> None:
     file = os.open(path, os.O_CREAT | os.O_WRONLY)
     os.truncate(file, num_bytes)
@@ -84,7 +89,7 @@ def summarize(number: int, count: int, clearance: Clearance, root: str) -> Shard
     """Return the summary of a shard with records of random classes; its files are holes."""
     plan = make_plan(number, count)
     stats = draw_stats(number % _DIFFERENT, len(clearance.vocabularies["label"]))
-    os.makedirs(os.path.dirname(f"{root}/{plan.name.sidecar}"), exist_ok=True)
+    make_folder(os.path.dirname(f"{root}/{plan.name.sidecar}"))
     make_hole(f"{root}/{plan.name.shard}", _SHARD_BYTES)
     make_hole(f"{root}/{plan.name.sidecar}", _SIDECAR_BYTES)
     return ShardSummary(

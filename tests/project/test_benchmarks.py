@@ -235,3 +235,7 @@ def test_a_coco_json_is_made_and_planned(tmp_path: Path) -> None:
     assert (len(content["images"]), len(content["annotations"])) == (1200, 8400)
     assert path.stat().st_size == pytest.approx(1200 * coco.BYTES_PER_IMAGE, rel=0.05)
     assert coco.plan(tmp_path, path, 1200).peak_rss_bytes < coco.MAX_BYTES
+
+
+def test_splits_of_different_images_are_compared(tmp_path: Path) -> None:
+    assert load("leaks").compare(tmp_path, 40_000).peak_rss_bytes < load("leaks").MAX_BYTES
