@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-encode bench-join bench-listing bench-million bench-publishing bench-peers bench-plan bench-startup bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-peers bench-plan bench-startup bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -145,6 +145,12 @@ bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about
 
 bench-encode: install  ## re-encoding against a plain Pillow loop, and memory with large images (needs 1 GB, about 3 minutes)
 	$(BIN)/python benchmarks/encode.py --write
+
+bench-coco: install  ## plans a COCO json of 5 GB made here, in bounded memory (needs 10 GB, about 7 minutes)
+	$(BIN)/python benchmarks/coco.py
+
+bench-leaks: install  ## looks for images in two splits of 10,000,000 records, in bounded memory (about a minute)
+	$(BIN)/python benchmarks/leaks.py
 
 bench-listing: install  ## lists 10,000,000 keys of a flat prefix of a server made here, 30 ms a page (about a minute)
 	$(BIN)/python benchmarks/listing.py

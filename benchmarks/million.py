@@ -12,15 +12,14 @@ import argparse
 import io
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from measure import Usage, measure
+from page import scratch_folder
 from PIL import Image
 from systems import shardwright_command
 
@@ -119,12 +118,9 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=50_000)
     parser.add_argument("--dir", help="work here (default: the temp folder)")
     args = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="million-", dir=args.dir))
-    try:
+    with scratch_folder("million-", args.dir) as root:
         built, handles = build(root, args.images)
         opened = open_manifest(root / "large", args.shards)
-    finally:
-        shutil.rmtree(root)
     print(
         f"{args.images:,} images: {built.wall_s:.1f} s, CPU {built.cpu_s:.1f} s, "
         f"RSS {built.peak_rss_bytes / 1e9:.2f} GB, {handles.files} files, {handles.threads} threads"

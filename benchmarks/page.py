@@ -9,7 +9,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, TypeVar
@@ -65,9 +66,21 @@ def work_folder(chosen: Path | None, need_bytes: int) -> Path:
             f"--dir needs {need_bytes / 1e9:.1f} GB of free space, got {free / 1e9:.1f} GB: choose "
             "another folder or smaller --sizes"
         )
-    # So that `timeout` and a stopped terminal leave nothing behind: as an exit, it cleans up.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    _exit_on_sigterm()
     return folder
+
+
+@contextmanager
+def scratch_folder(prefix: str, within: Path | str | None) -> Iterator[Path]:
+    """Make a folder that is removed at the end, after SIGTERM, too."""
+    _exit_on_sigterm()
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=within) as folder:
+        yield Path(folder)
+
+
+def _exit_on_sigterm() -> None:
+    # So that `timeout` and a stopped terminal leave nothing behind: an exit cleans up.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def say(line: str) -> None:

@@ -9,10 +9,9 @@ code 1 if a limit is exceeded.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import apache_beam as beam
@@ -21,6 +20,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 from measure import Usage, measure
+from page import scratch_folder
 
 from schemas.image_classification import image_classification
 from shardwright.format.contents import FileContent
@@ -42,6 +42,8 @@ from transforms.write.clear_output import ClearOutput
 MAX_S, MAX_BYTES = 60, 10**9
 _BATCH, _RECORDS = 10_000, 1000  # rejects in a batch, records in a shard
 _SHARD_BYTES, _SIDECAR_BYTES = 150_000_000, 50_000
+_DIFFERENT = 200  # shards by their classes; drawing them for each would take half of the time
+_NO_ROWS = pa.RecordBatch.from_pylist([], REFERENCE_SCHEMA)
 _NAME, _LIMITS = "many", RejectLimits(1.0)
 
 
@@ -58,24 +60,38 @@ def make_rejects(number: int) -> bytes:
 
 
 def make_plan(number: int, count: int) -> ShardPlan:
-    name = ShardName(_NAME, "train", number, count)
-    return ShardPlan(name, f"{number:032x}", pa.RecordBatch.from_pylist([], REFERENCE_SCHEMA))
+    return ShardPlan(ShardName(_NAME, "train", number, count), f"{number:032x}", _NO_ROWS)
+
+
+@functools.cache
+def draw_stats(seed: int, num_classes: int) -> dict[str, dict[str, int]]:
+    """Return the statistics of records of random classes."""
+    drawn = np.random.default_rng(seed).integers(0, num_classes, _RECORDS)
+    labels, counts = np.unique(drawn, return_counts=True)
+    return {
+        "labels": dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True)),
+        "formats": {"jpeg": _RECORDS},
+    }
+
+
+@functools.cache
+def make_folder(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+
+
+def make_hole(path: str, num_bytes: int) -> None:
+    file = os.open(path, os.O_CREAT | os.O_WRONLY)
+    os.truncate(file, num_bytes)
+    os.close(file)
 
 
 def summarize(number: int, count: int, clearance: Clearance, root: str) -> ShardSummary:
     """Return the summary of a shard with records of random classes; its files are holes."""
     plan = make_plan(number, count)
-    num_classes = len(clearance.vocabularies["label"])
-    drawn = np.random.default_rng(plan.name.index).integers(0, num_classes, _RECORDS)
-    labels, counts = np.unique(drawn, return_counts=True)
-    stats = {
-        "labels": dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True)),
-        "formats": {"jpeg": _RECORDS},
-    }
-    for name, num_bytes in ((plan.name.shard, _SHARD_BYTES), (plan.name.sidecar, _SIDECAR_BYTES)):
-        (Path(root) / name).parent.mkdir(exist_ok=True)
-        (Path(root) / name).touch()
-        os.truncate(Path(root) / name, num_bytes)
+    stats = draw_stats(number % _DIFFERENT, len(clearance.vocabularies["label"]))
+    make_folder(os.path.dirname(f"{root}/{plan.name.sidecar}"))
+    make_hole(f"{root}/{plan.name.shard}", _SHARD_BYTES)
+    make_hole(f"{root}/{plan.name.sidecar}", _SIDECAR_BYTES)
     return ShardSummary(
         *(plan.name, _RECORDS, _SHARD_BYTES, plan.name.index, plan.digest),
         stats=stats,
@@ -138,11 +154,8 @@ def main() -> int:
     if args.graph:
         run_graph(args.graph[0], *map(int, args.graph[1:]))
         return 0
-    root = Path(tempfile.mkdtemp(prefix="publishing-", dir=args.dir))
-    try:
+    with scratch_folder("publishing-", args.dir) as root:
         used = publish_many(root / "many", args.rejects, args.shards, args.classes)
-    finally:
-        shutil.rmtree(root)
     print(
         f"{args.rejects:,} rejects, {args.shards:,} shards, {args.classes:,} classes: published in "
         f"{used.wall_s:.1f} s, CPU {used.cpu_s:.1f} s, RSS {used.peak_rss_bytes / 1e6:.0f} MB"

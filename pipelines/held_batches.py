@@ -1,4 +1,4 @@
-"""Hold batches of references and of rejects in memory until they are used."""
+"""Hold batches of references and of rejects until they are used."""
 
 from __future__ import annotations
 
@@ -6,34 +6,48 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from transforms.batch_file import BatchFile, Place
 from transforms.partial_inputs import PartialInputs
-from transforms.references import BATCH_ROWS, from_ipc, to_ipc
+from transforms.references import BATCH_ROWS
 from transforms.reject_files import pack_rejects
 from transforms.reject_tally import RejectTally
 from transforms.rejects import Reject, rejects_to_table
 
 
 class HeldBatches:
-    """Batches in memory, to be taken once. Packing shrinks them to a quarter, but takes time.
+    """Batches in memory or in a temporary file.
 
     Args:
-        plain_bytes: Bytes of batches that are held as they are; those after them are packed.
+        plain_bytes: Bytes of batches that are held in memory; those after them are in the file.
+        file: The file, which several may share; by default one of its own.
+
+    Attributes:
+        num_bytes: The bytes of all batches that were added.
     """
 
-    def __init__(self, plain_bytes: int) -> None:
+    def __init__(self, plain_bytes: int, file: BatchFile | None = None) -> None:
+        self.num_bytes = 0
         self._plain_bytes = plain_bytes
-        self._held: list[pa.RecordBatch | bytes] = []
+        self._file = file or BatchFile()
+        self._held: list[pa.RecordBatch | Place] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._plain_bytes -= batch.nbytes
-        self._held.append(batch if self._plain_bytes >= 0 else to_ipc(batch))
+        """Hold a batch; raise BuildError if the disk is full."""
+        self.num_bytes += batch.nbytes
+        is_plain = self.num_bytes <= self._plain_bytes
+        self._held.append(batch if is_plain else self._file.add(batch))
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches in order."""
+        for held in self._held:
+            yield self._file.read(held) if isinstance(held, Place) else held
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches in order; each is let go when the next one is taken."""
+        """Yield the batches in order, once; each is let go when the next one is taken."""
         self._held.reverse()
         while self._held:
             held = self._held.pop()
-            yield from_ipc(held) if isinstance(held, bytes) else held
+            yield self._file.read(held) if isinstance(held, Place) else held
 
 
 class HeldRejects:

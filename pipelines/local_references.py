@@ -15,6 +15,7 @@ import pyarrow as pa
 from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
 from pipelines.options import BuildOptions
+from transforms.batch_file import BatchFile
 from transforms.duplicates import contents
 from transforms.features.rows import index_references, settle_references
 from transforms.features.vocabularies import (
@@ -36,7 +37,7 @@ from transforms.rejects import Reject
 from transforms.splits import grouped_splits, split_lists, stratified
 from transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
 
-# About a million references; more are packed.
+# About a million references; more are in a temporary file.
 PLAIN_BYTES = 256 << 20
 
 _Batches = Iterable[pa.RecordBatch]
@@ -69,6 +70,11 @@ class LocalReferences:
             label_indices=job.label_indices,
             needs_label=job.needs_label,
         )
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all references."""
+        return self._settled.num_bytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the references, once."""
@@ -113,8 +119,9 @@ class LocalReferences:
         rules = LabelRules.of(table.layout)
         # One bucket up to 16 MB, then 16 to 32 MB of the table in each.
         num_buckets = 1 << (table.layout.num_bytes >> 24).bit_length()
+        file = BatchFile()
         images, rows = (
-            defaultdict[int, HeldBatches](lambda: HeldBatches(PLAIN_BYTES // num_buckets))
+            defaultdict[int, HeldBatches](lambda: HeldBatches(PLAIN_BYTES // num_buckets, file))
             for _ in range(2)
         )
         for batch in batches:

@@ -19,6 +19,7 @@ from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
+from transforms.batch_file import BatchFile
 from transforms.features.vocabularies import Vocabularies
 from transforms.plan import packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
@@ -26,8 +27,8 @@ from transforms.plan.shard_plans import ShardPlan
 from transforms.references import set_column
 from transforms.write.shard_writing import find_finished
 
-# A bucket at a time is unpacked and sorted.
-_NUM_BUCKETS = 8
+# A bucket at a time is in memory and sorted.
+_MIN_BUCKETS, _BUCKET_BYTES = 8, 64 << 20
 # Shards looked up in a store at once; at most twice as many plans are held.
 _LOOKUPS = 16
 _COUNTED_COLUMNS = ["id", "uri", "row", "split"]
@@ -65,15 +66,20 @@ class LocalShards:
             batches = list(batches)
             estimate = references.estimate(batches)
         self._job = job
-        self._buckets: dict[int, pa.RecordBatch] = {}
-        pieces = _spread(batches if with_plans else map(_narrow, batches), job.options.seed)
+        self._buckets: list[int] = []
+        self._ordered = HeldBatches(PLAIN_BYTES)
+        num_bytes = references.num_bytes if with_plans else 0
+        num_buckets = max(_MIN_BUCKETS, 1 << (num_bytes // _BUCKET_BYTES).bit_length())
+        narrow = batches if with_plans else map(_narrow, batches)
+        pieces = _spread(narrow, job.options.seed, num_buckets)
         counts = []
         for bucket in sorted(pieces):
             ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()))
             references.rejects.add(again)
             counts.append(packing.count_bucket(bucket, ordered))
             if with_plans:
-                self._buckets[bucket] = ordered
+                self._buckets.append(bucket)
+                self._ordered.add(ordered)
         self.layout: Layout = packing.lay_out(counts, job.options.policy, estimate)
         self.vocabularies: Vocabularies = references.vocabularies
         self.rejects: HeldRejects = references.rejects
@@ -83,7 +89,7 @@ class LocalShards:
         """Yield all shards. Of a split only one shard at a time is incomplete."""
         pending: dict[tuple[str, int], list[tuple[int, pa.RecordBatch]]] = defaultdict(list)
         ends = {split: cuts.starts[1:] for split, cuts in self.layout.cuts.items()}
-        for bucket, ordered in self._buckets.items():
+        for bucket, ordered in zip(self._buckets, self._ordered.read(), strict=True):
             for shard, (start, rows) in packing.cut_bucket(bucket, ordered, self.layout):
                 pending[shard].append((start, rows))
                 split, index = shard
@@ -110,11 +116,14 @@ class LocalShards:
         return ShardPlan.make(name, references, self._job.digest_settings)
 
 
-def _spread(batches: Iterable[pa.RecordBatch], seed: int) -> dict[int, HeldBatches]:
+def _spread(
+    batches: Iterable[pa.RecordBatch], seed: int, num_buckets: int
+) -> dict[int, HeldBatches]:
     """Return the pieces of each bucket."""
-    pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(PLAIN_BYTES // _NUM_BUCKETS))
+    file, plain_bytes = BatchFile(), PLAIN_BYTES // num_buckets
+    pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(plain_bytes, file))
     for batch in batches:
-        for bucket, rows in packing.spread(batch, seed, _NUM_BUCKETS):
+        for bucket, rows in packing.spread(batch, seed, num_buckets):
             pieces[bucket].add(rows)
     return pieces
 

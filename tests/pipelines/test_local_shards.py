@@ -12,7 +12,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from pipelines import local_shards, up_to_date
+from pipelines import local_references, local_shards, up_to_date
 from pipelines.graphs import PlanGraph, plan_graph
 from pipelines.held_batches import HeldBatches
 from pipelines.job import BuildJob, describe_job
@@ -102,6 +102,19 @@ def test_both_plans_are_equal(root: Path, options: str) -> None:
     assert LocalShards(job, with_plans=False).layout == layout
 
 
+def test_small_buckets_in_a_file_make_the_same_plan(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _job(root, "")
+    plain = LocalShards(job, with_plans=True)
+    monkeypatch.setattr(local_references, "PLAIN_BYTES", 0)
+    monkeypatch.setattr(local_shards, "PLAIN_BYTES", 0)
+    monkeypatch.setattr(local_shards, "_BUCKET_BYTES", 100)
+    filed = LocalShards(job, with_plans=True)
+    assert filed.layout.cuts == plain.layout.cuts
+    assert list(filed.plans()) == list(filed.plans()) == list(plain.plans())
+
+
 def test_an_impossible_split_fails_as_in_the_graph(root: Path) -> None:
     with pytest.raises(BuildError, match="--split needs 900 records in test, but INPUT has 42"):
         LocalShards(_job(root, "--split test=900,train=rest"), with_plans=False)
@@ -113,6 +126,7 @@ def test_held_batches_come_back_once(plain_bytes: int) -> None:
     held = HeldBatches(plain_bytes)
     for batch in batches:
         held.add(batch)
+    assert list(held.read()) == list(held.read()) == batches
     assert list(held.take()) == batches
     assert list(held.take()) == []
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from tests import ROOT
 from tests.support.benchmark_scripts import load, through_json
 
 ALLOCATE = """
@@ -211,3 +214,28 @@ def test_tiny_images_are_all_different_names(tmp_path: Path) -> None:
     files = [path for path in images.rglob("*.png") if path.stat().st_size]
     assert len(files) == 1500
     assert len({path.stat().st_ino for path in files}) == 1000
+
+
+def test_a_scratch_folder_is_removed_on_sigterm(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[1]); import page\n"
+        "with page.scratch_folder('x-', sys.argv[2]) as root:\n"
+        "    (root / 'file').touch(); print(root, flush=True); os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    command = [sys.executable, "-c", script, str(ROOT / "benchmarks"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.startswith(f"{tmp_path}/x-")) == (143, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_coco_json_is_made_and_planned(tmp_path: Path) -> None:
+    coco = load("coco")
+    path = coco.make_input(tmp_path, 1200)
+    content = json.loads(path.read_text())
+    assert (len(content["images"]), len(content["annotations"])) == (1200, 8400)
+    assert path.stat().st_size == pytest.approx(1200 * coco.BYTES_PER_IMAGE, rel=0.05)
+    assert coco.plan(tmp_path, path, 1200).peak_rss_bytes < coco.MAX_BYTES
+
+
+def test_splits_of_different_images_are_compared(tmp_path: Path) -> None:
+    assert load("leaks").compare(tmp_path, 40_000).peak_rss_bytes < load("leaks").MAX_BYTES

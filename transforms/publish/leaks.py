@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +20,15 @@ from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
+from transforms.batch_file import BatchFile, Place
 from transforms.duplicates.contents import is_among
 
 LEAKS = "duplicates"  # key in a split's statistics
 MAX_CHECKED = 1000  # images with equal checksums that are read and compared
 _MAX_EXAMPLES = 5
 _READERS = 16  # concurrent reads of sidecars or images
+_NUM_RANGES = 256  # bounds the keys that are compared at once
+_MAX_HELD = 1 << 20  # records whose keys are in memory, 16 bytes each
 _KEY_COLUMNS = ["image_length", "crc32c"]
 
 
@@ -55,7 +59,7 @@ def find_leaks(
 ) -> dict[str, dict[str, Leak]]:
     """Return the shared images by split and other split; pairs without any are omitted.
 
-    Memory: 8 bytes per record of all splits but the largest one, and twice that for sorting.
+    Memory holds the keys of one in `_NUM_RANGES` records; all are in a temporary file meanwhile.
 
     Args:
         root: The dataset's folder.
@@ -64,41 +68,106 @@ def find_leaks(
     Raises:
         StorageError: A sidecar or a shard cannot be read.
     """
-    keys = _shared_keys(root, list(splits.values())) if len(splits) > 1 else np.zeros(0, np.uint64)
-    if not len(keys):
+    shared = _Shared(len(splits))
+    if len(splits) > 1:
+        for keys, numbers in _ranges_of(root, list(splits.values())):
+            shared.add(keys, numbers)
+    if not len(shared.keys):
         return {}
-    found = {split: _Found.look(root, names, keys) for split, names in splits.items()}
-    leaks: dict[str, dict[str, Leak]] = {}
-    images = (
-        [found[split].firsts.get(number) for split in splits]
-        for number in range(min(len(keys), MAX_CHECKED))
-    )
+    firsts = [
+        _first_images(root, names, shared.keys[shared.counts[:, number] > 0])
+        for number, names in enumerate(splits.values())
+    ]
+    images = ([found.get(key) for found in firsts] for key in shared.keys.tolist())
     checked = list(map_reads(functools.partial(_compare, root), images, _READERS))
+    leaks: dict[str, dict[str, Leak]] = {}
     for (here, split), (there, other) in itertools.permutations(enumerate(splits), 2):
         same = [
-            number
-            for number, contents in enumerate(checked)
+            row
+            for row, contents in enumerate(checked)
             if contents[here] is not None and contents[here] == contents[there]
         ]
-        leak = found[split].shared_with(found[other], same)
-        if same or leak.unchecked:
-            leaks.setdefault(split, {})[other] = leak
+        unchecked = int(shared.unchecked[here, there])
+        if same or unchecked:
+            records = int(shared.counts[same, here].sum())
+            examples = shared.keys[same[:_MAX_EXAMPLES]].tolist()
+            pairs = tuple((firsts[here][key].id, firsts[there][key].id) for key in examples)
+            leaks.setdefault(split, {})[other] = Leak(records, unchecked, pairs)
     return leaks
 
 
-def _shared_keys(root: Folder, splits: Sequence[Sequence[ShardName]]) -> np.ndarray:
-    """Return the keys that are in several splits, sorted; compares each split with smaller ones."""
-    smaller = np.zeros(0, np.uint64)
-    shared = [smaller]
+class _Shared:
+    """The keys that are in several splits: the lowest `MAX_CHECKED`, and counts of the others.
+
+    Attributes:
+        keys: Ascending, uint64 [keys].
+        counts: Records of each key by split, int64 [keys, splits].
+        unchecked: Records of all other keys in a split that are in another one, int64
+            [splits, splits].
+    """
+
+    def __init__(self, num_splits: int) -> None:
+        self.keys = np.zeros(0, np.uint64)
+        self.counts = np.zeros((0, num_splits), np.int64)
+        self.unchecked = np.zeros((num_splits, num_splits), np.int64)
+
+    def add(self, keys: np.ndarray, numbers: np.ndarray) -> None:
+        """Add the keys of all records in a range, and the numbers of their splits."""
+        num_splits = len(self.unchecked)
+        distinct, places = np.unique(keys, return_inverse=True)
+        found = np.bincount(places * num_splits + numbers, minlength=len(distinct) * num_splits)
+        counts = found.reshape(-1, num_splits)
+        shared = np.count_nonzero(counts, axis=1) > 1
+        keys = np.concatenate([self.keys, distinct[shared]])
+        counts = np.concatenate([self.counts, counts[shared]])
+        order = np.argsort(keys)
+        lowest, others = order[:MAX_CHECKED], counts[order[MAX_CHECKED:]]
+        self.keys, self.counts = keys[lowest], counts[lowest]
+        self.unchecked += others.T @ (others > 0)
+
+
+def _ranges_of(
+    root: Folder, splits: Sequence[Sequence[ShardName]]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the keys of all records, range by range, and the numbers of their splits.
+
+    Those of many records are in a temporary file meanwhile, so that memory holds a range.
+    """
+    file, pieces = BatchFile(), defaultdict[int, list[Place]](list)
+    held, num_held = [np.zeros((2, 0), np.uint64)], 0
     for number, names in enumerate(splits):
-        own = [smaller]
         for rows in _indices(root, names, _KEY_COLUMNS):
             keys = _keys_of(rows)
-            shared.append(np.unique(keys[is_among(keys, smaller)]))
-            if number < len(splits) - 1:
-                own.append(keys)
-        smaller = np.unique(np.concatenate(own))
-    return np.unique(np.concatenate(shared))
+            held.append(np.stack([keys, np.full_like(keys, number)]))
+            num_held += len(keys)
+            if num_held >= _MAX_HELD:
+                _write_ranges(np.concatenate(held, axis=1), file, pieces)
+                held, num_held = held[:1], 0
+    if not pieces:
+        yield _keys_and_numbers(held)
+        return
+    if num_held:
+        _write_ranges(np.concatenate(held, axis=1), file, pieces)
+    for places in pieces.values():
+        batches = map(file.read, places)
+        yield _keys_and_numbers([np.stack([column.to_numpy() for column in b]) for b in batches])
+
+
+def _keys_and_numbers(held: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    keys, numbers = np.concatenate(held, axis=1)
+    return keys, numbers.astype(np.int64)
+
+
+def _write_ranges(records: np.ndarray, file: BatchFile, pieces: dict[int, list[Place]]) -> None:
+    """Write keys and numbers of splits, uint64 [2, records], by the range of the key."""
+    ranges = records[0] % np.uint64(_NUM_RANGES)  # of the CRC32C, because lengths are alike
+    order = np.argsort(ranges, kind="stable")
+    found, starts = np.unique(ranges[order], return_index=True)
+    for number, part in zip(
+        found.tolist(), np.split(records[:, order], starts[1:], axis=1), strict=True
+    ):
+        batch = pa.RecordBatch.from_arrays([pa.array(row) for row in part], ["key", "split"])
+        pieces[number].append(file.add(batch))
 
 
 def _indices(root: Folder, names: Sequence[ShardName], columns: list[str]) -> Iterator[pa.Table]:
@@ -123,44 +192,20 @@ class _Image:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The shared keys in a split.
-
-    Attributes:
-        counts: Number of records with each key, int64 [keys].
-        firsts: The first record by position of the key, for keys to be checked.
-    """
-
-    counts: np.ndarray
-    firsts: Mapping[int, _Image]
-
-    @classmethod
-    def look(cls, root: Folder, names: Sequence[ShardName], keys: np.ndarray) -> _Found:
-        counts = np.zeros(len(keys), np.int64)
-        firsts: dict[int, _Image] = {}
-        columns = ["id", "image_offset", *_KEY_COLUMNS]
-        for name, rows in zip(names, _indices(root, names, columns), strict=True):
-            all_keys = _keys_of(rows)
-            hits = np.flatnonzero(is_among(all_keys, keys))
-            numbers = np.searchsorted(keys, all_keys[hits])
-            counts += np.bincount(numbers, minlength=len(keys))
-            for number, first in zip(*np.unique(numbers, return_index=True), strict=True):
-                if number < MAX_CHECKED and int(number) not in firsts:
-                    row = rows.slice(int(hits[first]), 1).to_pylist()[0]
-                    firsts[int(number)] = _Image(
-                        row["id"], name, row["image_offset"], row["image_length"]
-                    )
-        return cls(counts, firsts)
-
-    def shared_with(self, other: _Found, same: Sequence[int]) -> Leak:
-        """Return what this split shares with another, where the images of `same` keys are equal."""
-        # Keys beyond MAX_CHECKED are not compared: equal checksums are all that is known.
-        rest = self.counts[MAX_CHECKED:][other.counts[MAX_CHECKED:] > 0].sum()
-        examples = tuple(
-            (self.firsts[number].id, other.firsts[number].id) for number in same[:_MAX_EXAMPLES]
-        )
-        return Leak(int(self.counts[same].sum()), int(rest), examples)
+def _first_images(root: Folder, names: Sequence[ShardName], keys: np.ndarray) -> dict[int, _Image]:
+    """Return the first record by position of each key, which are ascending."""
+    firsts: dict[int, _Image] = {}
+    columns = ["id", "image_offset", *_KEY_COLUMNS]
+    for name, rows in zip(names, _indices(root, names, columns), strict=False):
+        all_keys = _keys_of(rows)
+        hits = np.flatnonzero(is_among(all_keys, keys))
+        for key, first in zip(*np.unique(all_keys[hits], return_index=True), strict=True):
+            if int(key) not in firsts:
+                row = rows.slice(int(hits[first]), 1).to_pylist()[0]
+                firsts[int(key)] = _Image(row["id"], name, row["image_offset"], row["image_length"])
+        if len(firsts) == len(keys):
+            break
+    return firsts
 
 
 def _compare(root: Folder, images: Sequence[_Image | None]) -> list[int | None]:

@@ -89,8 +89,12 @@ def test_less_than_two_splits_need_no_index(tmp_path: Path) -> None:
     assert find_leaks(Folder(str(tmp_path)), {"train": [ShardName("pets", "train", 0, 1)]}) == {}
 
 
-def test_at_most_max_checked_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_held", [1, 1 << 20])
+def test_at_most_max_checked_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_held: int
+) -> None:
     monkeypatch.setattr(leaks, "MAX_CHECKED", 3)
+    monkeypatch.setattr(leaks, "_MAX_HELD", max_held)
     images = [bytes([number]) * (number + 1) for number in range(10)]
     found = leaks_in(tmp_path, {"test": [images], "train": [[*images, *images]]})
     counts = [
@@ -110,10 +114,18 @@ SHARD = st.lists(st.sampled_from([b"a", b"b", b"cc", b"dd", b"e"]), max_size=4)
 
 
 @examples(15, 150)
-@given(shards=st.lists(SHARD, min_size=3, max_size=6))
-def test_counts_are_those_of_a_plain_comparison(shards: list[list[bytes]]) -> None:
+@given(
+    shards=st.lists(SHARD, min_size=3, max_size=6),
+    max_held=st.sampled_from([1, 3, 1 << 20]),
+    num_ranges=st.integers(1, 4),
+)
+def test_counts_are_those_of_a_plain_comparison(
+    shards: list[list[bytes]], max_held: int, num_ranges: int
+) -> None:
     splits = {"a": shards[:1], "b": shards[1:2], "c": shards[2:]}
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaks, "_MAX_HELD", max_held)
+        patch.setattr(leaks, "_NUM_RANGES", num_ranges)
         found = leaks_in(Path(root), splits)
     images = {name: [image for shard in given for image in shard] for name, given in splits.items()}
     common = {

@@ -3,8 +3,8 @@
 Each part is one set of images, such as `instances_train2017.json` with `captions_train2017.json`.
 An annotation that cannot be read rejects its image; a box without area is dropped (`boxes`).
 
-Memory per part: the images' names and the boxes. The text of segmentations and captions, which is
-most of a json, is in a temporary file meanwhile.
+Memory per part: the images' ids and names, about 300 bytes an image, and the annotations of one
+batch of images. All others are in a temporary file (`annotation_rows`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.annotations import boxes
+from transforms.inputs.annotations.annotation_rows import TEXT
 from transforms.inputs.annotations.coco_files import number_of
+from transforms.inputs.annotations.coco_images import CocoImage
 from transforms.inputs.annotations.coco_look import CAPTIONS, IMAGE_ID, CocoFacts, CocoSet, look
-from transforms.inputs.annotations.coco_table import CocoImage, CocoReader, RowsOfImages
+from transforms.inputs.annotations.coco_table import CocoReader
 from transforms.inputs.file_lookups import look_up_batch
 from transforms.inputs.image_paths import is_whole_path, resolve_paths
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.references import BATCH_ROWS, extra_name
 from transforms.rejects import Reject, RejectReason
 
+_BATCH_BYTES = 32 << 20  # of a batch's annotations, on average
 _PROBES = 5  # images looked up to find the folder of a set
 
 
@@ -46,38 +49,40 @@ def list_part(facts: CocoFacts, part: str) -> Rows:
         BuildError: A file is not COCO json.
         StorageError: A file cannot be read.
     """
-    yield from _SetListing(facts, facts.sets[int(part)]).list()
+    found = facts.sets[int(part)]
+    reader = CocoReader(facts.storage)
+    for uri in found.files:
+        yield from reader.read(uri)
+    yield from _SetListing(facts, found, reader).list()
 
 
 class _SetListing:
-    """The listing of one set."""
+    """The listing of one set, after its files were read."""
 
-    def __init__(self, facts: CocoFacts, found: CocoSet) -> None:
+    def __init__(self, facts: CocoFacts, found: CocoSet, reader: CocoReader) -> None:
         self._facts, self._set = facts, found
-        reader = CocoReader(facts.storage)
-        for uri in found.files:
-            reader.read(uri)
-        self._table = reader.table
-        # Image number -> row in `images`; -1 for ids that only annotations have.
-        row_of = np.full(len(self._table.numbers), -1)
-        row_of[[self._table.numbers[image.key] for image in self._table.images]] = np.arange(
-            len(self._table.images)
-        )
-        self._row_of = row_of
-        self._objects = RowsOfImages(self._table.objects, row_of)
-        self._captions = RowsOfImages(self._table.captions, row_of)
-        names = [self._table.categories.get(key) for key in reader.category_keys]
+        self._table = table = reader.table
+        self._category_keys = reader.category_keys
+        names = [table.categories.get(key) for key in self._category_keys]
         self._class_of = pa.array(names, pa.string())
         self._check_features()
-        for number, key in enumerate(reader.category_keys):
-            if names[number] is None:
-                self._note_unknown(number, key)
+        spooled = (table.objects, table.captions, table.faults)
+        for rows in spooled:
+            rows.flush()
+        num_bytes = sum(rows.num_bytes for rows in spooled)
+        self._batch_rows = max(
+            1, min(BATCH_ROWS, len(table.images) * _BATCH_BYTES // max(num_bytes, 1))
+        )
+        row_of = np.array(table.row_of)
+        self._objects, self._captions, self._faults = (
+            rows.by_image(row_of, self._batch_rows) for rows in spooled
+        )
 
     def list(self) -> Iterator[pa.RecordBatch | Reject]:
-        yield from self._table.rejects
         yield from self._strangers()
+        self._table.numbers.clear()  # most of the memory
         folder = self._image_folder()
-        for start in range(0, len(self._table.images), BATCH_ROWS):
+        for start in range(0, len(self._table.images), self._batch_rows):
             yield from self._batch(folder, start)
 
     def _check_features(self) -> None:
@@ -88,8 +93,8 @@ class _SetListing:
         )
         if (
             strange
-            or (len(self._captions) and not self._facts.has_captions)
-            or (len(self._objects) and not self._facts.has_boxes)
+            or (len(self._table.captions) and not self._facts.has_captions)
+            or (len(self._table.objects) and not self._facts.has_boxes)
         ):
             what = f"the category {strange[0]!r}" if strange else "boxes and captions in one file"
             raise BuildError(
@@ -97,21 +102,10 @@ class _SetListing:
                 "write `categories` first or last"
             )
 
-    def _note_unknown(self, number: int, key: str) -> None:
-        images = self._objects.column("image").filter(
-            pc.equal(self._objects.column("category"), number)
-        )
-        for image in images.unique().to_pylist():
-            detail = (
-                f"an annotation in {self._set.files[0]} has category_id {key}, "
-                "which is not in `categories`"
-            )
-            self._table.faults.setdefault(image, (RejectReason.UNKNOWN_LABEL, detail))
-
     def _strangers(self) -> Iterator[Reject]:
         """Yield a reject for each image id of annotations that is not in `images`."""
         for key, number in self._table.numbers.items():
-            if self._row_of[number] < 0:
+            if self._table.row_of[number] < 0:
                 detail = (
                     f"annotations have image_id {key}, which is not in `images`: "
                     "remove them, or add the image"
@@ -120,7 +114,8 @@ class _SetListing:
 
     def _image_folder(self) -> str:
         """Return the first candidate folder that holds one of the first images' relative paths."""
-        names = (image.file_name for image in self._table.images)
+        images = self._table.images
+        names = (images[row].file_name for row in range(len(images)))
         relative = islice((name for name in names if not is_whole_path(name)), _PROBES)
         probes = pa.array(relative, pa.string())
         for folder in self._set.folders:
@@ -132,15 +127,14 @@ class _SetListing:
         return self._set.folders[0]
 
     def _batch(self, folder: str, start: int) -> Iterator[pa.RecordBatch | Reject]:
-        images = self._table.images[start : start + BATCH_ROWS]
-        batch = self._references(images, folder, start)
-        faults = [self._table.faults.get(self._table.numbers[image.key]) for image in images]
-        places = [place for place, fault in enumerate(faults) if fault is None]
-        for place, fault in enumerate(faults):
-            if fault:
-                yield Reject(
-                    batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault
-                )
+        rows = np.arange(start, min(start + self._batch_rows, len(self._table.images)))
+        batch = self._references([self._table.images[row] for row in rows.tolist()], folder, start)
+        faults = self._faults_of(rows)
+        for place, fault in sorted(faults.items()):
+            yield Reject(
+                batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault
+            )
+        places = [place for place in range(len(rows)) if place not in faults]
         missing, batch = look_up_batch(
             batch.take(pa.array(places, pa.int64())),
             self._facts.storage,
@@ -152,6 +146,27 @@ class _SetListing:
                 yield self._with_captions(part) if isinstance(part, pa.RecordBatch) else part
         elif batch.num_rows:
             yield self._with_captions(batch)
+
+    def _faults_of(self, rows: NDArray[np.int64]) -> dict[int, tuple[RejectReason, str]]:
+        """Return the first fault of each image that has one, by its position in `rows`."""
+        places, found = self._faults.of(rows)
+        reasons = map(RejectReason, found.column("reason").to_pylist())
+        faults: dict[int, tuple[RejectReason, str]] = {}
+        for place, *fault in zip(
+            places.tolist(), reasons, found.column(TEXT).to_pylist(), strict=True
+        ):
+            faults.setdefault(place, (fault[0], fault[1]))
+        places, found = self._objects.of(rows)
+        categories = found.column("category")
+        unknown = pc.is_null(self._class_of.take(categories)).to_numpy(zero_copy_only=False)
+        pairs = zip(categories.to_numpy()[unknown].tolist(), places[unknown].tolist(), strict=True)
+        for category, place in sorted(set(pairs)):
+            detail = (
+                f"an annotation in {self._set.files[0]} has category_id "
+                f"{self._category_keys[category]}, which is not in `categories`"
+            )
+            faults.setdefault(place, (RejectReason.UNKNOWN_LABEL, detail))
+        return faults
 
     def _references(self, images: Sequence[CocoImage], folder: str, start: int) -> pa.RecordBatch:
         _, uris = resolve_paths(
@@ -220,8 +235,8 @@ class _SetListing:
         columns = {
             boxes.LABEL: self._class_of.take(found.column("category")),
             boxes.AREA: found.column("area"),
-            boxes.IS_CROWD: found.column("crowd").cast(pa.int64()),
-            boxes.SEGMENTATION: self._texts_of(found),
+            boxes.IS_CROWD: found.column("crowd"),
+            boxes.SEGMENTATION: found.column(TEXT),
         }
         names = [f"{ids[row]}#{order}" for row, order in zip(rows, orders, strict=True)]
         return boxes.ObjectRows(
@@ -258,11 +273,8 @@ class _SetListing:
         if not self._facts.has_captions:
             return batch
         rows, found = self._captions.of(batch.column("row").to_numpy())
-        column = boxes.list_array(self._texts_of(found), rows, batch.num_rows)
+        column = boxes.list_array(found.column(TEXT), rows, batch.num_rows)
         return batch.append_column(extra_name(CAPTIONS), column)
-
-    def _texts_of(self, found: pa.RecordBatch) -> pa.Array:
-        return self._table.texts.read(found.column("start"), found.column("length"))
 
 
 def _exists(uri: str, storage: StorageOptions) -> bool:
