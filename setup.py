@@ -28,6 +28,7 @@ setup(
         "transforms.inputs.archives",
         "transforms.inputs.embedded",
         "transforms.inputs.folders",
+        "transforms.inputs.records",
         "transforms.inputs.tables",
         "transforms.inputs.tfrecords",
         "transforms.labels",
