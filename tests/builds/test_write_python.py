@@ -233,7 +233,12 @@ def test_records_that_cannot_be_written_are_rejects(tmp_path: Path) -> None:
     dataset = sw.write(rows, str(tmp_path / "out"), max_reject_fraction=1)
 
     found = {row["id"]: row["reason"] for row in rejects_of(tmp_path / "out")}
-    assert found == {"2": "missing_file", "3": "other_file", "5": "duplicate_id", "68": "bad_value"}
+    assert found == {
+        "2": "missing_file",
+        "3": "not_an_image",
+        "5": "duplicate_id",
+        "68": "bad_value",
+    }
     assert dataset.num_records == 70 - len(found)
     with pytest.raises(BuildError, match="reject"):
         sw.write(rows, str(tmp_path / "strict"), max_reject_fraction=0)
