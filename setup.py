@@ -26,6 +26,7 @@ setup(
         "transforms.inputs",
         "transforms.inputs.annotations",
         "transforms.inputs.archives",
+        "transforms.inputs.arrays",
         "transforms.inputs.embedded",
         "transforms.inputs.folders",
         "transforms.inputs.records",

@@ -52,7 +52,7 @@ class RecordColumns:
         return tuple(column.name for column in self.schema if column.type == _PICTURE)
 
     def batch(
-        self, records: Sequence[Record], ids: Sequence[str], pool: Executor
+        self, records: Sequence[Record], ids: Sequence[str], pool: Executor, uri: str = URI
     ) -> tuple[pa.RecordBatch, list[Reject]]:
         """Return records as one batch, and rejects of those whose values do not fit the columns.
 
@@ -60,6 +60,7 @@ class RecordColumns:
             records: The records, of simple values.
             ids: The number of each record as its id; for those without an id.
             pool: Threads that encode images.
+            uri: The place of the records in rejects.
         """
         problems = {
             row: f"unknown key {name!r}: the first {SAMPLE_RECORDS} records do not have it"
@@ -78,7 +79,7 @@ class RecordColumns:
             arrays.append(array)
             problems |= faults
         rejects = [
-            Reject(ids[row], URI, RejectReason.BAD_VALUE, f"record {ids[row]}: {detail}")
+            Reject(ids[row], uri, RejectReason.BAD_VALUE, f"record {ids[row]}: {detail}")
             for row, detail in sorted(problems.items())
         ]
         whole = pa.RecordBatch.from_arrays(arrays, self.schema.names)
