@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 the build failed, 2 wrong usage."""
-    return run_build(_run, lambda: _prepare(sys.argv[1:] if argv is None else argv))
+    return run_build(run_job, lambda: _prepare(sys.argv[1:] if argv is None else argv))
 
 
 def _prepare(argv: Sequence[str]) -> BuildJob:
     options = parse_options(argv)
-    if is_dataflow(options.beam_args):
-        _check_dataflow(options)
+    check_services(options)
     from pipelines.job import prepare_job
 
     return prepare_job(options)
 
 
-def _check_dataflow(options: BuildOptions) -> None:
-    """Ask registry and stores what would fail or cost on workers, before INPUT is listed."""
+def check_services(options: BuildOptions) -> None:
+    """Ask registry and stores what would fail or cost on Dataflow, before INPUT is listed."""
+    if not is_dataflow(options.beam_args):
+        return
     from pipelines.dataflow_stores import check_buckets
     from pipelines.worker_image import check_image
 
@@ -42,7 +43,12 @@ def _check_dataflow(options: BuildOptions) -> None:
     check_buckets(options.places.values(), options.output, options.storage)
 
 
-def _run(job: BuildJob) -> None:
+def run_job(job: BuildJob) -> None:
+    """Build the dataset of a job.
+
+    Raises:
+        ShardwrightError: INPUT cannot be read, there are too many rejects, or a worker failed.
+    """
     if job.options.writer == "beam":
         from pipelines.stock_build import run_stock_build
 

@@ -62,6 +62,8 @@ class ProgressDisplay:
                         completed=done,
                         text=meter.text(counters),
                     )
+                else:
+                    bar.update(task, description=_before_writing(counters))
 
     def _run_lines(self) -> None:
         meter = _Meter()
@@ -71,8 +73,12 @@ class ProgressDisplay:
             meter.look(counters)
             if monotonic() - shown >= self._line_seconds:
                 shown = monotonic()
-                text = meter.text(counters) if counters.total_images else "planning"
+                text = meter.text(counters) if counters.total_images else _before_writing(counters)
                 print(f"shardwright: {text}", file=sys.stderr, flush=True)
+
+
+def _before_writing(counters: Counters) -> str:
+    return f"read {counters.read_records} records" if counters.read_records else "planning"
 
 
 class _Meter:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipelines.job_schema import default_schema, fit_schema
+from pipelines.job_schema import default_schema, fit_schema, read_option_classes
 from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
-from pipelines.schemas_option import as_encoded, kinds_of, read_schema
+from pipelines.schemas_option import as_encoded, kinds_of
 from schemas.ready import READY_SCHEMAS
-from shardwright.errors import StorageError, UsageError
+from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.schema import WORDS, ExampleSchema, FeatureKind, Source
 from shardwright.storage.addresses import absolute
-from shardwright.storage.folder import Folder, files_of
-from transforms.features.vocabularies import indexed_features, read_class_names
+from shardwright.storage.folder import Folder
+from transforms.features.vocabularies import indexed_features
 from transforms.inputs.detection import detect_source
 from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
@@ -31,6 +31,7 @@ from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
 from transforms.write.write_job import WriteJob
 
+Detect = Callable[[SourceRequest], InputSource]
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
 
 
@@ -187,14 +188,19 @@ def _plans_by_content(options: BuildOptions) -> bool:
     return _samples_sizes(options) or options.duplicates != "keep"
 
 
-def prepare_job(options: BuildOptions) -> BuildJob:
+def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
     """Check INPUT, the tables and OUTPUT, so that mistakes fail before any worker starts.
+
+    Args:
+        options: Options of the build.
+        detect: Finds the format of INPUT.
 
     Raises:
         UsageError: INPUT is invalid, or an option does not fit it.
         BuildError: A table cannot be read, or OUTPUT belongs to another build.
     """
-    job = describe_job(options, Folder(options.root.path(naming.SPOOL_DIR), options.storage))
+    spool = Folder(options.root.path(naming.SPOOL_DIR), options.storage)
+    job = describe_job(options, spool, detect)
     check_output(job.output_request)
     check_own_files(options)
     forget_lost_spools(
@@ -204,25 +210,28 @@ def prepare_job(options: BuildOptions) -> BuildJob:
     return job
 
 
-def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob:
+def describe_job(
+    options: BuildOptions, spool: Folder | None = None, detect: Detect = detect_source
+) -> BuildJob:
     """Return a job without checking OUTPUT: `plan` reports its state instead of failing.
 
     Args:
         options: Options of the command line.
         spool: Folder for spooled bytes; None for a plan, which writes nothing.
+        detect: Finds the format of INPUT.
 
     Raises:
         UsageError: INPUT is invalid, or an option does not fit it.
         BuildError: A table cannot be read.
     """
-    read = None if options.schema is None else read_schema(options.schema, options.storage)
-    source = _detect_input(options, spool, kinds_of(read))
+    read = options.read_schema()
+    source = detect(_request_for(options, spool, kinds_of(read)))
     table = None if options.labels is None else _detect_label_table(options, options.labels, source)
     declared = None
     if options.schema is not None:
         declared, source, table = fit_schema(options, options.schema, read, source, table)
     class_names = (
-        _class_names(options)
+        read_option_classes(options)
         or (declared and declared.class_names)
         or _label_facts(source, table).class_names
     )
@@ -252,10 +261,10 @@ def _check_splits(job: BuildJob) -> None:
         )
 
 
-def _detect_input(
+def _request_for(
     options: BuildOptions, spool: Folder | None, kinds: Mapping[str, FeatureKind]
-) -> InputSource:
-    request = SourceRequest(
+) -> SourceRequest:
+    return SourceRequest(
         options.input,
         columns=_columns_of_input(options),
         storage=options.storage,
@@ -268,7 +277,6 @@ def _detect_input(
         kinds=kinds,
         input_format=options.input_format,
     )
-    return detect_source(request)
 
 
 def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
@@ -285,14 +293,3 @@ def _detect_label_table(options: BuildOptions, labels: str, source: InputSource)
     request = SourceRequest(labels, "--labels", columns, options.storage)
     folders = source.facts.folders
     return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)
-
-
-def _class_names(options: BuildOptions) -> tuple[str, ...] | None:
-    if options.class_names is None:
-        return None
-    try:
-        path = absolute(options.class_names)
-        text = files_of(path, options.storage).read_bytes(path).decode()
-    except (StorageError, UnicodeDecodeError) as error:
-        raise UsageError(f"--class-names {options.class_names} cannot be read: {error}") from error
-    return read_class_names(text, options.class_names)

@@ -10,9 +10,12 @@ from pipelines.options import BuildOptions
 from pipelines.schemas_option import check_columns, load_schema
 from schemas.image_classification import image_classification
 from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
-from shardwright.errors import BuildError, UsageError
+from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature
+from shardwright.storage.addresses import absolute
+from shardwright.storage.folder import files_of
 from transforms.features.rows import column_features
+from transforms.features.vocabularies import read_class_names
 from transforms.inputs.source import InputSource, SourceFacts
 from transforms.inputs.tables.table_layout import TableFacts
 
@@ -67,6 +70,22 @@ def fit_schema(
     has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in facts)
     check_columns(schema, _joined_columns(facts), known=known, has_label=has_label)
     return schema, source, table
+
+
+def read_option_classes(options: BuildOptions) -> tuple[str, ...] | None:
+    """Return the class names of `--class-names`, or None without it.
+
+    Raises:
+        UsageError: The file cannot be read or is invalid.
+    """
+    if options.class_names is None:
+        return None
+    try:
+        path = absolute(options.class_names)
+        text = files_of(path, options.storage).read_bytes(path).decode()
+    except (StorageError, UnicodeDecodeError) as error:
+        raise UsageError(f"--class-names {options.class_names} cannot be read: {error}") from error
+    return read_class_names(text, options.class_names)
 
 
 def _declared_schema(

@@ -21,6 +21,7 @@ from pipelines.runners import (
 )
 from shardwright.errors import UsageError
 from shardwright.format.naming import dataset_name_for
+from shardwright.format.schema import ExampleSchema
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
@@ -60,7 +61,8 @@ class BuildOptions(BuildArguments):
                 "--split-ids assigns single images, so --split could divide groups: leave "
                 "--group-column or --split out"
             )
-        _check_places(self.input, self.output)
+        if self.places["INPUT"] is not None:
+            _check_places(self.input, self.output)
         self._check_runner()
 
     def _check_runner(self) -> None:
@@ -82,6 +84,17 @@ class BuildOptions(BuildArguments):
             "--labels": self.labels,
             "--image-root": self.image_root,
         }
+
+    def read_schema(self) -> ExampleSchema | None:
+        """Return the schema of `--schema`; None without one, or for a ready one.
+
+        Raises:
+            UsageError: The schema does not exist or is invalid.
+        """
+        # Late, because the import of the features' code would delay `--help`.
+        from pipelines.schemas_option import read_schema
+
+        return None if self.schema is None else read_schema(self.schema, self.storage)
 
     @cached_property
     def all_beam_args(self) -> list[str]:

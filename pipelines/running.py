@@ -55,10 +55,7 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             say(describe_runner(job.options.beam_args))
             with ProgressDisplay(PROGRESS):
                 run(job)
-            if template := option_of(job.options.beam_args, "template_location"):
-                say(f"wrote the template {template}; start a job from it to build the dataset")
-            else:
-                _say_result(job, read_manifest(job.options.root), monotonic() - started)
+            say_result(job, monotonic() - started)
         except (Exception, KeyboardInterrupt) as error:
             # A worker in this process may turn the interrupt into another error.
             if stop.signal is not None:
@@ -117,7 +114,12 @@ def say(line: str) -> None:
     print(f"shardwright: {line}", file=sys.stderr, flush=True)
 
 
-def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
+def say_result(job: BuildJob, seconds: float) -> None:
+    """Print what a build wrote."""
+    if template := option_of(job.options.beam_args, "template_location"):
+        say(f"wrote the template {template}; start a job from it to build the dataset")
+        return
+    manifest = read_manifest(job.options.root)
     progress = PROGRESS.snapshot()
     shards = sum(len(split.shards) for split in manifest.splits.values())
     if progress.shards and progress.reused_shards == progress.shards:

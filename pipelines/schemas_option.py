@@ -47,8 +47,28 @@ def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
             f"or .json file{hint}"
         )
     schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
+    return checked_schema(schema, given)
+
+
+def checked_schema(schema: ExampleSchema, given: str) -> ExampleSchema:
+    """Return a schema with its vocabularies as names, so that they are not learned again.
+
+    The schema of a finished dataset has vocabularies.
+
+    Args:
+        schema: The user's schema.
+        given: Its name or file in messages.
+
+    Raises:
+        UsageError: It has no image, a source twice, or an invalid declaration.
+    """
     _check_declared(schema, given)
-    return _with_own_names(schema)
+    names = {
+        feature.name: feature.names or tuple(schema.vocabularies.get(feature.name, ()))
+        for feature in schema.features
+    }
+    features = tuple(replace(feature, names=names[feature.name]) for feature in schema.features)
+    return replace(schema, features=features, vocabularies={})
 
 
 def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:
@@ -88,19 +108,6 @@ def load_schema(
             _with_stated_names(feature, stated.get(feature.name)) for feature in schema.features
         ),
     )
-
-
-def _with_own_names(schema: ExampleSchema) -> ExampleSchema:
-    """Return the schema with its vocabularies as names, so that they are not learned again.
-
-    The schema of a finished dataset has vocabularies.
-    """
-    names = {
-        feature.name: feature.names or tuple(schema.vocabularies.get(feature.name, ()))
-        for feature in schema.features
-    }
-    features = tuple(replace(feature, names=names[feature.name]) for feature in schema.features)
-    return replace(schema, features=features, vocabularies={})
 
 
 def _with_stated_names(feature: Feature, stated: Feature | None) -> Feature:

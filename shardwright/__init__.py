@@ -57,6 +57,8 @@ _MODULES = {
     "normalize": "images.normalize",
     "normalizer": "images.normalize",
 }
+# Of the application: the one exception to its packages not being imported from here.
+_WRITERS = {"Writer": "pipelines.write_records", "write": "pipelines.write_records"}
 
 __all__ = [
     "BadRecord",
@@ -76,10 +78,12 @@ __all__ = [
     "SparseColumn",
     "Text",
     "TrainImage",
+    "Writer",
     "load",
     "normalize",
     "normalizer",
     "open",
+    "write",
 ]
 
 
@@ -88,9 +92,11 @@ def __getattr__(name: str) -> Any:
         return version(__name__)
     if name == "open":
         return importlib.import_module("shardwright.dataset").open_dataset
+    extras = importlib.import_module("shardwright.extras")
     if name in _MODULES:
-        extras = importlib.import_module("shardwright.extras")
         return getattr(extras.import_part(f"{__name__}.{_MODULES[name]}"), name)
+    if name in _WRITERS:
+        return getattr(extras.import_application(_WRITERS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

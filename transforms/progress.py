@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 class Progress:
     """Counters of this process; `total_*` are known once the plan is made.
 
-    `images` and `shards` include the work of earlier builds, which `reused_*` count apart.
+    `images` and `shards` include the work of earlier builds, which `reused_*` count apart;
+    `read_records` counts records of Python that were read before the plan.
     """
 
     total_images: int = 0
@@ -24,12 +25,19 @@ class Progress:
     shards: int = 0
     reused_images: int = 0
     reused_shards: int = 0
+    read_records: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def start(self, *, total_images: int, total_shards: int) -> None:
         with self._lock:
             self.total_images, self.total_shards = total_images, total_shards
             self.images = self.num_bytes = self.shards = self.reused_images = self.reused_shards = 0
+            self.read_records = 0
+
+    def add_read(self, records: int) -> None:
+        """Count records that are in the spool."""
+        with self._lock:
+            self.read_records += records
 
     def add(self, *, images: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
         with self._lock:

@@ -6,12 +6,9 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from importlib.util import module_from_spec
-from pathlib import Path
 
-from shardwright.extras import APPLICATION_PACKAGES
+from shardwright.extras import APPLICATION_PACKAGES, import_packages_beside
 
 _GROUP = "shardwright.commands"
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
@@ -78,7 +75,7 @@ def _run(args: list[str]) -> int:
         return _fail(_unknown_text(args[0], commands), _EXIT_USAGE)
     try:
         if commands[args[0]].module.partition(".")[0] in APPLICATION_PACKAGES:
-            _import_packages_beside()
+            import_packages_beside()
         command: Command = commands[args[0]].load()
         return command(args[1:])  # which may import more, such as Beam
     except ImportError as error:
@@ -94,27 +91,6 @@ def _find_commands() -> dict[str, EntryPoint]:
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]
     return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own
-
-
-def _import_packages_beside() -> None:
-    """Import the application from beside this package, whatever else the path holds.
-
-    Its packages have common names, which the current folder, a folder on PYTHONPATH or another
-    distribution may have, too. Worker processes would find those first, so then the environment
-    makes them begin with our folder, and leave out the current one.
-    """
-    root = str(Path(__file__).parents[2])
-    for name in APPLICATION_PACKAGES:
-        own = PathFinder.find_spec(name, [root])
-        if own is None or own.loader is None or name in sys.modules:
-            continue
-        sys.modules[name] = module_from_spec(own)
-        own.loader.exec_module(sys.modules[name])
-        first = PathFinder.find_spec(name, ["", *sys.path])
-        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if first is not None and first.origin != own.origin and paths[0] != root:
-            os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
-            os.environ["PYTHONSAFEPATH"] = "1"
 
 
 def _usage(commands: Mapping[str, EntryPoint]) -> str:

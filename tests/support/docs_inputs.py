@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from tests.support.build_helpers import build, make_images
 from tests.support.input_forms import CLASSES, FORMS
 from tests.support.schema_tables import mask_of
@@ -51,6 +53,8 @@ def write(root: Path) -> Path:
             made = next(path for path in (root / "form").iterdir() if path.name.startswith("in"))
             shutil.move(made, root / NAMES[form.name])
             shutil.rmtree(root / "form")
+    digits = np.random.default_rng(0).integers(0, 256, (40, 8, 8), np.uint8)
+    np.savez(root / "digits.npz", x_train=digits, y_train=np.arange(40) % 10)
     whole = (root / "photos.tar").read_bytes()
     (root / "half.tar").write_bytes(whole[: len(whole) // 2 + 100])
     (root / "names.txt").write_text("\n".join(CLASSES))

@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import zlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 
+import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -57,10 +59,11 @@ class SpoolWriter:
 
     Attributes:
         uri: The spool file, for references.
-        etag: Its etag, derived from the input's and not from the time of writing.
+        etag: Its etag, derived from the input's and not from the time of writing; None if the
+            input has none, so that each image's is derived from its bytes.
     """
 
-    def __init__(self, uri: str, etag: str, sink: Sink | None) -> None:
+    def __init__(self, uri: str, etag: str | None, sink: Sink | None) -> None:
         self.uri = uri
         self.etag = etag
         self._sink = sink
@@ -87,11 +90,21 @@ class SpoolWriter:
                 self.flush()
         return offset
 
+    def place(self, data: bytes) -> dict[str, object]:
+        """Append an image and return its place, a value of `PICTURE_TYPE`."""
+        etag = f"{SPOOL_ETAG}{_checksums(data)}" if self.etag is None else self.etag
+        return {"uri": self.uri, "offset": self.add(data), "num_bytes": len(data), "etag": etag}
+
     def flush(self) -> None:
         """Write the buffered images."""
         if self._sink is not None and self._pieces:
             self._sink.write(self._pieces)
         self._pieces, self._waiting = [], 0
+
+
+def _checksums(data: bytes) -> str:
+    """Return 64 bits that change with the bytes, in a fifth of the time of a hash."""
+    return f"{google_crc32c.value(data):08x}{zlib.crc32(data):08x}"
 
 
 def rules_digest(*rules: object) -> str:
@@ -127,18 +140,20 @@ def spooled(
         raise UsageError(
             f"{source_uri} must be unpacked, which needs a folder: pass `spool` to `detect_source`"
         )
-    name = _name_of(source_uri, source_etag)
+    name = spool_name(source_uri, source_etag)
     etag = f"{SPOOL_ETAG}{source_etag or ''}"
     _warn_without_bytes(folder, name, source_uri)
     if folder.num_bytes_of(f"{name}.parquet") is None:
         if isinstance(folder, UnwrittenFolder):
             yield from make(SpoolWriter(folder.path(f"{name}.bin"), etag, None))
             return
-        _write_spool(folder, name, etag, source_uri, storage, make)
-    yield from _read_listing(folder, f"{name}.parquet")
+        write_spool(
+            folder, name, etag, lambda writer: _unchanged(make(writer), source_uri, storage)
+        )
+    yield from read_listing(folder, name)
 
 
-def _name_of(source_uri: str, source_etag: str | None) -> str:
+def spool_name(source_uri: str, source_etag: str | None) -> str:
     """Return the hash of a part that its spool's files are named after."""
     part = f"{source_uri}\0{source_etag}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(part, digest_size=16).hexdigest()
@@ -157,23 +172,33 @@ def _warn_without_bytes(folder: Folder, name: str, source_uri: str) -> None:
         )
 
 
-def _write_spool(
-    folder: Folder,
-    name: str,
-    etag: str,
-    source_uri: str,
-    storage: StorageOptions,
-    make: Callable[[SpoolWriter], Rows],
-) -> None:
-    """Write the images of a part, and their listing."""
+def _unchanged(rows: Rows, source_uri: str, storage: StorageOptions) -> Rows:
+    """Yield the rows of a part; raise `BuildError` at their end if the part has changed."""
     before = state_of(source_uri, storage)
+    yield from rows
+    if state_of(source_uri, storage) != before:
+        raise BuildError(f"{source_uri} changed while it was read: run the build again")
+
+
+def write_spool(
+    folder: Folder, name: str, etag: str | None, make: Callable[[SpoolWriter], Rows]
+) -> None:
+    """Write the images of a part and their listing, or replace those of the same name.
+
+    Args:
+        folder: `SourceRequest.spool`.
+        name: Name of both files, without extension.
+        etag: Etag of all images; None for one of each image's bytes.
+        make: As in `spooled`.
+
+    Raises:
+        StorageError: The spool cannot be written.
+    """
     # Sinks close in reverse order, so the bytes are in place before their listing.
     with folder.open_sink(f"{name}.parquet") as rows_sink, folder.open_sink(f"{name}.bin") as sink:
         writer = SpoolWriter(folder.path(f"{name}.bin"), etag, sink)
         _write_listing(rows_sink, make(writer))
         writer.flush()
-        if state_of(source_uri, storage) != before:
-            raise BuildError(f"{source_uri} changed while it was read: run the build again")
 
 
 class _SinkFile:
@@ -217,8 +242,9 @@ def _write_listing(sink: Sink, rows: Iterable[pa.RecordBatch | Reject]) -> None:
         )
 
 
-def _read_listing(folder: Folder, listing: str) -> Rows:
-    with folder.open_input(listing) as source, pq.ParquetFile(source) as file:
+def read_listing(folder: Folder, name: str) -> Rows:
+    """Yield the references, then the rejects, of a listing in the spool."""
+    with folder.open_input(f"{name}.parquet") as source, pq.ParquetFile(source) as file:
         for number in range(file.num_row_groups):
             yield from file.read_row_group(number, use_threads=False).combine_chunks().to_batches()
         yield from _rejects_of(file)

@@ -173,12 +173,7 @@ def _find_pictures(
     found = _look_up_files(paths, root, request.storage)
     for row, (data, _) in enumerate(parts):
         if data is not None and problems[row] is None:
-            found[row] = size_problem(len(data)) or {
-                "uri": writer.uri,
-                "offset": writer.add(data),
-                "num_bytes": len(data),
-                "etag": writer.etag,
-            }
+            found[row] = size_problem(len(data)) or writer.place(data)
     return found
 
 

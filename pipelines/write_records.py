@@ -1,0 +1,209 @@
+"""Write datasets from Python: `sw.write` and `sw.Writer`.
+
+Records are an input format like any other: their images go to the spool, or stay where their paths
+lead, and the rest is the build of the command line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from pipelines.build_dataset import check_services, run_job
+from pipelines.display import ProgressDisplay
+from pipelines.job import BuildJob, prepare_job
+from pipelines.record_options import RecordOptions, Split, record_options
+from pipelines.running import say, say_result
+from shardwright.dataset import Dataset, open_dataset
+from shardwright.errors import UsageError
+from shardwright.format.schema import ExampleSchema
+from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
+from transforms.inputs.records.record_forms import records_of, simple_record
+from transforms.inputs.records.record_source import forget_records, open_records, spool_records
+from transforms.progress import PROGRESS
+
+_WAIT_SECONDS = 0.2  # between two looks if the thread that reads records has failed
+
+
+def write(
+    records: Any,
+    output: str,
+    *,
+    schema: ExampleSchema | str | None = None,
+    split: Split | None = None,
+    shards: int | None = None,
+    **options: Any,
+) -> Dataset:
+    """Write records as a dataset, with the plan, the rejects and the bytes of `shardwright build`.
+
+    A record is a dict; its key `image` (or the only one with images) holds the image: encoded
+    bytes, a path, a PIL image, or an array [height, width(, 1|3|4)] of uint8 or uint16. Bytes and
+    files are stored unchanged, pixels as PNG, unless `encode` says otherwise. Other keys become the
+    label, split and features, as columns of a table do. Records without a key `id` are numbered
+    from 0, in shards as "SHARD/NUMBER".
+
+    Calling it again with the same records and options resumes: finished shards are kept, and a
+    finished dataset is left as it is. Lists, tables, arrays and data sets can be given again; for a
+    generator, make it anew. Records are read again in any case.
+
+    Args:
+        records: An iterable of dicts or (image, label) pairs, a pandas DataFrame, an Arrow table, a
+            torch-style data set (`__len__` and `__getitem__`), a `tf.data.Dataset`, a pair or dict
+            of NumPy arrays; or with `shards` a function that returns the records of a shard, given
+            its number, the same ones in every call.
+        output: The dataset's folder: a local path, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`.
+        schema: The features; inferred from the first 64 records, and logged, by default.
+        split: A key of the records, fractions or counts such as {"train": 0.9, "test": 0.1}, or one
+            name for all records.
+        shards: Number of parts that the function `records` makes, on the workers of any runner.
+        options: Options of `shardwright build`, and of Beam, with underscores.
+
+    Raises:
+        UsageError: An option, a key or the records are invalid.
+        BuildError: The build failed, such as by too many rejects; nothing is published.
+    """
+    started = monotonic()
+    PROGRESS.start(total_images=0, total_shards=0)
+    chosen = record_options(output, schema, options)
+    with ProgressDisplay(PROGRESS):
+        if shards is None:
+            job = _spooled_job(records_of(records), chosen, split)
+        else:
+            job = _job_of_shards(records, shards, chosen, split)
+        return _published(job, started)
+
+
+class Writer:
+    """A writer of one record at a time, which publishes the dataset when its block ends.
+
+        with sw.Writer("dataset/", split={"train": 0.9, "test": 0.1}) as writer:
+            writer.write({"image": pixels, "label": "cat"})
+
+    If the block raises an exception, nothing is published. Records are written to the spool while
+    the block runs; planning and shards follow at its end.
+
+    Args:
+        output: As for `write`, and so are `schema`, `split` and `options`.
+
+    Raises:
+        UsageError: An option is unknown or invalid.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        schema: ExampleSchema | str | None = None,
+        split: Split | None = None,
+        **options: Any,
+    ) -> None:
+        self._options = record_options(output, schema, options)
+        self._split = split
+        self._feed: queue.Queue[Record | BaseException | None] = queue.Queue(2 * SAMPLE_RECORDS)
+        self._thread: ThreadPoolExecutor | None = None
+        self._job: Future[BuildJob]
+
+    def __enter__(self) -> Writer:
+        self._started = monotonic()
+        PROGRESS.start(total_images=0, total_shards=0)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardwright-writer")
+        self._job = self._thread.submit(_spooled_job, self._fed(), self._options, self._split)
+        return self
+
+    def write(self, record: Any) -> None:
+        """Add a record: a dict, or a pair of image and label. It may be changed afterwards.
+
+        Raises:
+            UsageError: The record is neither, or the writer is not open.
+        """
+        if self._thread is None:
+            raise UsageError("the writer is not open: write in `with sw.Writer(...) as writer:`")
+        self._put(simple_record(record))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._thread is not None
+        try:
+            if error is None:
+                self._put(None)
+            elif not self._job.done():
+                self._put(error)
+            self._thread.shutdown()
+            if error is None:
+                with ProgressDisplay(PROGRESS):
+                    _published(self._job.result(), self._started)
+        finally:
+            self._thread = None
+
+    def _fed(self) -> Iterator[Record]:
+        """Yield the records of the block until it ends; raise the exception that ends it."""
+        while (item := self._feed.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def _put(self, item: Record | BaseException | None) -> None:
+        """Hand an item to the thread; raise what ended the thread."""
+        while not self._job.done():
+            try:
+                return self._feed.put(item, timeout=_WAIT_SECONDS)
+            except queue.Full:
+                continue
+        self._job.result()
+        return None
+
+
+def _spooled_job(
+    records: Iterable[Record], options: RecordOptions, split: Split | None
+) -> BuildJob:
+    """Return the job of records that are in the spool."""
+    source = iter(records)
+    sample = list(itertools.islice(source, SAMPLE_RECORDS))
+    job = _prepared(options, split, sample, partial(open_records, sample))
+    spool_records(job.source, itertools.chain(sample, source))
+    return job
+
+
+def _job_of_shards(
+    make: Callable[[int], Any], shards: int, options: RecordOptions, split: Split | None
+) -> BuildJob:
+    """Return the job of records that a function makes, shard by shard, on the workers."""
+    if not callable(make) or shards < 1:
+        raise UsageError(
+            f"shards={shards} needs a function of a shard's number and at least 1 shard, got "
+            f"{type(make).__name__}"
+        )
+    # Pickles functions of notebooks and scripts by value; not at the top, as Beam takes seconds.
+    from apache_beam.internal import cloudpickle
+
+    sample = list(itertools.islice(records_of(make(0)), SAMPLE_RECORDS))
+    opened = partial(open_records, sample, maker=cloudpickle.dumps(make), shards=shards)
+    job = _prepared(options, split, sample, opened)
+    forget_records(job.source)
+    return job
+
+
+def _prepared(
+    options: RecordOptions, split: Split | None, sample: list[Record], opened: Any
+) -> BuildJob:
+    chosen = options.with_split(split, {name for record in sample for name in record})
+    check_services(chosen)
+    job = prepare_job(chosen, opened)
+    say(job.describe_inputs())
+    return job
+
+
+def _published(job: BuildJob, started: float) -> Dataset:
+    run_job(job)
+    say_result(job, monotonic() - started)
+    return open_dataset(job.options.output, job.options.storage)

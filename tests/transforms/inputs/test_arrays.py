@@ -1,0 +1,122 @@
+"""NumPy's files as input: their arrays, their splits, and what is wrong with them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import NO_OPTIONS
+from tests.support.build_helpers import build, manifest_of
+from transforms.inputs.arrays.array_files import read_records
+from transforms.inputs.arrays.array_source import FORMAT
+from transforms.inputs.source import SourceRequest
+
+RANDOM = np.random.default_rng(0)
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "x_train": RANDOM.integers(0, 256, (70, 5, 4), np.uint8),
+    "y_train": RANDOM.integers(0, 3, (70, 1)),
+    "x_test": RANDOM.integers(0, 256, (9, 5, 4), np.uint8),
+    "y_test": RANDOM.integers(0, 3, 9),
+}
+
+
+def listed(path: Path, spool: Path) -> tuple[Any, list[dict[str, Any]]]:
+    """Return the facts about a file, and its references."""
+    facts = FORMAT.look(SourceRequest(str(path), spool=Folder(str(spool))))
+    assert facts is not None
+    batches = [rows for part in facts.parts() for rows in FORMAT.list_part(facts, part)]
+    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
+    return facts, [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_every_row_of_an_archive_is_a_reference(tmp_path: Path, save: Any) -> None:
+    save(tmp_path / "mnist.npz", **ARRAYS)
+
+    facts, rows = listed(tmp_path / "mnist.npz", tmp_path / "spool")
+
+    assert facts.states_splits
+    assert facts.has_integer_labels
+    labels = [*ARRAYS["y_train"][:, 0], *ARRAYS["y_test"]]
+    assert [row["label"] for row in rows] == [str(label) for label in labels]
+    assert [row["split"] for row in rows] == ["train"] * 70 + ["test"] * 9
+    assert [row["id"] for row in rows] == [f"mnist.npz#{row}" for row in range(79)]
+    for row, pixels in zip(rows, [*ARRAYS["x_train"], *ARRAYS["x_test"]], strict=True):
+        data = Path(row["uri"]).read_bytes()[row["offset"] :][: row["num_bytes"]]
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        np.testing.assert_array_equal(decoded, pixels)
+
+
+def test_an_array_alone_is_images_and_a_wildcard_is_many_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", ARRAYS["x_test"])
+
+    facts, rows = listed(tmp_path / "*.npy", tmp_path / "spool")
+
+    assert facts.description.startswith("2 files of NumPy arrays")
+    assert sorted({row["id"].partition("#")[0] for row in rows}) == ["a.npy", "b.npy"]
+    assert len(rows) == 18
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+HUGE = npy(ARRAYS["x_test"]).replace(b"(9, 5, 4)", b"(9, 5, 4" + b"0" * 20 + b")")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (npy(ARRAYS["x_test"])[:-1], "the file ends inside an array"),
+        (npy(np.asfortranarray(ARRAYS["x_test"])), "has Fortran order"),
+        (npy(np.array([{}], object), allow_pickle=True), "has objects"),
+        (npy(np.array(5)), "has a single value"),
+        (npy(ARRAYS["x_test"]).replace(b"(9, 5, 4)", b"(9,-5, 4)"), "which are too large"),
+        (HUGE, "cannot be read as NumPy arrays"),
+        (b"\x93NUMPY\x09\x00", "cannot be read as NumPy arrays"),
+        (b"", "cannot be read as NumPy arrays"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "x.npy").write_bytes(data)
+
+    with pytest.raises(BuildError, match=message):
+        list(read_records(str(tmp_path / "x.npy"), NO_OPTIONS))
+
+
+def test_arrays_of_several_lengths_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=ARRAYS["x_test"], labels=np.arange(8))
+
+    with pytest.raises(BuildError, match="the same length, got 'image' 9, 'label' 8"):
+        listed(tmp_path / "x.npz", tmp_path / "spool")
+
+
+def test_a_folder_is_no_file_of_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", ARRAYS["x_test"])
+
+    assert FORMAT.look(SourceRequest(str(tmp_path))) is None
+    assert FORMAT.look(SourceRequest(str(tmp_path), input_format="arrays")) is not None
+    (tmp_path / "x.npy").rename(tmp_path / "x.bin")
+    with pytest.raises(UsageError, match=r"holds no \.npy or \.npz files"):
+        FORMAT.look(SourceRequest(str(tmp_path), input_format="arrays"))
+
+
+def test_a_build_reads_them(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mnist.npz", **ARRAYS)
+
+    assert build(tmp_path / "mnist.npz", tmp_path / "out") == 0
+
+    splits = manifest_of(tmp_path / "out")["splits"]
+    assert {name: sum(shard["num_records"] for shard in split["shards"])
+            for name, split in splits.items()} == {"train": 70, "test": 9}  # fmt: skip

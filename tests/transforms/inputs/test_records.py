@@ -1,0 +1,261 @@
+"""Python records as input: sources, values, columns, and PNG from arrays."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from PIL import Image
+
+from shardwright.errors import UsageError
+from shardwright.format.schema import FeatureKind
+from shardwright.storage.folder import Folder
+from tests.support.build_helpers import png_of
+from transforms.inputs.records.array_png import encode_png
+from transforms.inputs.records.record_columns import RecordColumns, infer_columns
+from transforms.inputs.records.record_forms import records_of
+from transforms.inputs.records.record_source import open_records
+from transforms.inputs.records.record_values import is_picture, picture_bytes, simple_value
+from transforms.inputs.source import SourceRequest
+
+PIXELS = np.arange(5 * 4 * 6 * 3, dtype=np.uint8).reshape(5, 4, 6, 3)
+LABELS = ["cat", "dog", "cat", "eel", "dog"]
+RECORDS = [{"image": png_of(row), "label": label} for row, label in enumerate(LABELS)]
+
+
+class Items:
+    """A data set as torch defines it."""
+
+    def __len__(self) -> int:
+        return len(RECORDS)
+
+    def __getitem__(self, index: int) -> tuple[bytes, str]:
+        return RECORDS[index]["image"], RECORDS[index]["label"]  # type: ignore[return-value]
+
+
+def from_tf_data() -> Any:
+    import tensorflow as tf
+
+    columns = {name: [record[name] for record in RECORDS] for name in ("image", "label")}
+    return tf.data.Dataset.from_tensor_slices(columns)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RECORDS,
+        lambda: iter(RECORDS),
+        lambda: pd.DataFrame(RECORDS),
+        lambda: pa.Table.from_pylist(RECORDS),
+        lambda: pa.RecordBatchReader.from_batches(
+            (table := pa.Table.from_pylist(RECORDS)).schema, table.to_batches()
+        ),
+        Items,
+        lambda: {name: [record[name] for record in RECORDS] for name in ("image", "label")},
+        from_tf_data,
+    ],
+)
+def test_every_source_gives_the_same_records(make: Callable[[], Any]) -> None:
+    assert list(records_of(make())) == RECORDS
+
+
+def test_arrays_of_one_length_are_records() -> None:
+    found = list(records_of((PIXELS, np.arange(5))))
+
+    assert [record["label"] for record in found] == list(range(5))
+    assert all(np.array_equal(one["image"], row) for one, row in zip(found, PIXELS, strict=True))
+
+
+def test_what_pandas_lacks_is_missing() -> None:
+    table = pd.DataFrame({"image": ["a.png", "b.png"], "label": ["x", None], "size": [1.5, np.nan]})
+
+    assert [record["label"] for record in records_of(table)] == ["x", None]
+    assert [record["size"] for record in records_of(table)] == [1.5, None]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (42, "got int; for a function that makes them, pass shards="),
+        ([b"bytes"], "a record must be a dict, or a pair of image and label, got bytes"),
+        ((PIXELS, np.arange(4)), "of one length, got 2 arrays of lengths"),
+        ((PIXELS, np.arange(5), np.arange(5)), "got 3 arrays"),
+    ],
+)
+def test_what_is_no_source_of_records_is_refused(source: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        list(records_of(source))
+
+
+@given(
+    pixels=arrays.arrays(
+        st.sampled_from([np.uint8, np.uint16]),
+        st.one_of(
+            st.tuples(st.integers(1, 7), st.integers(1, 7)),
+            st.tuples(st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3, 4])),
+        ),
+    )
+)
+def test_arrays_become_png_without_loss(pixels: np.ndarray[Any, Any]) -> None:
+    import cv2
+
+    decoded = cv2.imdecode(np.frombuffer(encode_png(pixels), np.uint8), cv2.IMREAD_UNCHANGED)
+
+    wanted = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    if wanted.ndim == 3:
+        decoded = decoded[..., [2, 1, 0, 3][: wanted.shape[2]]]
+    assert decoded.dtype == pixels.dtype
+    np.testing.assert_array_equal(decoded, wanted)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_pillow_images_of_every_mode_become_png(mode: str) -> None:
+    image = Image.fromarray(PIXELS[0]).convert("RGB" if mode == "LA" else "L").convert(mode)
+
+    encoded = picture_bytes(simple_value(image))
+
+    assert encoded is not None
+    with Image.open(io.BytesIO(encoded)) as found:
+        assert (found.format, found.size) == ("PNG", image.size)
+
+
+def test_a_value_is_taken_at_once() -> None:
+    """A loop may fill the same buffer for each record."""
+    buffer, words = PIXELS[0].copy(), ["a"]
+    pixels, texts = simple_value(buffer), simple_value(words)
+
+    buffer[:], words[0] = 0, "b"
+
+    assert np.array_equal(pixels, PIXELS[0])
+    assert texts == ["a"]
+    assert simple_value(np.float32(1.5)) == 1.5
+    assert simple_value(bytearray(b"x")) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (png_of(1), True),
+        (Path("a.png"), True),
+        (PIXELS[0], True),
+        (np.zeros((3, 4, 2), np.uint8), False),
+        (np.zeros((3, 4, 3), np.float32), False),
+        (np.zeros((0, 4, 3), np.uint8), False),
+        (b"bytes", False),
+        ("a.png", False),
+        (None, False),
+    ],
+)
+def test_images_are_known_by_their_values(value: Any, expected: bool) -> None:
+    assert is_picture(value) is expected
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+def columns_of(**values: Any) -> RecordColumns:
+    return infer_columns([{"image": PIXELS[0], **values}], {})
+
+
+@pytest.mark.parametrize(
+    ("first", "value", "detail"),
+    [
+        (1, "one", "key 'x' must be int64, got 'one'"),
+        (1, 1.5, "key 'x' must be int64, got 1.5"),
+        (1, 1 << 70, "key 'x' must be int64"),
+        (1, "5", "key 'x' must be int64, got '5'"),
+        ([1], [1.5], "key 'x' must be list<item: int64>, got [1.5]"),
+        ([1], np.array([1.5]), "key 'x' must be list<item: int64>"),
+        (True, 2, "key 'x' must be bool, got 2"),
+        ("one", 1, "key 'x' must be string, got 1"),
+        ([1], ["a"], "key 'x' must be list<item: int64>"),
+        (PIXELS[0], 5, "an image must be a uint8 or uint16 array"),
+        (PIXELS[0], np.zeros((4, 4)), "or a path, got float64"),
+    ],
+)
+def test_values_that_do_not_fit_are_rejects(
+    pool: ThreadPoolExecutor, first: Any, value: Any, detail: str
+) -> None:
+    columns = columns_of(x=first)
+    rows = [{"image": PIXELS[0], "x": each} for each in (first, value, None)]
+
+    batch, rejects = columns.batch(rows, ["0", "1", "2"], pool)
+
+    assert batch.num_rows == 2
+    (reject,) = rejects
+    assert (reject.id, reject.reason) == ("1", "bad_value")
+    assert detail in reject.detail
+
+
+def test_a_new_key_is_a_reject_and_a_missing_one_is_null(pool: ThreadPoolExecutor) -> None:
+    batch, rejects = columns_of(x=1).batch(
+        [{"image": PIXELS[0]}, {"image": PIXELS[0], "y": 1}], ["0", "1"], pool
+    )
+
+    assert batch.column("x").to_pylist() == [None]
+    assert "unknown key 'y'" in rejects[0].detail
+
+
+def test_arrays_of_several_dimensions_are_tensors() -> None:
+    rows = [{"image": PIXELS[0], "x": np.zeros((size, 2), np.int16)} for size in (1, 2)]
+
+    (feature,) = infer_columns(rows, {}).tensors.values()
+
+    assert (feature.kind, feature.shape, feature.dtype) == ("tensor", (None, 2), "int16")
+    declared = infer_columns(rows, {"x": FeatureKind.INT64})
+    assert declared.schema.field("x").type == pa.list_(pa.int64())
+    rows[0]["x"] = np.zeros((1, 3), np.int16)
+    with pytest.raises(UsageError, match="only its first dimension may vary"):
+        infer_columns(rows, {})
+
+
+def test_integers_of_a_float_feature_are_no_limit_for_later_records() -> None:
+    rows = [{"image": PIXELS[0], "x": 1, "y": [1], "z": None}]
+    said = dict.fromkeys("xyz", FeatureKind.FLOAT32)
+
+    schema = infer_columns(rows, said).schema
+
+    assert [schema.field(name).type for name in "xyz"] == [
+        pa.float64(), pa.list_(pa.float64()), pa.float64(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("records", "columns", "message"),
+    [
+        ([], {}, "there are no records"),
+        ([{1: PIXELS[0]}], {}, "must be texts, got 1"),
+        ([{"image": PIXELS[0], "x": 1}, {"image": PIXELS[0], "x": "a"}], {}, "no common type"),
+        ([{"label": "cat"}], {}, "no column of the records holds encoded images"),
+        ([{"a": PIXELS[0], "b": PIXELS[0]}], {}, "choose the main one with --image-column"),
+        ([{"image": PIXELS[0]}], {"label": "x"}, "--label-column 'x' is not in the records"),
+        ([{"image": PIXELS[0], "id": 1.5}], {}, "key 'id' holds double"),
+    ],
+)
+def test_records_that_are_no_dataset_are_refused(
+    records: Any, columns: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_records(records, SourceRequest("x", columns=columns))
+
+
+def test_facts_travel_to_workers(tmp_path: Path) -> None:
+    request = SourceRequest("x", spool=Folder(str(tmp_path)))
+    facts = open_records(RECORDS, request, maker=b"x", shards=3).facts
+
+    assert list(pickle.loads(pickle.dumps(facts)).parts()) == ["0", "1", "2"]
+    assert facts.description == "Python records: image='image', label='label', id='id'"

@@ -1,0 +1,134 @@
+"""Read the rows of `.npy` and `.npz` files one after another, in bounded memory.
+
+Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Arrays of objects,
+which NumPy pickles, are never read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+
+from shardwright.errors import BuildError
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
+from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
+from transforms.inputs.records.record_columns import Record
+from transforms.inputs.records.record_values import simple_value
+
+_NAMES = {"images": "image", "x": "image", "labels": "label", "y": "label", "targets": "label",
+          "ids": "id"}  # fmt: skip
+_SPLIT = "split"
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_FAULTS = (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, struct.error, KeyError)
+
+
+def is_array_name(name: str) -> bool:
+    return name.lower().endswith((".npy", ".npz"))
+
+
+class _Column(NamedTuple):
+    """An array of a file.
+
+    Attributes:
+        name: Name of the column: "image" for images or x, "label" for labels, targets or y.
+        split: The split that the array's name states, or None.
+        file: The array's bytes after its header.
+        shape: Its shape; (N, 1) counts as (N,).
+        dtype: Its type.
+    """
+
+    name: str
+    split: str | None
+    file: IO[bytes]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def rows(self) -> Iterator[Any]:
+        shape = self.shape[1:]
+        num_bytes = self.dtype.itemsize * math.prod(shape)
+        for _ in range(self.shape[0]):
+            data = self.file.read(num_bytes)
+            if len(data) != num_bytes:
+                raise EOFError("the file ends inside an array")
+            yield simple_value(np.frombuffer(data, self.dtype).reshape(shape))
+
+
+def read_records(uri: str, storage: StorageOptions) -> Iterator[Record]:
+    """Yield a record for each row of a file's arrays.
+
+    Raises:
+        BuildError: The file cannot be read, or its arrays have different lengths.
+        StorageError: The store fails.
+    """
+    try:
+        with _open_columns(uri, storage) as columns:
+            splits: dict[str | None, list[_Column]] = {}
+            for column in columns:
+                splits.setdefault(column.split, []).append(column)
+            for split, group in splits.items():
+                _check_lengths(uri, group)
+                stated = {} if split is None else {_SPLIT: split}
+                for row in zip(*(column.rows() for column in group), strict=True):
+                    names = (column.name for column in group)
+                    yield {**dict(zip(names, row, strict=True)), **stated}
+    except _FAULTS as error:
+        raise BuildError(f"{uri} cannot be read as NumPy arrays: {error}") from error
+
+
+def _check_lengths(uri: str, columns: list[_Column]) -> None:
+    if len({column.shape[0] for column in columns}) > 1:
+        lengths = ", ".join(f"{column.name!r} {column.shape[0]}" for column in columns)
+        raise BuildError(f"the arrays of {uri} must have the same length, got {lengths}")
+
+
+@contextmanager
+def _open_columns(uri: str, storage: StorageOptions) -> Iterator[list[_Column]]:
+    with ExitStack() as stack:
+        file = stack.enter_context(files_of(uri, storage).open_input(uri))
+        if uri.lower().endswith(".npy"):
+            yield [_column("image", file)]
+            return
+        archive = stack.enter_context(zipfile.ZipFile(file))
+        yield [
+            _column(name.removesuffix(".npy"), stack.enter_context(archive.open(name)))
+            for name in archive.namelist()
+        ]
+
+
+def _column(name: str, file: IO[bytes]) -> _Column:
+    read = _HEADERS.get(npy.read_magic(file))
+    if read is None:
+        raise ValueError(f"array {name!r} has an unknown version of the format")
+    shape, by_columns, dtype = read(file)
+    if dtype.hasobject or by_columns or not shape:
+        problem = (
+            "objects" if dtype.hasobject else "Fortran order" if by_columns else "a single value"
+        )
+        raise ValueError(
+            f"array {name!r} has {problem}: save rows of numbers with numpy.ascontiguousarray"
+        )
+    if min(shape) < 0 or dtype.itemsize * math.prod(shape[1:]) > MAX_IMAGE_BYTES:
+        raise ValueError(f"array {name!r} has rows of shape {shape[1:]}, which are too large")
+    if shape[1:] == (1,):  # labels of some data sets
+        shape = shape[:1]
+    column, split = _meaning_of(name)
+    return _Column(column, split, file, shape, dtype)
+
+
+def _meaning_of(name: str) -> tuple[str, str | None]:
+    """Return the column and the split that an array's name states, as `x_train`, `val_images`."""
+    words = re.fullmatch(r"([A-Za-z]+)_([A-Za-z]+)", name)
+    for split, rest in (words.groups(), words.groups()[::-1]) if words else ():
+        if split.lower() in SPLIT_FOLDERS:
+            return _NAMES.get(rest.lower(), rest), SPLIT_FOLDERS[split.lower()]
+    return _NAMES.get(name.lower(), name), None

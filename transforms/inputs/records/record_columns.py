@@ -1,0 +1,219 @@
+"""Turn Python records into Arrow batches with the columns of the first records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardwright.errors import UsageError
+from shardwright.format.schema import PICTURES, Feature, FeatureKind
+from shardwright.format.tensors import TENSOR_DTYPES
+from transforms.features.lists import is_list, value_type
+from transforms.inputs.records.record_values import (
+    column_value,
+    is_picture,
+    picture_bytes,
+    picture_path,
+)
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from transforms.rejects import Reject, RejectReason
+
+Record = Mapping[str, Any]
+SAMPLE_RECORDS = 64  # the schema is inferred from them; as many are in memory at once
+URI = "python"  # stands for the place of records in rejects
+_PICTURE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+_STATED = {FeatureKind.FLOAT32: pa.float64(), FeatureKind.INT64: pa.int64()}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """The columns of records.
+
+    Attributes:
+        schema: Name and type of each; that of images is a struct of bytes and path.
+        tensors: The features of arrays of several dimensions, unless a schema declares them.
+        flat: The columns whose arrays are flattened, because a schema declares them as lists.
+        numbered: Column for the numbers of records without an id, or "".
+    """
+
+    schema: pa.Schema
+    tensors: Mapping[str, Feature] = field(default_factory=dict)
+    flat: frozenset[str] = frozenset()
+    numbered: str = ""
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.schema if column.type == _PICTURE)
+
+    def batch(
+        self, records: Sequence[Record], ids: Sequence[str], pool: Executor, uri: str = URI
+    ) -> tuple[pa.RecordBatch, list[Reject]]:
+        """Return records as one batch, and rejects of those whose values do not fit the columns.
+
+        Args:
+            records: The records, of simple values.
+            ids: The number of each record as its id; for those without an id.
+            pool: Threads that encode images.
+            uri: The place of the records in rejects.
+        """
+        problems = {
+            row: f"unknown key {name!r}: the first {SAMPLE_RECORDS} records do not have it"
+            for row, record in enumerate(records)
+            for name in record
+            if name not in self.schema.names
+        }
+        arrays = []
+        for column in self.schema:
+            if column.name == self.numbered:
+                arrays.append(pa.array(ids, column.type))
+                continue
+            values = [record.get(column.name) for record in records]
+            make = self._pictures if column.type == _PICTURE else self._values
+            array, faults = make(values, column, pool)
+            arrays.append(array)
+            problems |= faults
+        rejects = [
+            Reject(ids[row], uri, RejectReason.BAD_VALUE, f"record {ids[row]}: {detail}")
+            for row, detail in sorted(problems.items())
+        ]
+        whole = pa.RecordBatch.from_arrays(arrays, self.schema.names)
+        fitting = [row not in problems for row in range(len(records))]
+        return whole if not problems else whole.filter(pa.array(fitting)), rejects
+
+    def _pictures(
+        self, values: Sequence[Any], column: pa.Field, pool: Executor
+    ) -> tuple[pa.Array, dict[int, str]]:
+        faults: dict[int, str] = {}
+        encoded = list(pool.map(_encoded, values))
+        for row, result in enumerate(encoded):
+            if isinstance(result, ValueError):
+                faults[row] = f"key {column.name!r}: {result}"
+        data = [None if isinstance(result, ValueError) else result for result in encoded]
+        paths = [picture_path(value) for value in values]
+        children = [pa.array(data, pa.large_binary()), pa.array(paths, pa.string())]
+        return pa.StructArray.from_arrays(children, fields=list(_PICTURE)), faults
+
+    def _values(
+        self, values: Sequence[Any], column: pa.Field, _: Executor
+    ) -> tuple[pa.Array, dict[int, str]]:
+        plain = [column_value(value, as_lists=column.name in self.flat) for value in values]
+        try:
+            return _array_of(plain, column.type), {}
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            faults = {
+                row: f"key {column.name!r} must be {column.type}, got {values[row]!r:.80}"
+                for row, value in enumerate(plain)
+                if not _fits(value, column.type)
+            }
+        kept = [None if row in faults else value for row, value in enumerate(plain)]
+        return _array_of(kept, column.type), faults
+
+
+def infer_columns(records: Sequence[Record], said: Mapping[str, FeatureKind]) -> RecordColumns:
+    """Return the columns of the first records.
+
+    Args:
+        records: The first records, of simple values; a key may be missing in some.
+        said: Column -> kind, where `--schema` or an option sets it.
+
+    Raises:
+        UsageError: A key is no text, or the values of a key have no common type.
+    """
+    keys = {name: None for record in records for name in record}
+    if bad := [name for name in keys if not isinstance(name, str) or not name]:
+        raise UsageError(f"the keys of records must be texts, got {bad[0]!r}: rename it")
+    columns = {name: [record.get(name) for record in records] for name in keys}
+    pictures = {
+        name
+        for name, values in columns.items()
+        if (said[name] in PICTURES if name in said else any(map(is_picture, values)))
+    } or set(_columns_of_paths(columns))
+    tensors: dict[str, Feature] = {}
+    flat: set[str] = set()
+    types = {}
+    for name, values in columns.items():
+        arrays = [value for value in values if isinstance(value, np.ndarray) and value.ndim > 1]
+        if name in pictures:
+            types[name] = _PICTURE
+        elif arrays and said.get(name, FeatureKind.TENSOR) == FeatureKind.TENSOR:
+            types[name] = pa.large_binary()
+            tensors[name] = _tensor_feature(name, arrays)
+        else:
+            flat.add(name)
+            types[name] = _type_of(name, values, said.get(name))
+    return RecordColumns(pa.schema(list(types.items())), tensors, frozenset(flat))
+
+
+def _columns_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """Yield the first column of texts whose name is usual for image paths."""
+    by_lower = {name.strip().lower(): name for name in columns}
+    for usual in ROLE_COLUMNS["image"]:
+        name = by_lower.get(usual)
+        if name is not None and any(isinstance(value, str) for value in columns[name]):
+            yield name
+            return
+
+
+def _tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature:
+    """Return the feature of arrays; only the first dimension of their shape may vary."""
+    first = arrays[0]
+    shape: tuple[int | None, ...] = first.shape
+    if any(array.shape != first.shape for array in arrays):
+        shape = (None, *first.shape[1:])
+    if first.dtype.name not in TENSOR_DTYPES or any(
+        array.shape[1:] != first.shape[1:] for array in arrays
+    ):
+        shapes = sorted({f"{array.dtype} {array.shape}" for array in arrays})
+        raise UsageError(
+            f"key {name!r} holds arrays of {', '.join(shapes[:3])}: a tensor has one dtype of "
+            f"{', '.join(TENSOR_DTYPES)}, and only its first dimension may vary"
+        )
+    return Feature(name, FeatureKind.TENSOR, shape=shape, dtype=first.dtype.name)
+
+
+def _type_of(name: str, values: Sequence[Any], said: FeatureKind | None) -> pa.DataType:
+    """Return the Arrow type of a column's values; integers are numbers if a schema says floats."""
+    try:
+        kind = pa.array([column_value(value, as_lists=True) for value in values]).type
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"the values of key {name!r} have no common type: {error}") from error
+    wanted = _STATED.get(said) if said is not None else None
+    inner = kind.value_type if is_list(kind) else kind
+    if wanted is None or not (pa.types.is_integer(inner) or pa.types.is_null(inner)):
+        return kind
+    return pa.list_(wanted) if is_list(kind) else wanted
+
+
+def _encoded(value: Any) -> bytes | ValueError | None:
+    try:
+        return picture_bytes(value)
+    except ValueError as error:
+        return error
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        _array_of([value], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array of a type; raise an error for one that would change."""
+    if not pa.types.is_integer(value_type(kind)):
+        return pa.array(values, kind)
+    # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
+    array = pa.array(values)
+    found = value_type(array.type)
+    if not any(
+        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+    ):
+        raise TypeError(f"{found} is no number")
+    return array.cast(kind)

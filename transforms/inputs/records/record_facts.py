@@ -1,0 +1,112 @@
+"""The facts about records: their columns, the roles of these, and their features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from shardwright.errors import UsageError
+from shardwright.format.schema import FeatureKind
+from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
+from transforms.inputs.embedded.embedded_look import EmbeddedFacts
+from transforms.inputs.image_values import said_kinds
+from transforms.inputs.records.record_columns import Record, RecordColumns, infer_columns
+from transforms.inputs.source import SourceRequest
+from transforms.inputs.tables.table_columns import features_or_problem
+from transforms.inputs.tables.table_roles import describe_columns
+from transforms.references import reference_schema
+
+_ID = "id"
+F = TypeVar("F", bound="RecordFacts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFacts(EmbeddedFacts):
+    """The facts about Python records.
+
+    Attributes:
+        records: Their columns.
+        maker: A pickled function that makes the records of a shard from its number; b"" if the
+            records are in the spool before the build lists them.
+        shards: Number of shards; each is a part.
+    """
+
+    records: RecordColumns
+    maker: bytes = b""
+    shards: int = 1
+
+    def parts(self) -> Iterator[str]:
+        yield from map(str, range(self.shards))
+
+
+def facts_of(sample: Sequence[Record], request: SourceRequest, what: str, kind: type[F]) -> F:
+    """Return the facts about records.
+
+    Args:
+        sample: The first records.
+        request: The request for INPUT.
+        what: The start of the log line, such as "Python records".
+        kind: The class of the facts.
+
+    Raises:
+        UsageError: As `open_records`.
+    """
+    if not sample:
+        raise UsageError(f"{what}: there are no records, so there is nothing to write")
+    columns = infer_columns(sample, said_kinds(request.columns, request.kinds))
+    columns, layout = _with_ids(columns, _layout_of(columns, request))
+    features, unstorable = features_or_problem(
+        lambda: tuple(
+            columns.tensors.get(name) or layout.feature_of(name) for name in layout.extras
+        )
+    )
+    label = None if layout.label is None else columns.schema.field(layout.label).type
+    shown = ", ".join(
+        f"{feature.name} {feature.kind}{list(feature.shape) or ''}" for feature in features
+    )
+    return kind(
+        description=f"{what}: {describe_columns(layout, ())}"
+        + (f"; features {shown}" if shown else ""),
+        schema=reference_schema((name, layout.type_of(name)) for name in layout.extras),
+        features=features,
+        unstorable=unstorable,
+        states_splits=layout.split is not None,
+        splits_can_be_redrawn=layout.split is None,
+        has_integer_labels=label is not None and pa.types.is_integer(label),
+        request=request,
+        base="",
+        layout=layout,
+        records=columns,
+    )
+
+
+def _layout_of(columns: RecordColumns, request: SourceRequest) -> EmbeddedLayout:
+    kinds = {**request.kinds, **dict.fromkeys(columns.pictures, FeatureKind.IMAGE)}
+    layout = make_layout(
+        pa.RecordBatch.from_pylist([], columns.schema),
+        columns.schema,
+        request.columns,
+        "the records",
+        kinds=kinds,
+        forced=True,
+    )
+    assert layout is not None  # forced
+    return layout
+
+
+def _with_ids(
+    columns: RecordColumns, layout: EmbeddedLayout
+) -> tuple[RecordColumns, EmbeddedLayout]:
+    """Return both with a column of numbers for records without ids."""
+    if layout.id is not None:
+        return columns, layout
+    if _ID in columns.schema.names:
+        raise UsageError(
+            f"key {_ID!r} holds {columns.schema.field(_ID).type}: an id must be a text or a whole "
+            "number"
+        )
+    schema = columns.schema.append(pa.field(_ID, pa.string()))
+    return replace(columns, schema=schema, numbered=_ID), replace(layout, columns=schema, id=_ID)

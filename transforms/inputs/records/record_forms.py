@@ -1,0 +1,110 @@
+"""Iterate over the records of tables, data sets and arrays, without importing their libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardwright.errors import UsageError
+from transforms.inputs.image_values import has_image_magic
+from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
+from transforms.inputs.records.record_values import simple_value
+
+_PAIR = ("image", "label")
+
+
+def records_of(source: Any) -> Iterator[Record]:
+    """Yield the records of a source, with simple values.
+
+    Args:
+        source: An iterable of dicts or (image, label) pairs, a pandas DataFrame, an Arrow table, an
+            object with `__len__` and `__getitem__`, a `tf.data.Dataset`, or a pair or dict of NumPy
+            arrays of one length.
+
+    Raises:
+        UsageError: It is none of these, or an item is no record.
+    """
+    return map(simple_record, _items_of(source))
+
+
+def simple_record(item: Any) -> Record:
+    """Return a record with simple values.
+
+    Raises:
+        UsageError: The item is neither a dict nor a pair of image and label.
+    """
+    if isinstance(item, tuple) and len(item) == len(_PAIR):
+        item = dict(zip(_PAIR, item, strict=True))
+    if not isinstance(item, Mapping):
+        raise UsageError(
+            f"a record must be a dict, or a pair of image and label, got {type(item).__name__}"
+        )
+    return {name: simple_value(value) for name, value in item.items()}
+
+
+def _items_of(source: Any) -> Iterable[Any]:
+    if isinstance(source, tuple) and all(isinstance(each, np.ndarray) for each in source):
+        return _rows_of_arrays(dict(zip(_PAIR, source, strict=False)), len(source))
+    if isinstance(source, Mapping):
+        return _rows_of_arrays(source, len(source))
+    if hasattr(source, "iloc"):
+        return _rows_of_pandas(source)
+    if hasattr(source, "__arrow_c_stream__"):
+        return _rows_of_arrow(source)
+    if hasattr(source, "as_numpy_iterator"):
+        return map(_with_texts, source.as_numpy_iterator())
+    if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        return (source[index] for index in range(len(source)))
+    if isinstance(source, Iterable):
+        return source
+    raise UsageError(
+        "records must be an iterable of dicts, a table, a data set or arrays, got "
+        f"{type(source).__name__}; for a function that makes them, pass shards="
+    )
+
+
+def _rows_of_arrays(columns: Mapping[str, Any], number: int) -> Iterator[Record]:
+    """Yield a record for each row of arrays of the same length."""
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(columns) < number or len(set(lengths.values())) != 1:
+        raise UsageError(
+            f"arrays must be (images, labels) or a dict, of one length, got {number} arrays"
+            f" of lengths {sorted(set(lengths.values()))}"
+        )
+    for row in range(next(iter(lengths.values()))):
+        yield {name: column[row] for name, column in columns.items()}
+
+
+def _rows_of_arrow(source: Any) -> Iterator[Record]:
+    """Yield the rows of what has Arrow's interface: tables and readers of it, Polars, DuckDB."""
+    for batch in pa.RecordBatchReader.from_stream(source):
+        for start in range(0, batch.num_rows, SAMPLE_RECORDS):
+            yield from batch.slice(start, SAMPLE_RECORDS).to_pylist()
+
+
+def _rows_of_pandas(table: Any) -> Iterator[Record]:
+    for start in range(0, len(table), SAMPLE_RECORDS):
+        rows = table.iloc[start : start + SAMPLE_RECORDS]
+        # A missing text is NaN, a float, which Arrow would not take for one.
+        yield from rows.astype(object).where(rows.notna(), None).to_dict("records")
+
+
+def _with_texts(item: Any) -> Any:
+    """Return an element of tf.data with texts in place of bytes that are UTF-8 and no image."""
+    if isinstance(item, Mapping):
+        return {name: _as_text(value) for name, value in item.items()}
+    return tuple(map(_as_text, item)) if isinstance(item, tuple) else item
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return [_as_text(each) for each in value.ravel().tolist()]
+    if not isinstance(value, bytes) or has_image_magic(value):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
