@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,12 +15,12 @@ from pipelines.schemas_option import as_encoded, kinds_of, read_schema
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
 from shardwright.format import naming
-from shardwright.format.schema import WORDS, ExampleSchema, FeatureKind, Source
+from shardwright.format.schema import WORDS, ExampleSchema, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder, files_of
 from transforms.features.vocabularies import indexed_features, read_class_names
 from transforms.inputs.detection import detect_source
-from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
+from transforms.inputs.source import MAIN_IMAGE, InputSource, SourceFacts, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from transforms.inputs.tables.table_layout import TableFacts
 from transforms.inputs.tables.table_look import open_label_table
@@ -216,7 +215,7 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
         BuildError: A table cannot be read.
     """
     read = None if options.schema is None else read_schema(options.schema, options.storage)
-    source = _detect_input(options, spool, kinds_of(read))
+    source = _detect_input(options, spool, read)
     table = None if options.labels is None else _detect_label_table(options, options.labels, source)
     declared = None
     if options.schema is not None:
@@ -253,7 +252,7 @@ def _check_splits(job: BuildJob) -> None:
 
 
 def _detect_input(
-    options: BuildOptions, spool: Folder | None, kinds: Mapping[str, FeatureKind]
+    options: BuildOptions, spool: Folder | None, declared: ExampleSchema | None
 ) -> InputSource:
     request = SourceRequest(
         options.input,
@@ -265,7 +264,8 @@ def _detect_input(
         or UnwrittenFolder(
             options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
         ),
-        kinds=kinds,
+        kinds=kinds_of(declared),
+        image=MAIN_IMAGE if declared is None else declared.image,
         input_format=options.input_format,
     )
     return detect_source(request)

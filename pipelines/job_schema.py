@@ -11,10 +11,11 @@ from pipelines.schemas_option import check_columns, load_schema
 from schemas.image_classification import image_classification
 from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.schema import ExampleSchema, Feature
+from shardwright.format.schema import PICTURES, ExampleSchema, Feature
 from transforms.features.rows import column_features
 from transforms.inputs.source import InputSource, SourceFacts
 from transforms.inputs.tables.table_layout import TableFacts
+from transforms.options import given_options
 
 
 def default_schema(
@@ -60,6 +61,7 @@ def fit_schema(
     """
     known = [*source.facts.column_names, *(table.column_names if table else ())]
     schema = _declared_schema(options, given, read, source, table, known)
+    _refuse_image_options(options, schema)
     features = column_features(schema)
     source = source.for_features(features)
     table = table and table.for_features(features)
@@ -67,6 +69,21 @@ def fit_schema(
     has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in facts)
     check_columns(schema, _joined_columns(facts), known=known, has_label=has_label)
     return schema, source, table
+
+
+def _refuse_image_options(options: BuildOptions, schema: ExampleSchema) -> None:
+    """Raise an error for an option about images, if the schema has none."""
+    given = []
+    if PICTURES.isdisjoint(feature.kind for feature in schema.features):
+        given = [*given_options(options.encode)]
+        given += ["--check"] if options.check != BuildOptions.check else []
+    if schema.image is None and options.duplicates != BuildOptions.duplicates:
+        given += ["--duplicates"]
+    if given:
+        raise UsageError(
+            f"{given[0]} is for images, and --schema has none: leave {given[0]} out, or add a "
+            "feature of kind image"
+        )
 
 
 def _declared_schema(

@@ -24,6 +24,7 @@ from transforms.references import extra_name
 
 _FILES = (".py", ".json")
 _ONE_EACH = (Source.IMAGE, Source.ID, Source.LABEL)
+_OF_IMAGE = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)
 _NAMED = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
 
 
@@ -155,7 +156,7 @@ def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
 
 
 def _check_declared(schema: ExampleSchema, given: str) -> None:
-    """Raise UsageError for a missing image, a source used twice, or an invalid declaration."""
+    """Raise UsageError for a source used twice, or an invalid declaration."""
     for source in _ONE_EACH:
         found = [feature.name for feature in schema.features if feature.source == source]
         if len(found) > 1:
@@ -163,12 +164,12 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
                 f"--schema {given}: features {found[0]!r} and {found[1]!r} both have the source "
                 f"{source}; only one may"
             )
-    if schema.find(Source.IMAGE) is None:
-        raise UsageError(
-            f"--schema {given} has no image: give one feature of kind image the source image "
-            "(Source.IMAGE)"
-        )
     for feature in schema.features:
+        if schema.image is None and feature.source in _OF_IMAGE:
+            raise UsageError(
+                f"--schema {given}: feature {feature.name!r} has the source {feature.source}, but "
+                "no feature has the source image: add one, or fill it from a column"
+            )
         wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
             feature.source, feature.kind
         )
@@ -230,8 +231,9 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
         _encoded(feature, options) if feature.kind in PICTURES else feature
         for feature in schema.features
     ]
-    if options.tells_orientation and schema.find(Source.ORIENTATION) is None:
-        name = "image/orientation" if "/" in schema.image.name else "orientation"
+    image = schema.image
+    if image is not None and options.tells_orientation and not schema.find(Source.ORIENTATION):
+        name = "image/orientation" if "/" in image.name else "orientation"
         features.append(Feature(name, FeatureKind.INT64, Source.ORIENTATION))
     return replace(schema, features=tuple(features))
 

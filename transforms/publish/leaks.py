@@ -94,6 +94,7 @@ def _shared_keys(root: Folder, splits: Sequence[Sequence[ShardName]]) -> np.ndar
         own = [smaller]
         for rows in _indices(root, names, _KEY_COLUMNS):
             keys = _keys_of(rows)
+            keys = keys[keys > 0]  # 0: a record without an image
             shared.append(np.unique(keys[is_among(keys, smaller)]))
             if number < len(splits) - 1:
                 own.append(keys)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from enum import StrEnum
 
 import pyarrow as pa
 
-from shardwright.errors import UsageError
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import Feature
 from transforms.features.lists import is_list
-from transforms.inputs.tables.table_columns import check_sizes, check_text
+from transforms.inputs.tables.table_columns import (
+    check_sizes,
+    check_text,
+    example_schema,
+    extra_feature,
+)
 
 # Usual column names of each role, if no option gives one: the first match counts, in any case.
 ROLE_COLUMNS = {
@@ -22,11 +30,20 @@ ROLE_COLUMNS = {
     "group": (),
     "size": (),
 }  # fmt: skip
+_OF_IMAGES = ("image", "size")
 _TEXT_ROLES = ("image", "label", "id", "split", "group")
 
 
+class TableOf(StrEnum):
+    """The contents of a table's rows."""
+
+    IMAGES = "images"  # a column of image paths is required
+    LABELS = "labels"  # of another input's images; a column of ids or "stem" is enough
+    RECORDS = "records"  # no column is the image's
+
+
 def find_roles(
-    path: str, schema: pa.Schema, given: Mapping[str, str | None], *, needs_image: bool
+    path: str, schema: pa.Schema, given: Mapping[str, str | None], rows: TableOf
 ) -> dict[str, str | None]:
     """Return role -> column, None for a role that no column has.
 
@@ -34,21 +51,33 @@ def find_roles(
         path: The table's name in messages.
         schema: Its columns.
         given: Role -> column given by an option, or None to look for a usual name.
-        needs_image: Require a column of image paths; if False, one of ids or "stem" is enough.
+        rows: The contents of its rows.
 
     Raises:
-        UsageError: A given column is missing, no column can be the image's, or a column's name is
-            empty or not unique.
+        UsageError: A given column is missing, no column can be the image's,
+            or a column's name is empty or not unique.
     """
     _check_names(path, schema)
     roles = {role: _role_column(path, schema, role, given.get(role)) for role in ROLE_COLUMNS}
-    roles["image"] = roles["image"] or (None if needs_image else roles["id"] or _stems(schema))
+    if rows is TableOf.RECORDS:
+        return roles | dict.fromkeys(_OF_IMAGES)
+    if rows is TableOf.LABELS:
+        roles["image"] = roles["image"] or roles["id"] or _stems(schema)
     if roles["image"] is None:
+        example = example_schema(_storable(schema))
         raise UsageError(
             f"{path} has the columns {_listed(schema)}: "
-            "set --image-column to the one with the image paths"
+            "set --image-column to the one with the image paths; for records without images, "
+            f"give --schema FILE.json with their features, such as {example}"
         )
     return roles
+
+
+def _storable(schema: pa.Schema) -> Iterator[Feature]:
+    """Yield the features of the columns that a tf.Example can hold."""
+    for field in schema:
+        with suppress(BuildError):
+            yield extra_feature(field.name, field.type)
 
 
 def describe_columns(layout: object, extras: Iterable[str]) -> str:
