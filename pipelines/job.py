@@ -11,7 +11,7 @@ from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
-from pipelines.schemas_option import as_encoded, kinds_of, read_schema
+from pipelines.schemas_option import as_encoded, kinds_of, main_image, read_schema
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
 from shardwright.format import naming
@@ -20,7 +20,7 @@ from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder, files_of
 from transforms.features.vocabularies import indexed_features, read_class_names
 from transforms.inputs.detection import detect_source
-from transforms.inputs.source import MAIN_IMAGE, InputSource, SourceFacts, SourceRequest
+from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from transforms.inputs.tables.table_layout import TableFacts
 from transforms.inputs.tables.table_look import open_label_table
@@ -265,7 +265,7 @@ def _detect_input(
             options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
         ),
         kinds=kinds_of(declared),
-        image=MAIN_IMAGE if declared is None else declared.image,
+        image=main_image(options.schema, declared),
         input_format=options.input_format,
     )
     return detect_source(request)

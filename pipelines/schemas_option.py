@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from schemas.ready import READY_SCHEMAS
+from schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.errors import StorageError, UsageError
 from shardwright.format.json_text import load_json
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
@@ -20,6 +20,7 @@ from shardwright.storage.options import StorageOptions
 from transforms.features.column_types import check_column
 from transforms.features.rows import column_features
 from transforms.images.options import EncodeOptions
+from transforms.inputs.source import MAIN_IMAGE
 from transforms.references import extra_name
 
 _FILES = (".py", ".json")
@@ -50,6 +51,18 @@ def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
     schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
     _check_declared(schema, given)
     return _with_own_names(schema)
+
+
+def main_image(given: str | None, read: ExampleSchema | None) -> Feature | None:
+    """Return the main image of the schema of `--schema`, None if it has none.
+
+    Args:
+        given: Value of `--schema`, or None.
+        read: Result of `read_schema`; None without `--schema`.
+    """
+    if given in WITHOUT_IMAGE:
+        return None
+    return MAIN_IMAGE if read is None else read.image
 
 
 def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:

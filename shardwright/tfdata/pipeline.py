@@ -172,9 +172,7 @@ def _find_label(plan: ReadPlan) -> Feature:
 @tf.autograph.experimental.do_not_convert
 def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) -> tf.data.Dataset:
     """Return a dataset of dicts, or of (image, `label`)."""
-    features = plan.features
-    if label is not None and plan.image is not None:
-        features = (plan.image, label)
+    features = (plan.image, label) if plan.image and label else plan.features
     images_alone = _needs_images_alone(plan, features, options)
     reader = _make_reader(plan, options, of_images=images_alone)
     kept_images = options.keep_images(plan, features)

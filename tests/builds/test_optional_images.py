@@ -87,6 +87,15 @@ def test_our_readers_give_zeros(dataset: Path) -> None:
     for number, image, other in zip(batch["age"], batch["image"], batch["other"], strict=True):
         assert image.any() == has_image(number)
         assert bool(other) == has_other(number)
+    with sw.Reader(
+        str(dataset), "all", global_batch_size=NUMBER, features=["image"], epochs=1
+    ) as reader:
+        (batch,) = reader  # by the index alone
+    assert sum(map(bool, batch["image"])) == NUMBER // 2
+    encoded = sw.load(
+        str(dataset), "all", features=["image"], batch_size=NUMBER, decode=False, shuffle=True
+    )
+    assert sum(map(bool, next(encoded.as_numpy_iterator())["image"])) == NUMBER // 2
     examples = [*sw.load(str(dataset), "all", image_size=(6, 6), batch_size=NUMBER)]
     assert examples[0]["image"].shape == examples[0]["other"].shape == (NUMBER, 6, 6, 3)
     for number, image, other in zip(

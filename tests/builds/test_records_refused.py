@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -55,29 +54,34 @@ def test_a_folder_of_images_is_refused(schema: Path, tmp_path: Path, capsys: Cap
     assert "--schema has no image, and INPUT is a folder at" in capsys.readouterr().err
 
 
-def test_the_error_of_a_table_without_images_tells_the_schema(
+def test_the_error_of_a_table_without_images_tells_what_to_give(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    """The schema in the message builds the table as it is."""
-    path, own = tmp_path / "rows.csv", tmp_path / "own.json"
-    path.write_text("age,city,score,more\n1,Rom,0.5,x\n2,Bern,1.5,y\n")
+    """The schema in the message builds the table; a number to predict is no class."""
+    path = tmp_path / "rows.csv"
+    path.write_text("age,city,target,more\n1,Rom,0.5,x\n2,Bern,1.5,y\n")
     assert build(path, tmp_path / "out") == 2
     message = capsys.readouterr().err
     assert "set --image-column to the one with the image paths; for records without" in message
-    own.write_text(message[message.index("{") : message.rindex("}") + 1])
-    assert [feature["name"] for feature in json.loads(own.read_text())["features"]] == [
-        "age", "city", "score",
-    ]  # fmt: skip
-    assert build(path, tmp_path / "out", "--schema", own) == 0
+    assert "give --schema records" in message
+    assert build(path, tmp_path / "out", "--schema", "records") == 0
     with sw.Reader(str(tmp_path / "out"), global_batch_size=2, epochs=1) as reader:
         (batch,) = reader
-    assert sorted(batch["city"].tolist()) == [b"Bern", b"Rom"]
+    rows = sorted(zip(*(batch[name].tolist() for name in ("age", "city", "target")), strict=True))
+    assert rows == [(1, b"Rom", 0.5), (2, b"Bern", 1.5)]
+    assert set(batch["id"].tolist()) == {b"rows.csv#0", b"rows.csv#1"}
+
+
+def test_the_stock_writer_needs_ids(table: Path, tmp_path: Path, capsys: Capture) -> None:
+    own = write_schema(tmp_path / "own.json", ExampleSchema((Feature("age", FeatureKind.INT64),)))
+    assert build(table, tmp_path / "out", "--schema", own, "--writer", "beam") == 2
+    assert "--writer beam finds its records by their id" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("record", "options", "message"),
     [
-        (example(age=1), (), "for records without images, give --schema FILE.json with"),
+        (example(age=1), (), "for records without images, give --schema records"),
         (b"text", (), "none of the first 1 records is a tf.Example with features: for other bytes"),
         (b"text", ("--label-column", "age"), "--label-column needs a table, but INPUT"),
     ],

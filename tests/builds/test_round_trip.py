@@ -206,6 +206,7 @@ READY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "segmentation": ({"mask": ["mask.png"] * 2}, {"mask": None, "segmentation_mask": MASKS}),
     "image_pairs": ({"second_image": ["1.png", "0.png"]}, {"second_image": None}),
     "unlabeled": ({"ignored": [1, 2]}, {"ignored": None}),
+    "records": ({"id": ["0.png", "1.png"], "height": [0.5, 1.5]}, {"id": None}),
     "tabular": ({"color": ["red", "blue"], "height": [0.5, 1.5]}, {"color": [1, 0]}),
 }
 

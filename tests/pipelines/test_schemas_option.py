@@ -11,7 +11,7 @@ import pytest
 from pipelines.job import describe_job
 from pipelines.options import parse_options
 from pipelines.schemas_option import as_encoded, load_schema, read_schema
-from schemas.ready import READY_SCHEMAS
+from schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
@@ -43,6 +43,7 @@ def load(
         ("segmentation", ("mask_path", "mask"), "image id segmentation_mask=mask"),
         ("image_pairs", ("image2",), "image id label second_image=image2"),
         ("tabular", (), "image id label"),
+        ("records", (), "id label"),
     ],
 )
 def test_ready_schemas(name: str, columns: Names, features: str) -> None:
@@ -54,7 +55,7 @@ def test_ready_schemas(name: str, columns: Names, features: str) -> None:
     assert ExampleSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
 
 
-@pytest.mark.parametrize("name", READY_SCHEMAS)
+@pytest.mark.parametrize("name", [name for name in READY_SCHEMAS if name not in WITHOUT_IMAGE])
 def test_ready_schemas_under_the_names_of_model_garden(name: str) -> None:
     features = load(name, names="model-garden").features
     assert [feature.name for feature in features[:2]] == ["image/encoded", "image/filename"]

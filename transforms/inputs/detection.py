@@ -52,8 +52,8 @@ def detect_source(request: SourceRequest) -> InputSource:
         if facts is not None:
             if request.image is None and not known.reads_records:
                 raise UsageError(
-                    f"--schema has no image, and {request.argument} is {facts.description}: add a "
-                    "feature with the source image, or give a table or TFRecord files"
+                    f"--schema has no image, and {request.argument} is {facts.description}: give a "
+                    "schema with an image, or a table or TFRecord files"
                 )
             folders = _folders_of(found, facts)
             return InputSource(name, known, replace(facts, folders=folders))

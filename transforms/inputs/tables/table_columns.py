@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +14,6 @@ from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
 from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
-_SHOWN_FEATURES = 3
 _BYTES_TYPES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
     pa.types.is_fixed_size_binary, pa.types.is_null,
@@ -155,14 +152,6 @@ def extra_feature(name: str, kind: pa.DataType) -> Feature:
     else:
         feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
     return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(stored) else ())
-
-
-def example_schema(features: Iterable[Feature]) -> str:
-    """Return a schema without an image, for messages: the JSON of the first features."""
-    shown = [feature.to_json() for feature in itertools.islice(features, _SHOWN_FEATURES)]
-    for record in shown:
-        del record["source"]  # `Source.COLUMN` is the default
-    return json.dumps({"features": shown}, ensure_ascii=False)
 
 
 def features_or_problem(

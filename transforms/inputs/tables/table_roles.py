@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import pyarrow as pa
 
-from shardwright.errors import BuildError, UsageError
-from shardwright.format.schema import Feature
+from shardwright.errors import UsageError
 from transforms.features.lists import is_list
-from transforms.inputs.tables.table_columns import (
-    check_sizes,
-    check_text,
-    example_schema,
-    extra_feature,
-)
+from transforms.inputs.tables.table_columns import check_sizes, check_text
 
 # Usual column names of each role, if no option gives one: the first match counts, in any case.
 ROLE_COLUMNS = {
@@ -58,26 +51,18 @@ def find_roles(
             or a column's name is empty or not unique.
     """
     _check_names(path, schema)
-    roles = {role: _role_column(path, schema, role, given.get(role)) for role in ROLE_COLUMNS}
+    roles = {role: _role_column(path, schema, role, given.get(role), rows) for role in ROLE_COLUMNS}
     if rows is TableOf.RECORDS:
         return roles | dict.fromkeys(_OF_IMAGES)
     if rows is TableOf.LABELS:
         roles["image"] = roles["image"] or roles["id"] or _stems(schema)
     if roles["image"] is None:
-        example = example_schema(_storable(schema))
         raise UsageError(
             f"{path} has the columns {_listed(schema)}: "
             "set --image-column to the one with the image paths; for records without images, "
-            f"give --schema FILE.json with their features, such as {example}"
+            "give --schema records, or a schema of your own without an image"
         )
     return roles
-
-
-def _storable(schema: pa.Schema) -> Iterator[Feature]:
-    """Yield the features of the columns that a tf.Example can hold."""
-    for field in schema:
-        with suppress(BuildError):
-            yield extra_feature(field.name, field.type)
 
 
 def describe_columns(layout: object, extras: Iterable[str]) -> str:
@@ -133,7 +118,9 @@ def _check_names(path: str, schema: pa.Schema) -> None:
         )
 
 
-def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> str | None:
+def _role_column(
+    path: str, schema: pa.Schema, role: str, given: str | None, rows: TableOf
+) -> str | None:
     if given is not None:
         if given not in schema.names:
             raise UsageError(
@@ -142,7 +129,15 @@ def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> 
             )
         return given
     # A column of lists has several labels a row and cannot be the label; a schema may still use it.
-    names = [field.name for field in schema if role != "label" or not is_list(field.type)]
+    # Nor can a number of a table without images: it is a value to predict.
+    names = [
+        field.name
+        for field in schema
+        if role != "label"
+        or not (
+            is_list(field.type) or (rows is TableOf.RECORDS and pa.types.is_floating(field.type))
+        )
+    ]
     by_lower = {name.strip().lower(): name for name in reversed(names)}
     return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
 

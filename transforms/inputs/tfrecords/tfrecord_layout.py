@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +15,6 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
 from transforms.inputs.image_values import IMAGE_NAMES, said_kinds
 from transforms.inputs.source import MAIN_IMAGE
-from transforms.inputs.tables.table_columns import example_schema
 from transforms.inputs.tfrecords.record_statistics import FeatureStatistics, RecordStatistics
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
 from transforms.references import PICTURE_TYPE
@@ -100,21 +100,29 @@ def make_layout(
     """
     seen = _as_said(seen, said_kinds(columns, kinds))
     image = None if main is None else _image_key(seen, columns.get("image"), place, stated)
+    roles = _roles_of(seen, columns, place, stated, kinds or {})
+    layout = _layout_of(seen, image, roles, stated)
+    return replace(layout, may_lack_images=main is None or main.is_optional)
+
+
+def _roles_of(
+    seen: RecordStatistics,
+    columns: Mapping[str, str | None],
+    place: str,
+    stated: Stated,
+    kinds: Mapping[str, FeatureKind],
+) -> Mapping[str, str | None]:
+    """Return role -> key; without an option, none that the schema fills a feature from."""
     usual = {
         "label": (*filter(None, [stated.label]), *LABEL_NAMES),
         "id": (*filter(None, [stated.id]), *ID_NAMES),
         "split": (),
         "group": (),
     }
-    roles = {
-        # A feature that the schema fills from its own column has no role, unless given one.
-        role: _role_key(
-            seen, role, columns, [name for name in names if name not in (kinds or {})], place
-        )
+    return {
+        role: _role_key(seen, role, columns, [name for name in names if name not in kinds], place)
         for role, names in usual.items()
     }
-    layout = _layout_of(seen, image, roles, stated)
-    return replace(layout, may_lack_images=main is None or main.is_optional)
 
 
 def layout_of_bytes() -> RecordLayout:
@@ -124,7 +132,7 @@ def layout_of_bytes() -> RecordLayout:
 
 
 def _layout_of(
-    seen: RecordStatistics, image: str | None, roles: Mapping[str, str | None], stated: Stated
+    seen: RecordStatistics, image: str | None, roles: Mapping[str, Any], stated: Stated
 ) -> RecordLayout:
     """Return the layout with these roles; features without one become columns."""
     types = {key: seen.stored(key) for key in roles.values() if key is not None}
@@ -144,10 +152,7 @@ def _layout_of(
             for key, feature in zip(others, features, strict=True)
         },
         features=tuple(features),
-        label=roles["label"],
-        id=roles["id"],
-        split=roles["split"],
-        group=roles["group"],
+        **roles,
         types=types,
         class_names=stated.class_names_of(roles["label"])
         if roles["label"] and types[roles["label"]] == pa.int64()
@@ -189,9 +194,8 @@ def _image_key(seen: RecordStatistics, given: str | None, place: str, stated: St
             "choose the main one with --image-column"
         )
     raise UsageError(
-        f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {seen}; "
-        "for records without images, give --schema FILE.json with their features, such as "
-        + example_schema(_feature_of(key, seen, NOTHING_STATED) for key in seen.features)
+        f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {seen}: "
+        "choose --image-column, or for records without images give --schema records"
     )
 
 
