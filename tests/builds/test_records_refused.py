@@ -69,7 +69,7 @@ def test_the_error_of_a_table_without_images_tells_what_to_give(
         (batch,) = reader
     rows = sorted(zip(*(batch[name].tolist() for name in ("age", "city", "target")), strict=True))
     assert rows == [(1, b"Rom", 0.5), (2, b"Bern", 1.5)]
-    assert set(batch["id"].tolist()) == {b"rows.csv#0", b"rows.csv#1"}
+    assert set(batch["id"].tolist()) == {"rows.csv#0", "rows.csv#1"}
 
 
 def test_the_stock_writer_needs_ids(table: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -81,7 +81,7 @@ def test_the_stock_writer_needs_ids(table: Path, tmp_path: Path, capsys: Capture
 @pytest.mark.parametrize(
     ("record", "options", "message"),
     [
-        (example(age=1), (), "for records without images, give --schema records"),
+        (example(age=1), (), "or for records without images give --schema records"),
         (b"text", (), "none of the first 1 records is a tf.Example with features: for other bytes"),
         (b"text", ("--label-column", "age"), "--label-column needs a table, but INPUT"),
     ],
