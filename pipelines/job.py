@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,11 +12,11 @@ from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
-from pipelines.schemas_option import as_encoded, kinds_of
+from pipelines.schemas_option import as_encoded, kinds_of, main_image
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import UsageError
 from shardwright.format import naming
-from shardwright.format.schema import WORDS, ExampleSchema, FeatureKind, Source
+from shardwright.format.schema import WORDS, ExampleSchema, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
 from transforms.features.vocabularies import indexed_features
@@ -225,7 +225,7 @@ def describe_job(
         BuildError: A table cannot be read.
     """
     read = options.read_schema()
-    source = detect(_request_for(options, spool, kinds_of(read)))
+    source = detect(_request_for(options, spool, read))
     table = None if options.labels is None else _detect_label_table(options, options.labels, source)
     declared = None
     if options.schema is not None:
@@ -262,7 +262,7 @@ def _check_splits(job: BuildJob) -> None:
 
 
 def _request_for(
-    options: BuildOptions, spool: Folder | None, kinds: Mapping[str, FeatureKind]
+    options: BuildOptions, spool: Folder | None, declared: ExampleSchema | None
 ) -> SourceRequest:
     return SourceRequest(
         options.input,
@@ -274,7 +274,8 @@ def _request_for(
         or UnwrittenFolder(
             options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
         ),
-        kinds=kinds,
+        kinds=kinds_of(declared),
+        image=main_image(options.schema, declared),
         input_format=options.input_format,
     )
 

@@ -9,15 +9,16 @@ import pyarrow as pa
 from pipelines.options import BuildOptions
 from pipelines.schemas_option import check_columns, load_schema
 from schemas.image_classification import image_classification
-from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
+from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.errors import BuildError, StorageError, UsageError
-from shardwright.format.schema import ExampleSchema, Feature
+from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from transforms.features.rows import column_features
 from transforms.features.vocabularies import read_class_names
 from transforms.inputs.source import InputSource, SourceFacts
 from transforms.inputs.tables.table_layout import TableFacts
+from transforms.options import given_options
 
 
 def default_schema(
@@ -63,6 +64,7 @@ def fit_schema(
     """
     known = [*source.facts.column_names, *(table.column_names if table else ())]
     schema = _declared_schema(options, given, read, source, table, known)
+    _refuse_options(options, schema)
     features = column_features(schema)
     source = source.for_features(features)
     table = table and table.for_features(features)
@@ -88,6 +90,26 @@ def read_option_classes(options: BuildOptions) -> tuple[str, ...] | None:
     return read_class_names(text, options.class_names)
 
 
+def _refuse_options(options: BuildOptions, schema: ExampleSchema) -> None:
+    """Raise an error for an option that needs an image or an id, which the schema lacks."""
+    if options.writer == "beam" and schema.find(Source.ID) is None:
+        raise UsageError(
+            "--writer beam finds its records by their id, and --schema has none: add a feature of "
+            "kind text with the source id"
+        )
+    given = []
+    if PICTURES.isdisjoint(feature.kind for feature in schema.features):
+        given = [*given_options(options.encode)]
+        given += ["--check"] if options.check != BuildOptions.check else []
+    if schema.image is None and options.duplicates != BuildOptions.duplicates:
+        given += ["--duplicates"]
+    if given:
+        raise UsageError(
+            f"{given[0]} is for images, and --schema has none: leave {given[0]} out, or add a "
+            "feature of kind image"
+        )
+
+
 def _declared_schema(
     options: BuildOptions,
     given: str,
@@ -96,7 +118,8 @@ def _declared_schema(
     table: TableFacts | None,
     columns: Sequence[str],
 ) -> ExampleSchema:
-    if given not in READY_SCHEMAS and options.feature_names != BuildOptions.feature_names:
+    has_own_names = given not in READY_SCHEMAS or given in WITHOUT_IMAGE
+    if has_own_names and options.feature_names != BuildOptions.feature_names:
         raise UsageError(
             f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
             "--feature-names out"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from schemas.ready import READY_SCHEMAS
+from schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.errors import StorageError, UsageError
 from shardwright.format.json_text import load_json
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
@@ -20,10 +20,12 @@ from shardwright.storage.options import StorageOptions
 from transforms.features.column_types import check_column
 from transforms.features.rows import column_features
 from transforms.images.options import EncodeOptions
+from transforms.inputs.source import MAIN_IMAGE
 from transforms.references import extra_name
 
 _FILES = (".py", ".json")
 _ONE_EACH = (Source.IMAGE, Source.ID, Source.LABEL)
+_OF_IMAGE = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)
 _NAMED = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
 
 
@@ -69,6 +71,18 @@ def checked_schema(schema: ExampleSchema, given: str) -> ExampleSchema:
     }
     features = tuple(replace(feature, names=names[feature.name]) for feature in schema.features)
     return replace(schema, features=features, vocabularies={})
+
+
+def main_image(given: str | None, read: ExampleSchema | None) -> Feature | None:
+    """Return the main image of the schema of `--schema`, None if it has none.
+
+    Args:
+        given: Value of `--schema`, or None.
+        read: Result of `read_schema`; None without `--schema`.
+    """
+    if given in WITHOUT_IMAGE:
+        return None
+    return MAIN_IMAGE if read is None else read.image
 
 
 def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:
@@ -162,7 +176,7 @@ def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
 
 
 def _check_declared(schema: ExampleSchema, given: str) -> None:
-    """Raise UsageError for a missing image, a source used twice, or an invalid declaration."""
+    """Raise UsageError for a source used twice, or an invalid declaration."""
     for source in _ONE_EACH:
         found = [feature.name for feature in schema.features if feature.source == source]
         if len(found) > 1:
@@ -170,12 +184,12 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
                 f"--schema {given}: features {found[0]!r} and {found[1]!r} both have the source "
                 f"{source}; only one may"
             )
-    if schema.find(Source.IMAGE) is None:
-        raise UsageError(
-            f"--schema {given} has no image: give one feature of kind image the source image "
-            "(Source.IMAGE)"
-        )
     for feature in schema.features:
+        if schema.image is None and feature.source in _OF_IMAGE:
+            raise UsageError(
+                f"--schema {given}: feature {feature.name!r} has the source {feature.source}, but "
+                "no feature has the source image: add one, or fill it from a column"
+            )
         wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
             feature.source, feature.kind
         )
@@ -237,8 +251,9 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
         _encoded(feature, options) if feature.kind in PICTURES else feature
         for feature in schema.features
     ]
-    if options.tells_orientation and schema.find(Source.ORIENTATION) is None:
-        name = "image/orientation" if "/" in schema.image.name else "orientation"
+    image = schema.image
+    if image is not None and options.tells_orientation and not schema.find(Source.ORIENTATION):
+        name = "image/orientation" if "/" in image.name else "orientation"
         features.append(Feature(name, FeatureKind.INT64, Source.ORIENTATION))
     return replace(schema, features=tuple(features))
 

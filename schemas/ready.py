@@ -13,6 +13,7 @@ from schemas.image_classification import image_classification
 from schemas.image_pairs import image_pairs
 from schemas.image_text import image_text
 from schemas.multi_label import multi_label
+from schemas.records import records
 from schemas.segmentation import segmentation
 from schemas.tabular import tabular
 from schemas.unlabeled import unlabeled
@@ -29,7 +30,9 @@ def _classification(
 
 
 # Schemas with a feature for every column of the input.
-WITH_ALL_COLUMNS = frozenset({"image_classification", "tabular"})
+WITH_ALL_COLUMNS = frozenset({"image_classification", "tabular", "records"})
+# Schemas without an image.
+WITHOUT_IMAGE = frozenset({"records"})
 READY_SCHEMAS: Mapping[str, ReadySchema] = {
     "image_classification": _classification,
     "multi_label": multi_label,
@@ -39,4 +42,5 @@ READY_SCHEMAS: Mapping[str, ReadySchema] = {
     "image_pairs": image_pairs,
     "unlabeled": unlabeled,
     "tabular": tabular,
+    "records": records,
 }

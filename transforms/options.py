@@ -87,6 +87,16 @@ def options_of(declaring: Any) -> Iterator[Option]:
             yield from options_of(each.default_factory)
 
 
+def given_options(values: Any) -> Iterator[str]:
+    """Yield the options, such as "--encode", whose field does not have its default value."""
+    for each in fields(values):
+        option, value = option_of(each), getattr(values, each.name)
+        if option is None:
+            yield from given_options(value) if is_dataclass(value) else ()
+        elif value != (option.default() if callable(option.default) else option.default):
+            yield f"--{option.name.replace('_', '-')}"
+
+
 def check_values(options: Any) -> None:
     """Raise ValueError for the first option with an invalid value."""
     for each in fields(options):

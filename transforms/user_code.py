@@ -50,17 +50,18 @@ class Record:
         id: Unique in the dataset. Records made from one must begin with its id; if all of them
             have the same id, `#0`, `#1`, ... are appended.
         image: The image's bytes as read; or uint8 pixels [height, width] or
-            [height, width, 1, 3 or 4], stored as `--encode` says, and as PNG with `keep`.
+            [height, width, 1, 3 or 4], stored as `--encode` says, and as PNG with `keep`; None for
+            a record without one.
         label: The class name, one of the dataset's, or None without labels.
         features: All other features by tf.Example key, as stored: int, float or bytes, or a list
             of one of them. No key of the schema may be missing.
         pictures: Additional images such as a mask, by feature name, in the forms of `image`; None
             for a missing one.
-        uri: Where the image was read.
+        uri: Where the image, or the row of a record without one, was read.
     """
 
     id: str
-    image: Picture
+    image: Picture | None
     label: str | None = None
     features: dict[str, Any] = field(default_factory=dict)
     pictures: dict[str, Picture | None] = field(default_factory=dict)
@@ -70,8 +71,10 @@ class Record:
         """Return the image as upright uint8 [height, width, 3].
 
         Raises:
-            RejectedImage: The image cannot be decoded.
+            RejectedImage: The image cannot be decoded, or there is none.
         """
+        if self.image is None:
+            raise RejectedImage(RejectReason.TRANSFORM, "the record has no image")
         return self.image if isinstance(self.image, np.ndarray) else decode_rgb(self.image)
 
     def replace(self, **changes: Any) -> Record:
@@ -184,11 +187,12 @@ def _type_problem(record: Record) -> str:
     """Return which attribute has a wrong type, or an empty string."""
     values: list[tuple[str, Any, tuple[type, ...]]] = [
         ("id", record.id, (str,)),
-        ("image", record.image, (bytes, np.ndarray)),
         ("label", record.label, (str, type(None))),
         ("features", record.features, (dict,)),
         ("pictures", record.pictures, (dict,)),
     ]
+    if record.image is not None:
+        values.append(("image", record.image, (bytes, np.ndarray)))
     if isinstance(record.pictures, dict):
         values += [
             (f"pictures[{name!r}]", picture, (bytes, np.ndarray, type(None)))

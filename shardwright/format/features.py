@@ -163,7 +163,8 @@ class Feature:
         dtype: NumPy's name of the number type, such as "uint8" or "bool"; "" for the kind's own.
         column: The column of the input, for `Source.COLUMN`; "" for one with the feature's name.
         default: The value of records without one. With None, a text is "", a float NaN, a list
-            empty, and any other record without a value a reject.
+            empty, and any other record without a value a reject. "" for an image or a mask that
+            records may lack.
         names: Class names in label order, of a class label or multi-label; () to learn them. Those
             of the label (`Source.LABEL`) are in `ExampleSchema.class_names`.
         vocabulary: Rules to learn the words of tokens and bags of words; None with `names` given.
@@ -184,6 +185,11 @@ class Feature:
     vocabulary: VocabularyRule | None = None
     keys: tuple[str, str] | None = None
     sequence: str = ""
+
+    @property
+    def is_optional(self) -> bool:
+        """True for an image or a mask that records may lack; it is then stored as no bytes."""
+        return self.kind in PICTURES and self.default is not None
 
     @property
     def column_name(self) -> str:

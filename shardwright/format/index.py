@@ -27,7 +27,8 @@ _ADVICE = "copy the dataset again, or run its build again"
 
 # Offsets are in bytes from the start of the shard, lengths in bytes. `offset` and `length` span the
 # record with its frame, `image_offset` and `image_length` only the image bytes; `crc32c` is the
-# unmasked checksum of the image bytes.
+# unmasked checksum of the image bytes. A record without an image has no image bytes, and nulls for
+# format, width and height.
 INDEX_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),

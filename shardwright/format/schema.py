@@ -80,11 +80,14 @@ class ExampleSchema:
         return next((feature for feature in self.features if feature.source == source), None)
 
     @property
-    def image(self) -> Feature:
-        feature = self.find(Source.IMAGE)
-        if feature is None:
-            raise UsageError("this dataset has no image feature")
-        return feature
+    def image(self) -> Feature | None:
+        """The main image; None if records have none."""
+        return self.find(Source.IMAGE)
+
+    @property
+    def may_lack_image(self) -> bool:
+        """True if a record without a main image is valid."""
+        return self.image is None or self.image.is_optional
 
     @property
     def label(self) -> Feature | None:

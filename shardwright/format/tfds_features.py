@@ -112,11 +112,11 @@ def _one(feature: Feature, stored: StoredFeature, schema: ExampleSchema) -> dict
 
 
 def _picture(feature: Feature) -> dict[str, Any]:
-    """Return an Image, or a Tensor for raw pixels.
+    """Return an Image, a Tensor for raw pixels, or the bytes of an image that records may lack.
 
     TFDS decodes an Image from JPEG, PNG and BMP; of GIF and WebP it reads only the bytes.
     """
-    if feature.encoding == "tensor":
+    if feature.encoding == "tensor" or feature.is_optional:
         return _tensor("scalar.Scalar", "string", {}, "none")
     dtype = feature.dtype or "uint8"
     if feature.encoding == "raw":

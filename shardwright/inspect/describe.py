@@ -59,7 +59,7 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
             _summary_line(manifest),
         ],
         ["splits", *_table(_split_rows(splits))],
-        ["images", *_table(_image_rows(splits))],
+        ["images", *_table(_image_rows(splits))] if manifest.schema.image else [],
         [
             "features",
             *_table(

@@ -103,7 +103,8 @@ def one_value(features: Mapping[str, Values], feature: Feature | None) -> Any:
 
 def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
     if not image:
-        yield f"feature {feature.name!r} is an image of 0 bytes"
+        if not feature.is_optional:
+            yield f"feature {feature.name!r} is an image of 0 bytes"
     elif feature.encoding == "tensor":
         yield from _tensor_faults(feature, image)
     elif feature.encoding == "raw":

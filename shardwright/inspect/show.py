@@ -89,6 +89,8 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
 
 
 def _image_text(row: Mapping[str, Any]) -> str:
+    if not row["image_length"]:
+        return "none"
     size = (
         f"{row['width']}x{row['height']}" if row["width"] and row["height"] else "of unknown size"
     )
@@ -150,11 +152,13 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
     """Write the record's image to a file, raw pixels as a NumPy array; return a description.
 
     Raises:
-        UsageError: The image is raw pixels, and `path` does not end in `.npy`.
-        StorageError: The record has no image, or the file cannot be written.
+        UsageError: The record has no image, or one of raw pixels and `path` does not end in `.npy`.
+        StorageError: The record is damaged, or the file cannot be written.
     """
     feature = manifest.schema.image
     image = one_value(found.features, feature)
+    if feature is None or (feature.is_optional and not image):
+        raise UsageError(f"--save {path}: record {found.row['id']!r} has no image")
     if not isinstance(image, bytes):
         raise StorageError(f"{found.name.shard}: the record has no image: run `shardwright verify`")
     folder, filename = os.path.split(local_path(path))

@@ -163,6 +163,9 @@ class BatchMaker:
         if self._image is None:
             batch.images[row] = bytes(data)
             return
+        if not data and self._columns.image is not None and self._columns.image.is_optional:
+            batch.images[row] = self._blank(batch.images)
+            return
         slot = batch.images[row] if batch.images.ndim == 4 else None
         made = self._image.apply(data, self._stored, int(batch.places.draws[row]), slot)
         if slot is None:
@@ -190,12 +193,16 @@ class BatchMaker:
             return images
         if not self._masked:
             return images[kept]
-        if images.dtype != object:
-            images[~kept] = 0
-            return images
+        blank = self._blank(images)
         for row in np.flatnonzero(~kept):
-            images[row] = b"" if self._image is None else np.zeros((0, 0, 3), np.uint8)
+            images[row] = blank
         return images
+
+    def _blank(self, images: NDArray[Any]) -> Any:
+        """Return the value of rows without an image: zeros, or no pixels where sizes vary."""
+        if images.dtype != object:
+            return 0
+        return b"" if self._image is None else np.zeros((0, 0, 3), np.uint8)
 
 
 def _empty_aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -156,16 +156,19 @@ class Engine:
 
 def stored_image(schema: ExampleSchema) -> StoredImage:
     """Return how the images of a dataset are stored."""
-    return StoredImage(schema.image.encoding, schema.image.shape)
+    image = schema.image
+    return StoredImage() if image is None else StoredImage(image.encoding, image.shape)
 
 
 def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader:
     columns = ColumnReader(schema, options.features, indexed=frozenset({Source.LABEL}))
     if options.image is not None and columns.image is None:
-        raise UsageError(
-            f"image={options.image} needs the image: "
-            f"add {schema.image.name!r} to features=, or leave image= out"
+        told = (
+            "an image, which the records of this dataset do not have"
+            if schema.image is None
+            else f"the image: add {schema.image.name!r} to features=, or leave image= out"
         )
+        raise UsageError(f"image={options.image} needs {told}")
     if options.is_masked and MASK in (
         options.features or [feature.name for feature in schema.features]
     ):

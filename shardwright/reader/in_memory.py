@@ -43,8 +43,8 @@ def _check_fits(
     reader: Reader, split: str, image: ImageTransform | None, max_bytes: int | str
 ) -> None:
     limit = parse_size(max_bytes, "max_bytes") if isinstance(max_bytes, str) else max_bytes
-    name = reader.schema.image.name
-    if name not in reader.element_spec:
+    feature = reader.schema.image
+    if feature is None or feature.name not in reader.element_spec:
         return
     if image is None or None in image.shape:
         num_bytes = sum(

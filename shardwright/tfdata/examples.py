@@ -54,6 +54,11 @@ class ExampleMaker:
         return self.decode and self.plan.image in self.features
 
     @property
+    def _image(self) -> Feature:
+        assert self.plan.image is not None, "only a dataset with images decodes them"
+        return self.plan.image
+
+    @property
     def _decoded(self) -> list[Feature]:
         """The features to decode besides the image."""
         return [feature for feature in self.features if self.decode and is_decoded(feature)]
@@ -81,7 +86,7 @@ class ExampleMaker:
 
     def name_images(self, images: Tensor) -> Example:
         """Return a batch of examples from the bytes of their images, string [n]."""
-        return {self.plan.image.name: images}
+        return {self.plan.image_name: images}
 
     def make(
         self, records: tf.data.Dataset, batch_size: int | None, *, drop_remainder: bool
@@ -118,7 +123,7 @@ class ExampleMaker:
     def _parse(self, record: Tensor) -> Example:
         example = self._parse_undecoded(record)
         if self.decodes:
-            example[self.plan.image.name] = self._decode(example[self.plan.image.name])
+            example[self.plan.image_name] = self._decode(example[self.plan.image_name])
         return example
 
     def _parse_undecoded(self, record: Tensor) -> Example:
@@ -133,7 +138,7 @@ class ExampleMaker:
     def _parse_with_slot(self, record: Tensor, slot: Tensor) -> tuple[Example, Tensor, Tensor]:
         """Return the example, whether its image decoded, and the result of `tf_errors.failure`."""
         example = self._parse_undecoded(record)
-        name = self.plan.image.name
+        name = self.plan.image_name
         if self.kept is None:
             image, is_good, failed = self._try_to_decode(example[name], slot)
         else:
@@ -188,16 +193,16 @@ class ExampleMaker:
         )
         image = tf.ensure_shape(image, self.plan.image_shape or (None, None, 3))
         return (
-            resize_picture(image, self.image_size),
+            resize_picture(self._image, image, self.image_size),
             tf.ensure_shape(is_good, ()),
             tf.ensure_shape(failed, ()),
         )
 
     def _decode_stored(self, image: Tensor) -> Tensor:
-        return decode_picture(self.plan.image, image, self.plan.image_shape)
+        return decode_picture(self._image, image, self.plan.image_shape)
 
     def _decode(self, image: Tensor) -> Tensor:
-        return resize_picture(self._decode_stored(image), self.image_size)
+        return resize_picture(self._image, self._decode_stored(image), self.image_size)
 
 
 def _batch(

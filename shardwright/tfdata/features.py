@@ -78,8 +78,6 @@ def is_decoded(feature: Feature) -> bool:
 def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] | None) -> Tensor:
     """Decode an image, mask or tensor, and resize it if `image_size` is given.
 
-    Resized masks keep their values: nearest neighbor, not interpolation.
-
     Returns:
         An image [height, width, 3] or mask [height, width, 1] in uint8, or a tensor in its own
         dtype.
@@ -88,36 +86,64 @@ def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] |
         return tf.ensure_shape(
             tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "float32")), feature.shape
         )
-    picture = decode_picture(feature, data)
-    if feature.kind == FeatureKind.MASK and image_size is not None:
-        return tf.image.resize(picture, image_size, method="nearest")
-    return resize_picture(picture, image_size)
+    return resize_picture(feature, decode_picture(feature, data), image_size)
 
 
 def decode_picture(
     feature: Feature, data: Tensor, shape: tuple[int | None, ...] | None = None
 ) -> Tensor:
-    """Decode a stored image to [height, width, channels]; another shape is an error."""
-    channels = 1 if feature.kind == FeatureKind.MASK else 3
-    shape = (
-        shape or feature.shape or (None, None, None if feature.encoding == "tensor" else channels)
+    """Decode a stored image to [height, width, channels]; another shape is an error.
+
+    An image that the record lacks becomes zeros, or no pixels if the shape is not fixed.
+    """
+    channels = None if feature.encoding == "tensor" else _channels(feature)
+    shape = shape or feature.shape or (None, None, channels)
+    if not feature.is_optional:
+        return _decode_bytes(feature, data, shape)
+    blank = tf.zeros([size or 0 for size in shape], _dtype_of(feature))
+    picture = tf.cond(
+        tf.equal(data, b""), lambda: blank, lambda: _decode_bytes(feature, data, shape)
     )
+    return tf.ensure_shape(picture, shape)
+
+
+def _channels(feature: Feature) -> int:
+    return 1 if feature.kind == FeatureKind.MASK else 3
+
+
+def _dtype_of(feature: Feature) -> Any:
+    is_tensor = feature.encoding == "tensor"
+    return tf.as_dtype(feature.dtype if is_tensor and feature.dtype else "uint8")
+
+
+def _decode_bytes(feature: Feature, data: Tensor, shape: tuple[int | None, ...]) -> Tensor:
     if feature.encoding == "raw":
         return tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)
     if feature.encoding == "tensor":
-        return tf.ensure_shape(
-            tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape
-        )
+        return tf.ensure_shape(tf.io.parse_tensor(data, _dtype_of(feature)), shape)
     # `decode_image` leaves the shape unknown; without animations it is always three-dimensional.
+    channels = shape[2] or _channels(feature)
     return tf.ensure_shape(
-        tf.io.decode_image(data, channels=shape[2] or channels, expand_animations=False), shape
+        tf.io.decode_image(data, channels=channels, expand_animations=False), shape
     )
 
 
-def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
-    """Resize a picture to (height, width), keeping its dtype."""
+def resize_picture(feature: Feature, picture: Tensor, size: tuple[int, int] | None) -> Tensor:
+    """Resize a picture to (height, width), keeping its dtype; one without pixels becomes zeros.
+
+    Masks keep their values: nearest neighbor, not interpolation.
+    """
     if size is None or picture.shape[:2] == size:
         return picture
+    if not feature.is_optional:
+        return _resize(feature, picture, size)
+    blank = tf.zeros((*size, picture.shape[2] or _channels(feature)), picture.dtype)
+    return tf.cond(tf.size(picture) > 0, lambda: _resize(feature, picture, size), lambda: blank)
+
+
+def _resize(feature: Feature, picture: Tensor, size: tuple[int, int]) -> Tensor:
+    if feature.kind == FeatureKind.MASK:
+        return tf.image.resize(picture, size, method="nearest")
     resized = tf.image.resize(picture, size, method="bilinear", antialias=True)
     return (
         resized if picture.dtype.is_floating else tf.saturate_cast(tf.round(resized), picture.dtype)

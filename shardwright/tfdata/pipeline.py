@@ -158,12 +158,13 @@ def load(
 
 
 def _find_label(plan: ReadPlan) -> Feature:
-    for feature in plan.features:
-        if feature.kind == FeatureKind.CLASS_LABEL:
-            return feature
-    raise UsageError(
-        "as_supervised=True needs a label, but this dataset has none: leave as_supervised out"
-    )
+    labels = [feature for feature in plan.features if feature.kind == FeatureKind.CLASS_LABEL]
+    if plan.image is None or not labels:
+        raise UsageError(
+            f"as_supervised=True needs {'a label' if plan.image else 'an image'}, "
+            "but this dataset has none: leave as_supervised out"
+        )
+    return labels[0]
 
 
 # No function of the pipeline has Python control flow that depends on a tensor, and converting all
@@ -171,7 +172,7 @@ def _find_label(plan: ReadPlan) -> Feature:
 @tf.autograph.experimental.do_not_convert
 def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) -> tf.data.Dataset:
     """Return a dataset of dicts, or of (image, `label`)."""
-    features = plan.features if label is None else (plan.image, label)
+    features = (plan.image, label) if plan.image and label else plan.features
     images_alone = _needs_images_alone(plan, features, options)
     reader = _make_reader(plan, options, of_images=images_alone)
     kept_images = options.keep_images(plan, features)
@@ -198,7 +199,7 @@ def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) 
         weakref.finalize(records, kept_images.forget).atexit = False
     if label is None:
         return examples
-    return examples.map(lambda example: (example[plan.image.name], example[label.name]))
+    return examples.map(lambda example: (example[plan.image_name], example[label.name]))
 
 
 def _needs_images_alone(plan: ReadPlan, features: Sequence[Feature], options: LoadOptions) -> bool:

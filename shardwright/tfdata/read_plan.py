@@ -24,14 +24,19 @@ class ReadPlan:
     Attributes:
         corpus: The shards and the range of records; empty if the part of the split is empty.
         features: The features to read from each record, in this order.
-        image: The image feature, even if it is not read.
+        image: The image feature, even if it is not read; None if records have none.
         image_shape: (height, width, channels) of every image in pixels, None if they differ.
     """
 
     corpus: Corpus
     features: tuple[Feature, ...]
-    image: Feature
+    image: Feature | None
     image_shape: tuple[int, int, int] | None
+
+    @property
+    def image_name(self) -> str:
+        """The name of the image feature; "" if records have none."""
+        return "" if self.image is None else self.image.name
 
     @property
     def num_records(self) -> int:
@@ -124,8 +129,12 @@ def _find_features(manifest: Manifest, names: Sequence[str] | None) -> tuple[Fea
     return tuple(known[name] for name in dict.fromkeys(names))
 
 
-def _common_shape(image: Feature, splits: Sequence[SplitInfo]) -> tuple[int, int, int] | None:
+def _common_shape(
+    image: Feature | None, splits: Sequence[SplitInfo]
+) -> tuple[int, int, int] | None:
     """Return the shape of resized images, or of images with the same size in the statistics."""
+    if image is None:
+        return None
     if len(image.shape) == 3:
         height, width, channels = image.shape
         return (height, width, channels) if height and width and channels else None

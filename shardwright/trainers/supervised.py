@@ -29,11 +29,12 @@ class SupervisedNames(NamedTuple):
             if feature.kind == FeatureKind.CLASS_LABEL
         ]
         if image is None or not labels:
-            given, has_both = ", ".join(reader.element_spec), reader.class_names
+            given = ", ".join(reader.element_spec)
+            lacks = "images" if reader.schema.image is None else "labels"
             fix = (
                 "add them to features="
-                if has_both
-                else "this dataset has no labels, so take batches as dicts"
+                if reader.class_names and reader.schema.image
+                else f"this dataset has no {lacks}, so take batches as dicts"
             )
             raise UsageError(
                 f"(image, label) needs an image and a label, but this Reader gives {given}: {fix}"

@@ -206,6 +206,10 @@ READY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "segmentation": ({"mask": ["mask.png"] * 2}, {"mask": None, "segmentation_mask": MASKS}),
     "image_pairs": ({"second_image": ["1.png", "0.png"]}, {"second_image": None}),
     "unlabeled": ({"ignored": [1, 2]}, {"ignored": None}),
+    "records": (
+        {"id": ["0.png", "1.png"], "height": [0.5, 1.5]},
+        {"id": None, "path": [b"0.png", b"1.png"]},
+    ),
     "tabular": ({"color": ["red", "blue"], "height": [0.5, 1.5]}, {"color": [1, 0]}),
 }
 
@@ -218,9 +222,9 @@ def test_every_ready_schema(name: str, tmp_path: Path) -> None:
     loaded = {example["id"].numpy(): example for example in sw.load(output)}
     first, second = loaded[b"0.png"], loaded[b"1.png"]
     assert {key: [plain(first[key]), plain(second[key])] for key in wanted} == wanted
-    others = {"second_image"} if name == "image_pairs" else set()
-    assert first.keys() == {"image", "id", *wanted, *others}
-    if others:
+    images = {"records": set(), "image_pairs": {"image", "second_image"}}.get(name, {"image"})
+    assert first.keys() == {"id", *wanted, *images}
+    if "second_image" in images:
         assert plain(first["second_image"]) == plain(second["image"])
     by_tfds = list(tfds.as_numpy(tfds.builder_from_directory(output).as_dataset(split="train")))
     assert {example["id"] for example in by_tfds} == loaded.keys()

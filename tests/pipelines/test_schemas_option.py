@@ -11,7 +11,7 @@ import pytest
 from pipelines.job import describe_job
 from pipelines.options import parse_options
 from pipelines.schemas_option import as_encoded, load_schema, read_schema
-from schemas.ready import READY_SCHEMAS
+from schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
@@ -43,6 +43,7 @@ def load(
         ("segmentation", ("mask_path", "mask"), "image id segmentation_mask=mask"),
         ("image_pairs", ("image2",), "image id label second_image=image2"),
         ("tabular", (), "image id label"),
+        ("records", (), "id label"),
     ],
 )
 def test_ready_schemas(name: str, columns: Names, features: str) -> None:
@@ -54,7 +55,7 @@ def test_ready_schemas(name: str, columns: Names, features: str) -> None:
     assert ExampleSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
 
 
-@pytest.mark.parametrize("name", READY_SCHEMAS)
+@pytest.mark.parametrize("name", [name for name in READY_SCHEMAS if name not in WITHOUT_IMAGE])
 def test_ready_schemas_under_the_names_of_model_garden(name: str) -> None:
     features = load(name, names="model-garden").features
     assert [feature.name for feature in features[:2]] == ["image/encoded", "image/filename"]
@@ -121,7 +122,8 @@ def test_files_without_a_schema(tmp_path: Path, name: str, content: str, message
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ((LABEL,), "a.json has no image: give one feature of kind image the source image"),
+        ((LABEL, Feature("w", K.INT64, Source.WIDTH)),
+         "feature 'w' has the source width, but no feature has the source image: add one"),
         ((IMAGE, IMAGE), "a.json: two features have the name 'image'"),
         ((IMAGE, Feature("other", K.IMAGE, Source.IMAGE)),
          "'image' and 'other' both have the source image; only one may"),

@@ -71,10 +71,11 @@ def merge_lengths(parts: Iterable[Lengths]) -> Lengths:
 
 def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
     """Return the rows to read: images whose length is repeated or, without an etag, unknown."""
-    repeated = is_among(batch.column("num_bytes").to_numpy(), lengths.lengths[lengths.repeated])
-    return keep_rows(
-        batch, repeated | batch.column("etag").is_null().to_numpy(zero_copy_only=False)
-    ).select([*_COMPARED, *_read_columns(batch.schema)])
+    num_bytes = batch.column("num_bytes").to_numpy()
+    repeated = is_among(num_bytes, lengths.lengths[lengths.repeated])
+    unknown = batch.column("etag").is_null().to_numpy(zero_copy_only=False)
+    candidates = keep_rows(batch, (repeated | unknown) & (num_bytes > 0))  # 0: without an image
+    return candidates.select([*_COMPARED, *_read_columns(batch.schema)])
 
 
 def _read_columns(schema: pa.Schema) -> list[str]:

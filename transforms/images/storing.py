@@ -48,6 +48,9 @@ class ImageToStore(NamedTuple):
     fixes: tuple[str, ...] = ()
 
 
+NO_IMAGE = ImageToStore(b"", ImageInfo("", 0, 0, 0))  # of a record that lacks the image
+
+
 def store_image(
     data: bytes, options: EncodeOptions, *, check: str = "header", name: str = ""
 ) -> ImageToStore:

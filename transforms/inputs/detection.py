@@ -45,12 +45,30 @@ def detect_source(request: SourceRequest) -> InputSource:
         StorageError: The store does not respond.
     """
     found = checked(request)
+    if request.image is None:
+        _refuse_image_options(request)
     for name, known in _candidates(request.input_format).items():
         facts = known.look(found)
         if facts is not None:
+            if request.image is None and not known.reads_records:
+                raise UsageError(
+                    f"--schema has no image, and {request.argument} is {facts.description}: give a "
+                    "schema with an image, or a table or TFRecord files"
+                )
             folders = _folders_of(found, facts)
             return InputSource(name, known, replace(facts, folders=folders))
     raise UsageError(f"{request.argument} {request.uri} {_problem(request)}")
+
+
+def _refuse_image_options(request: SourceRequest) -> None:
+    """Raise an error for an option that says where images are, which the schema lacks."""
+    given = {f"--{role}-column": request.columns.get(role) for role in ("image", "size")}
+    for option, value in {**given, "--image-root": request.image_root}.items():
+        if value is not None:
+            raise UsageError(
+                f"{option} {value!r} is for images, and --schema has none: leave {option} out, or "
+                "add a feature with the source image"
+            )
 
 
 def _folders_of(request: SourceRequest, facts: SourceFacts) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind, Source
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
@@ -33,6 +33,7 @@ from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
 from transforms.rejects import Reject
 
 Rows = Iterator[pa.RecordBatch | Reject]
+MAIN_IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class SourceRequest:
         spool: A folder for bytes that cannot be read in place (`spool`); None to write nothing.
         kinds: Column -> kind of the feature that `--schema` fills from it. For a column here or in
             `columns`, this decides the kind, whatever the values begin with.
+        image: The main image of `--schema`, which records may lack if it is optional; None if the
+            schema has none.
         input_format: The format that the user chose (`--input-format`); None to detect it.
         listings: The folders that formats look into.
     """
@@ -62,6 +65,7 @@ class SourceRequest:
     allow_outside: tuple[str, ...] = ()
     spool: Folder | None = None
     kinds: Mapping[str, FeatureKind] = field(default_factory=dict)
+    image: Feature | None = MAIN_IMAGE
     input_format: str | None = None
     listings: FolderListings = field(init=False, compare=False, repr=False)
 
@@ -72,6 +76,11 @@ class SourceRequest:
     def forced(self) -> bool:
         """True if the user chose the format, so that `look` never returns None."""
         return self.input_format is not None
+
+    @property
+    def may_lack_images(self) -> bool:
+        """True if a row without an image is a record."""
+        return self.image is None or self.image.is_optional
 
     @property
     def is_file(self) -> bool:
@@ -205,6 +214,8 @@ class SourceFormat(Generic[F]):
             about 50 for those that look into a folder, and 100 for a folder of images, which any
             folder may be.
         checks_links: True if the listing itself rejects links that lead out of `facts.folders`.
+        reads_records: True if it reads records without images, as `SourceRequest.image` asks.
+            Their references have the file that they are in as `uri`, and no bytes.
     """
 
     summary: str
@@ -212,6 +223,7 @@ class SourceFormat(Generic[F]):
     list_part: Callable[[F, str], Rows]
     rank: int = 40
     checks_links: bool = False
+    reads_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,7 @@ def _ranges_of(
     for number, names in enumerate(splits):
         for rows in _indices(root, names, _KEY_COLUMNS):
             keys = _keys_of(rows)
+            keys = keys[keys > 0]  # 0: a record without an image
             held.append(np.stack([keys, np.full_like(keys, number)]))
             num_held += len(keys)
             if num_held >= _MAX_HELD:

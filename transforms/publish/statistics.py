@@ -28,8 +28,9 @@ def describe_rows(
         rejected_labels: The label index of each reject, or null.
     """
     stats: dict[str, Any] = {}
+    images = rows.filter(pc.greater(rows["image_length"], 0))
     for name in _RANGES:
-        column = rows[name].drop_null()
+        column = images[name].drop_null()
         if len(column):
             ends = pc.min_max(column).as_py()
             stats[name] = {

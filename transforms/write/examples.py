@@ -37,7 +37,8 @@ class FramedRecords:
     Attributes:
         pieces: The bytes, in order. Each image is a piece of its own, the object that was read.
         lengths: Length of each record in bytes, with its frame.
-        image_offsets: Start of each image in bytes, from the start of its record.
+        image_offsets: Start of each image in bytes, from the start of its record; without an image,
+            the end of the example.
         image_crcs: Plain CRC32C of each image.
         crc32c: Plain CRC32C of all the bytes.
     """
@@ -57,7 +58,7 @@ class ExampleEncoder:
     """A stateless encoder of references and images as tf.Examples of a schema."""
 
     def __init__(self, schema: ExampleSchema) -> None:
-        self._image_key = schema.image.name.encode()
+        self._image_key = None if schema.image is None else schema.image.name.encode()
         small = [feature for feature in schema.small_features if feature.kind not in PICTURES]
         known = [
             (feature.source, stored)
@@ -111,7 +112,9 @@ class ExampleEncoder:
         sizes = [len(image) for image in images]
         heads = []
         for known, found, num_bytes in zip(entries, measured, sizes, strict=True):
-            small = known + found + bytes_entry_header(self._image_key, num_bytes)
+            small = known + found
+            if self._image_key is not None:
+                small += bytes_entry_header(self._image_key, num_bytes)
             heads.append(b"\x0a" + varint(len(small) + num_bytes) + small)
         lengths = [len(head) + num_bytes for head, num_bytes in zip(heads, sizes, strict=True)]
         crcs = combine([value(head) for head in heads], image_crcs, sizes)

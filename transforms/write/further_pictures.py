@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from transforms.images.kinds import ImageInfo, RejectedImage
+from transforms.images.kinds import RejectedImage
 from transforms.images.masks import encode_mask
 from transforms.images.options import EncodeOptions
-from transforms.images.storing import ImageToStore, store_image
+from transforms.images.storing import NO_IMAGE, ImageToStore, store_image
 from transforms.references import extra_name, picture_columns
 from transforms.write.image_reads import NO_PICTURE, ImageRead
-
-_NOTHING = ImageToStore(b"", ImageInfo("", 0, 0, 0))
 
 FurtherReads = Sequence[tuple[Feature, Sequence[ImageRead]]]  # one read per row
 
@@ -79,7 +77,7 @@ def take_picture(
         RejectedImage: The image is rejected; the detail has the feature.
     """
     if data is None:
-        return _NOTHING
+        return NO_IMAGE
     try:
         if feature.kind == FeatureKind.MASK:
             return ImageToStore(*encode_mask(data, options, check=check))

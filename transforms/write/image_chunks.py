@@ -21,6 +21,7 @@ from transforms.write.write_job import WriteJob
 
 CHUNK_RECORDS = 64
 CHUNK_BYTES = 4 << 20
+MEASURED = ("format", "width", "height")  # columns of the index; null for records without an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,14 @@ class Chunk:
     image_bytes: list[int]
     rejects: list[Reject]
     fixes: Counter[str]
+
+
+def measured(chunk: Chunk, name: str) -> list[object]:
+    """Return one of `MEASURED` for each record of a chunk, None for records without an image."""
+    return [
+        getattr(info, name) if num_bytes else None
+        for info, num_bytes in zip(chunk.infos, chunk.image_bytes, strict=True)
+    ]
 
 
 def chunk_bounds(sizes: Sequence[int], scale: int = 1) -> Iterator[tuple[int, int]]:

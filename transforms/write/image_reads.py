@@ -40,9 +40,14 @@ class ImageLocation(NamedTuple):
     etag: str | None
     query: str | None = None
 
+    @property
+    def is_nowhere(self) -> bool:
+        """True for no bytes of a file, the place of a record without an image."""
+        return self.offset is not None and self.num_bytes == 0
+
 
 ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises RejectedImage
-NO_PICTURE: ImageRead = bytes  # the read of an image that a record lacks
+NO_PICTURE: ImageRead = bytes  # the read of an image that a record lacks: no bytes
 
 AHEAD_BYTES = 64 << 20  # of objects read ahead, per shard being written
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -68,7 +73,7 @@ def start_reads(
 
 def places_of(references: pa.RecordBatch) -> list[ImageLocation | None]:
     """Return the places in the order of `start_reads`; None for an image that a record lacks."""
-    places: list[ImageLocation | None] = [*main_places(references)]
+    places = [None if place.is_nowhere else place for place in main_places(references)]
     for name in picture_columns(references.schema):
         places += [
             None if picture is None else ImageLocation(**picture)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from transforms.images.storing import ImageToStore, store_image
+from transforms.images.storing import NO_IMAGE, ImageToStore, store_image
 from transforms.references import LABEL_INDEX
 from transforms.write.further_pictures import further_reads, take_pictures
-from transforms.write.image_reads import ImageRead
+from transforms.write.image_reads import NO_PICTURE, ImageRead
 from transforms.write.write_job import WriteJob
 
 
@@ -22,7 +22,7 @@ class MadeRecord(NamedTuple):
         id: The id.
         label: The label's index; None without classes.
         entries: The encoded small features.
-        image: The image.
+        image: The image, without bytes if the record has none.
         pictures: The additional images by feature name.
     """
 
@@ -57,11 +57,16 @@ class StoredRows:
         )
         self._reads, self._entries, self._job = reads, entries, job
         self._further = further_reads(references, reads, job.schema)
+        self._may_lack_image = job.schema.may_lack_image
 
     def records_of(self, row: int) -> list[MadeRecord]:
         """Return the record of a row, or raise RejectedImage if it is rejected."""
-        job, image_id = self._job, self._ids[row]
+        job, image_id, read = self._job, self._ids[row], self._reads[row]
         name = image_name(image_id, self._uris[row])
-        image = store_image(self._reads[row](), job.encode, check=job.check, name=name)
+        image = (
+            NO_IMAGE
+            if read is NO_PICTURE and self._may_lack_image
+            else store_image(read(), job.encode, check=job.check, name=name)
+        )
         pictures = take_pictures(self._further, row, job.check, job.encode)
         return [MadeRecord(row, image_id, self._labels[row], self._entries[row], image, pictures)]

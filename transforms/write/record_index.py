@@ -106,7 +106,7 @@ class _Rows:
             RecordFault: The record is not an example of the schema.
         """
         values = self._values(span)
-        image = values[Source.IMAGE]
+        image = values.get(Source.IMAGE, b"")
         if not isinstance(image, bytes) or not span.data.endswith(image):
             raise RecordFault(span.offset, "the image is not the record's last feature")
         record = {

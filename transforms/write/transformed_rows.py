@@ -11,7 +11,7 @@ import pyarrow as pa
 from transforms.images.arrays import encode_png
 from transforms.images.checks import check_image
 from transforms.images.kinds import RejectedImage
-from transforms.images.storing import store_image
+from transforms.images.storing import NO_IMAGE, ImageToStore, store_image
 from transforms.references import LABEL_INDEX, extra_columns, name_of_extra, picture_columns
 from transforms.rejects import RejectReason
 from transforms.user_code import Picture, Record, apply_all
@@ -53,8 +53,10 @@ class TransformedRows:
         ]
 
     def _record(self, row: int, given: dict[str, Any]) -> Record:
-        data = self._reads[row]()
-        check_image(data, self._job.check, stored=False)
+        data = None
+        if self._reads[row] is not NO_PICTURE or not self._job.schema.may_lack_image:
+            data = self._reads[row]()
+            check_image(data, self._job.check, stored=False)
         features = {name_of_extra(name): given[name] for name in self._keys}
         pictures: dict[str, Picture | None] = {
             feature.name: None if reads[row] is NO_PICTURE else reads[row]()
@@ -69,18 +71,27 @@ class TransformedRows:
         for name in self._keys:
             columns[name] = self._checked(record, name)
         small = pa.RecordBatch.from_pylist([columns], schema=self._references.schema)
-        image = store_image(
-            _encoded(record.image), job.encode, check=job.check, name=_name_of(record)
-        )
         pictures = {
             feature.name: take_picture(
                 _encoded_or_none(record.pictures.get(feature.name)), feature, job.check, job.encode
             )
             for feature, _ in self._further
         }
-        return MadeRecord(
-            row, record.id, label, self._encoder.encode_known(small)[0], image, pictures
-        )
+        entries = self._encoder.encode_known(small)[0]
+        return MadeRecord(row, record.id, label, entries, self._image_of(record), pictures)
+
+    def _image_of(self, record: Record) -> ImageToStore:
+        job, feature = self._job, self._job.schema.image
+        if record.image is None:
+            if job.schema.may_lack_image:
+                return NO_IMAGE
+            told = "a transform returned no image, and the feature of the image has no default"
+            raise RejectedImage(RejectReason.TRANSFORM, told)
+        if feature is None:
+            told = "a transform returned an image, which the dataset does not have"
+            raise RejectedImage(RejectReason.TRANSFORM, f"{told}: declare it in --schema")
+        name = _name_of(record)
+        return store_image(_encoded(record.image), job.encode, check=job.check, name=name)
 
     def _refuse_unknown(self, record: Record) -> None:
         unknown = record.features.keys() - set(map(name_of_extra, self._keys))

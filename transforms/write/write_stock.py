@@ -37,7 +37,7 @@ from transforms.reject_files import pack_rejects, unpack_rejects, write_rejects
 from transforms.rejects import count_reasons, rejects_in, rejects_to_table
 from transforms.routing import Routed
 from transforms.write.examples import ExampleEncoder, FramedRecords
-from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
+from transforms.write.image_chunks import MEASURED, Chunk, chunk_bounds, make_chunk, measured
 from transforms.write.image_reads import start_reads
 from transforms.write.record_index import ORIGIN_SCHEMA, index_shard
 from transforms.write.write_job import WriteJob
@@ -172,16 +172,11 @@ def unframe(framed: FramedRecords) -> Iterator[bytes]:
 def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
     """Return what the records of a chunk lack about their images, with `ORIGIN_SCHEMA`."""
     kept = references.take(pa.array(chunk.rows, pa.int64()))
-    measured = {
-        name: pa.array(
-            [getattr(info, name) for info in chunk.infos], ORIGIN_SCHEMA.field(name).type
-        )
-        for name in ("format", "width", "height")
+    own = {
+        name: pa.array(measured(chunk, name), ORIGIN_SCHEMA.field(name).type) for name in MEASURED
     }
-    measured["id"] = pa.array(chunk.ids, pa.string())
-    arrays = [
-        measured[name] if name in measured else kept.column(name) for name in ORIGIN_SCHEMA.names
-    ]
+    own["id"] = pa.array(chunk.ids, pa.string())
+    arrays = [own[name] if name in own else kept.column(name) for name in ORIGIN_SCHEMA.names]
     return pa.RecordBatch.from_arrays(arrays, schema=ORIGIN_SCHEMA)
 
 

@@ -14,7 +14,7 @@ from shardwright.format.index import INDEX_SCHEMA
 from transforms.publish.statistics import describe_rows
 from transforms.references import LABEL_INDEX
 from transforms.rejects import Reject
-from transforms.write.image_chunks import Chunk
+from transforms.write.image_chunks import MEASURED, Chunk, measured
 
 _REFERENCED = ("uri", "etag")
 
@@ -49,8 +49,8 @@ class WrittenRows:
         columns["length"] += framed.lengths
         columns["image_length"] += chunk.image_bytes
         columns["crc32c"] += framed.image_crcs
-        for name in ("format", "width", "height"):
-            columns[name] += [getattr(info, name) for info in chunk.infos]
+        for name in MEASURED:
+            columns[name] += measured(chunk, name)
         self.rejects += chunk.rejects
         self._fixes += chunk.fixes
         self._parts.append((framed.crc32c, framed.num_bytes))

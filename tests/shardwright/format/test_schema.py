@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -77,8 +78,10 @@ def test_a_name_may_begin_with_another() -> None:
 
 
 def test_a_schema_without_an_image() -> None:
-    with pytest.raises(UsageError, match="this dataset has no image feature"):
-        _ = ExampleSchema((ID,)).image
+    schema = ExampleSchema((ID,))
+    assert (schema.image, schema.may_lack_image) == (None, True)
+    assert not ExampleSchema((IMAGE,)).may_lack_image
+    assert ExampleSchema((replace(IMAGE, default=""),)).may_lack_image
 
 
 def test_lists() -> None:

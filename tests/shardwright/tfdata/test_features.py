@@ -138,7 +138,7 @@ def test_pictures_keep_their_dtype_and_channels() -> None:
     """Floats from 0 to 1 are not rounded when they are resized; a gray picture stays gray."""
     floats = Feature("image", K.IMAGE, encoding="tensor", dtype="float32")
     stored = serialized(np.full((4, 4, 3), 0.25, np.float32))
-    resized = resize_picture(decode_picture(floats, tf.constant(stored)), (2, 2))
+    resized = resize_picture(floats, decode_picture(floats, tf.constant(stored)), (2, 2))
     assert resized.dtype == tf.float32
     np.testing.assert_allclose(resized.numpy(), np.full((2, 2, 3), 0.25), rtol=1e-6)
     feature = Feature("image", K.IMAGE, encoding="png", shape=(4, 6, 1))

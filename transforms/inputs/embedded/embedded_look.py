@@ -47,6 +47,8 @@ def look(request: SourceRequest) -> EmbeddedFacts | None:
         StorageError: A file cannot be read.
     """
     files = find_files(request, is_embedded_name)
+    if request.image is None and not request.forced:
+        return None  # a Parquet file is a table
     if not files:
         request.refuse_if_forced("holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
         return None

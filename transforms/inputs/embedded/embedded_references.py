@@ -104,13 +104,14 @@ def _references(
     pictures = {}
     for name in (layout.image, *layout.others):
         found = _find_pictures(raw.column(name), file, facts.request, writer, problems)
-        missing = _NO_IMAGE if name == layout.image else None
+        needed = name == layout.image and not facts.request.may_lack_images
+        missing = _NO_IMAGE if needed else None
         pictures[name] = _settled([one or missing for one in found], problems)
     main = pictures[layout.image]
     columns: dict[str, pa.Array] = {
         "id": pc.coalesce(ids, numbered),
         "uri": pc.fill_null(main.field("uri"), file.uri),
-        "offset": main.field("offset"),
+        "offset": pc.if_else(main.is_null(), pa.scalar(0, pa.int64()), main.field("offset")),
         "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
         "etag": main.field("etag"),
         "row": pa.array(rows),

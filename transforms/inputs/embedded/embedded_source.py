@@ -36,7 +36,8 @@ def list_part(facts: EmbeddedFacts, part: str) -> Rows:
         if read.fault is not None:
             yield incomplete(file.name, part, read.fault, read.num_rows)
 
-    rules = rules_digest(file, facts.layout, request.image_root)
+    optional = ["optional"] if request.may_lack_images else []
+    rules = rules_digest(file, facts.layout, request.image_root, *optional)
     etag = f"{state.etag}-{state.num_bytes}-{rules}"
     yield from spooled(request.spool, part, etag, request.storage, make)
 

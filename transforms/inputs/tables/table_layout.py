@@ -34,7 +34,8 @@ class TableLayout:
         format: "csv", "tsv", "jsonl" or "parquet".
         columns: Every column's type.
         image_root: The folder that relative image paths start from; None for that of their table.
-        image, label, id, split, group, size: The columns with a role; only `image` is required.
+        image, label, id, split, group, size: The columns with a role, or None.
+        may_lack_images: True if a row without an image path is a record.
         storage: Options of the stores that hold it and its images.
         names_files: True if its paths are files below its folder; False if they are ids of
             another input.
@@ -50,7 +51,7 @@ class TableLayout:
     path: str
     format: str
     columns: pa.Schema
-    image: str
+    image: str | None
     label: str | None = None
     id: str | None = None
     split: str | None = None
@@ -59,6 +60,7 @@ class TableLayout:
     storage: StorageOptions = NO_OPTIONS
     names_files: bool = True
     image_root: str | None = None
+    may_lack_images: bool = False
     files: tuple[str, ...] = ()
     num_bytes: int = 0
     key: str = "id"

@@ -12,7 +12,7 @@ from transforms.inputs.input_files import checked, find_files
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
 from transforms.inputs.tables.table_layout import TableFacts, TableLayout
-from transforms.inputs.tables.table_roles import check_roles, find_roles, roles_as_text
+from transforms.inputs.tables.table_roles import TableOf, check_roles, find_roles, roles_as_text
 from transforms.inputs.tables.table_schemas import read_table_schema
 from transforms.inputs.wildcards import has_wildcard
 
@@ -24,7 +24,8 @@ def look(request: SourceRequest) -> TableFacts | None:
     """Return the facts about a table; None if INPUT is something else. Raises as `open_table`."""
     if not request.forced and not is_table(request):
         return None
-    return open_table(request, needs_image=True).facts
+    rows = TableOf.IMAGES if request.image else TableOf.RECORDS
+    return open_table(request, rows).facts
 
 
 def open_label_table(
@@ -48,7 +49,7 @@ def open_label_table(
             f"{request.argument} {request.uri} is a folder; "
             "give a .csv, .tsv, .jsonl or .parquet table"
         )
-    return open_table(request, needs_image=False).of_labels(key, root, folders).facts
+    return open_table(request, TableOf.LABELS).of_labels(key, root, folders).facts
 
 
 def is_table(request: SourceRequest) -> bool:
@@ -74,12 +75,12 @@ def _is_table_name(name: str) -> bool:
     return table_format(name) is not None and not name.startswith("_")
 
 
-def open_table(request: SourceRequest, *, needs_image: bool) -> TableLayout:
+def open_table(request: SourceRequest, rows: TableOf) -> TableLayout:
     """Return the layout of INPUT's table.
 
     Args:
         request: The request for INPUT.
-        needs_image: As for `table_of`.
+        rows: The contents of its rows.
 
     Raises:
         UsageError: There is no table, there are several formats, or as for `table_of`.
@@ -87,7 +88,7 @@ def open_table(request: SourceRequest, *, needs_image: bool) -> TableLayout:
     """
     uri = request.uri
     if not has_wildcard(uri) and (request.is_file if request.is_remote else os.path.isfile(uri)):
-        return table_of(request, uri, needs_image=needs_image)
+        return table_of(request, uri, rows=rows)
     found = find_files(request, _is_table_name)
     if not found:
         raise UsageError(
@@ -100,11 +101,15 @@ def open_table(request: SourceRequest, *, needs_image: bool) -> TableLayout:
             f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
         )
     folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
-    return table_of(request, folder, [file.name for file in found], needs_image=needs_image)
+    return table_of(request, folder, [file.name for file in found], rows=rows)
 
 
 def table_of(
-    request: SourceRequest, path: str, files: Sequence[str] = (), *, needs_image: bool = True
+    request: SourceRequest,
+    path: str,
+    files: Sequence[str] = (),
+    *,
+    rows: TableOf = TableOf.IMAGES,
 ) -> TableLayout:
     """Read a table's columns and types, and assign columns to roles.
 
@@ -112,7 +117,7 @@ def table_of(
         request: The request for INPUT.
         path: The table's file, or the common folder of several.
         files: The names of several files below `path`; () for a table in one file.
-        needs_image: Require a column of image paths; if False, one of ids is enough.
+        rows: The contents of its rows.
 
     Raises:
         UsageError: A given column is missing, or no column can be the image's.
@@ -121,7 +126,7 @@ def table_of(
     paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
-    roles = find_roles(paths[0], schema, request.columns, needs_image=needs_image)
+    roles = find_roles(paths[0], schema, request.columns, rows)
     if kind in ("csv", "tsv"):
         schema = roles_as_text(schema, roles)
     check_roles(schema, roles)
@@ -129,7 +134,7 @@ def table_of(
         path,
         kind,
         schema,
-        image=roles["image"] or "",  # never None here: `find_roles` raises
+        image=roles["image"],
         label=roles["label"],
         id=roles["id"],
         split=roles["split"],
@@ -137,6 +142,7 @@ def table_of(
         size=roles["size"],
         storage=request.storage,
         image_root=request.image_root,
+        may_lack_images=request.may_lack_images,
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
     )

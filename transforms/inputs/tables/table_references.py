@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -66,6 +67,10 @@ def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: s
         mask = pc.match_substring_regex(values, pattern).to_numpy(zero_copy_only=False)
         yield from reject_rows(batch, mask, reason, detail)
         batch = keep_rows(batch, ~mask)
+    if table.may_lack_images and table.names_files:
+        absent = pc.equal(batch.column("uri"), "").to_numpy(zero_copy_only=False)
+        yield _without_images(keep_rows(batch, absent), table.path_of(name))
+        batch = keep_rows(batch, ~absent)
     if table.size is not None:
         yield from settle_sizes(batch, where)
     elif table.names_files:
@@ -76,9 +81,16 @@ def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: s
         yield set_column(batch, "uri", pa.repeat(table.path_of(name), batch.num_rows))
 
 
+def _without_images(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """Return rows as references to no bytes of their table."""
+    nothing = pa.array(np.zeros(batch.num_rows, np.int64))
+    batch = set_column(batch, "uri", pa.repeat(path, batch.num_rows))
+    return set_column(set_column(batch, "offset", nothing), "num_bytes", nothing)
+
+
 def _text_rules(table: TableLayout, where: str) -> Iterator[tuple[str, str, RejectReason, str]]:
     """Yield (column, forbidden pattern, reason, detail); details begin with `where`."""
-    if table.names_files or table.id is None or table.key != "id":
+    if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
         yield (
             "uri",
             _EMPTY,
@@ -107,20 +119,21 @@ def _raw_references(
             else as_text(raw.column(column), column)
         )
 
+    rows = pa.array(np.arange(first_row, first_row + raw.num_rows))
     folder = table.folder_of(name)
     written, queries = split_queries(pc.fill_null(text(table.image), ""))
     relative, uris = resolve_paths(written, folder)
     if folder != table.root:  # two folders may each have their a.png
         relative, _ = resolve_paths(uris, table.root)
     columns = {
-        "id": _ids(table, relative, text(table.id)),
+        "id": _ids(table, relative, text(table.id), rows, name),
         "uri": uris,
         "offset": pa.nulls(raw.num_rows, pa.int64()),
         "num_bytes": pa.nulls(raw.num_rows, pa.int64())
         if table.size is None
         else raw.column(table.size),
         "etag": pa.nulls(raw.num_rows, pa.string()),
-        "row": pa.array(np.arange(first_row, first_row + raw.num_rows)),
+        "row": rows,
         "split": canonical_splits(text(table.split)),
         "group": empty_as_null(text(table.group)),
         "label": empty_as_null(text(table.label)),
@@ -131,10 +144,16 @@ def _raw_references(
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _ids(table: TableLayout, paths: pa.Array, stated: pa.Array) -> pa.Array:
+def _ids(
+    table: TableLayout, paths: pa.Array, stated: pa.Array, rows: pa.Array, name: str
+) -> pa.Array:
     """Return the id of each row; for a table of labels, its join key."""
     if table.key == "stem":
         return stems_of(paths)
+    if table.may_lack_images:
+        file = name or os.path.basename(table.path)
+        numbered = pc.binary_join_element_wise(f"{file}#", rows.cast(pa.string()), "")
+        paths = pc.if_else(pc.equal(paths, ""), numbered, paths)
     return paths if table.id is None or table.key == "path" else pc.fill_null(stated, "")
 
 
@@ -145,4 +164,5 @@ FORMAT = SourceFormat(
     look,
     list_part,
     rank=30,
+    reads_records=True,
 )

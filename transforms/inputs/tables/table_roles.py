@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 import pyarrow as pa
 
@@ -22,11 +23,20 @@ ROLE_COLUMNS = {
     "group": (),
     "size": (),
 }  # fmt: skip
+_OF_IMAGES = ("image", "size")
 _TEXT_ROLES = ("image", "label", "id", "split", "group")
 
 
+class TableOf(StrEnum):
+    """The contents of a table's rows."""
+
+    IMAGES = "images"  # a column of image paths is required
+    LABELS = "labels"  # of another input's images; a column of ids or "stem" is enough
+    RECORDS = "records"  # no column is the image's
+
+
 def find_roles(
-    path: str, schema: pa.Schema, given: Mapping[str, str | None], *, needs_image: bool
+    path: str, schema: pa.Schema, given: Mapping[str, str | None], rows: TableOf
 ) -> dict[str, str | None]:
     """Return role -> column, None for a role that no column has.
 
@@ -34,19 +44,23 @@ def find_roles(
         path: The table's name in messages.
         schema: Its columns.
         given: Role -> column given by an option, or None to look for a usual name.
-        needs_image: Require a column of image paths; if False, one of ids or "stem" is enough.
+        rows: The contents of its rows.
 
     Raises:
-        UsageError: A given column is missing, no column can be the image's, or a column's name is
-            empty or not unique.
+        UsageError: A given column is missing, no column can be the image's,
+            or a column's name is empty or not unique.
     """
     _check_names(path, schema)
-    roles = {role: _role_column(path, schema, role, given.get(role)) for role in ROLE_COLUMNS}
-    roles["image"] = roles["image"] or (None if needs_image else roles["id"] or _stems(schema))
+    roles = {role: _role_column(path, schema, role, given.get(role), rows) for role in ROLE_COLUMNS}
+    if rows is TableOf.RECORDS:
+        return roles | dict.fromkeys(_OF_IMAGES)
+    if rows is TableOf.LABELS:
+        roles["image"] = roles["image"] or roles["id"] or _stems(schema)
     if roles["image"] is None:
         raise UsageError(
             f"{path} has the columns {_listed(schema)}: "
-            "set --image-column to the one with the image paths"
+            "set --image-column to the one with the image paths; for records without images, "
+            "give --schema records, or a schema of your own without an image"
         )
     return roles
 
@@ -104,7 +118,9 @@ def _check_names(path: str, schema: pa.Schema) -> None:
         )
 
 
-def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> str | None:
+def _role_column(
+    path: str, schema: pa.Schema, role: str, given: str | None, rows: TableOf
+) -> str | None:
     if given is not None:
         if given not in schema.names:
             raise UsageError(
@@ -113,7 +129,15 @@ def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> 
             )
         return given
     # A column of lists has several labels a row and cannot be the label; a schema may still use it.
-    names = [field.name for field in schema if role != "label" or not is_list(field.type)]
+    # Nor can a number of a table without images: it is a value to predict.
+    names = [
+        field.name
+        for field in schema
+        if role != "label"
+        or not (
+            is_list(field.type) or (rows is TableOf.RECORDS and pa.types.is_floating(field.type))
+        )
+    ]
     by_lower = {name.strip().lower(): name for name in reversed(names)}
     return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
 

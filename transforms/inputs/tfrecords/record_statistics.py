@@ -102,6 +102,9 @@ def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
         for key, (kind, values) in features.items():
             found.setdefault(key, FeatureStatistics()).add(kind, values)
     if not good:
-        told = f"none of the first {total} records is a tf.Example with features"
+        told = (
+            f"none of the first {total} records is a tf.Example with features: for other bytes, "
+            'give --schema FILE.json with {"features": [{"name": "record", "kind": "bytes"}]}'
+        )
         raise UsageError(f"{place}: {told if total else 'no valid record'}")
     return RecordStatistics(good, dict(sorted(found.items())))

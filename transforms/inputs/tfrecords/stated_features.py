@@ -104,10 +104,10 @@ def _read_names(folder: Folder, name: str) -> tuple[str, ...]:
 
 
 def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
-    schema = manifest.schema
-    if schema.image.encoding in ("raw", "tensor"):
+    schema, image = manifest.schema, manifest.schema.image
+    if image is not None and image.encoding in ("raw", "tensor"):
         raise UsageError(
-            f"the images of {folder} are {schema.image.encoding} pixels, which cannot be an input: "
+            f"the images of {folder} are {image.encoding} pixels, which cannot be an input: "
             "build from the original files"
         )
     shards = (name.shard for split in manifest.splits for name in manifest.shard_names(split))
@@ -115,7 +115,7 @@ def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
     label = by_source.get(Source.LABEL)
     return Stated(
         features={feature.name: feature for feature in _own_features(schema)},
-        image=schema.image.name,
+        image=None if image is None else image.name,
         label=label,
         id=by_source.get(Source.ID),
         derived=frozenset(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
 from transforms.inputs.image_values import IMAGE_NAMES, said_kinds
+from transforms.inputs.source import MAIN_IMAGE
 from transforms.inputs.tfrecords.record_statistics import FeatureStatistics, RecordStatistics
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
 from transforms.references import PICTURE_TYPE
@@ -28,6 +30,7 @@ _KINDS = {
 # Model Garden's features of the encoded image: recomputed when a record is written.
 _DERIVED = ("image/format", "image/height", "image/width")
 _LABEL_TEXT = "image/class/text"
+WHOLE_RECORD = "record"  # the column of records that are not tf.Examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class RecordLayout:
     """The roles and types of the features.
 
     Attributes:
-        image: The key of the image.
+        image: The key of the image; None if records have none.
         columns: Key of every other feature that is kept -> type of its `x/` column; classes with
             known names are text.
         features: These as features of examples, in writing order.
@@ -43,9 +46,11 @@ class RecordLayout:
         types: Key of a feature with a role -> int64 or binary.
         class_names: Class names of an integer label, if known.
         left_out: Keys that are recomputed from the image.
+        may_lack_images: True if a record without an image is not a reject.
+        is_of_bytes: True if records are not parsed, but fill one column with all their bytes.
     """
 
-    image: str
+    image: str | None
     columns: Mapping[str, pa.DataType]
     features: tuple[Feature, ...]
     label: str | None = None
@@ -55,11 +60,19 @@ class RecordLayout:
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
+    # Not in the text of a layout, which decides the name of a spool: see `tfrecord_source`.
+    may_lack_images: bool = field(default=False, repr=False)
+    is_of_bytes: bool = field(default=False, repr=False)
 
     @property
     def keys(self) -> frozenset[str]:
         """The keys that a record may have."""
-        return frozenset((self.image, *self.columns, *self.types, *self.left_out))
+        image = () if self.image is None else (self.image,)
+        return frozenset((*image, *self.columns, *self.types, *self.left_out))
+
+    @property
+    def has_images(self) -> bool:
+        return self.image is not None or PICTURE_TYPE in self.columns.values()
 
 
 def make_layout(
@@ -69,6 +82,7 @@ def make_layout(
     stated: Stated = NOTHING_STATED,
     *,
     kinds: Mapping[str, FeatureKind] | None = None,
+    main: Feature | None = MAIN_IMAGE,
 ) -> RecordLayout:
     """Return the roles and types of the features.
 
@@ -78,30 +92,51 @@ def make_layout(
         place: The input's name in messages.
         stated: The features that the folder states.
         kinds: Key -> kind of the feature that `--schema` fills from it.
+        main: As `SourceRequest.image`.
 
     Raises:
         UsageError: No feature holds images, or a given feature is missing or does not suit its
             role.
     """
     seen = _as_said(seen, said_kinds(columns, kinds))
-    image = _image_key(seen, columns.get("image"), place, stated)
-    roles = {
-        "label": _role_key(
-            seen, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place
-        ),
-        "id": _role_key(seen, "id", columns, (*filter(None, [stated.id]), *ID_NAMES), place),
-        "split": _role_key(seen, "split", columns, (), place),
-        "group": _role_key(seen, "group", columns, (), place),
+    image = None if main is None else _image_key(seen, columns.get("image"), place, stated)
+    roles = _roles_of(seen, columns, place, stated, kinds or {})
+    layout = _layout_of(seen, image, roles, stated)
+    return replace(layout, may_lack_images=main is None or main.is_optional)
+
+
+def _roles_of(
+    seen: RecordStatistics,
+    columns: Mapping[str, str | None],
+    place: str,
+    stated: Stated,
+    kinds: Mapping[str, FeatureKind],
+) -> Mapping[str, str | None]:
+    """Return role -> key; without an option, none that the schema fills a feature from."""
+    usual = {
+        "label": (*filter(None, [stated.label]), *LABEL_NAMES),
+        "id": (*filter(None, [stated.id]), *ID_NAMES),
+        "split": (),
+        "group": (),
     }
-    return _layout_of(seen, image, roles, stated)
+    return {
+        role: _role_key(seen, role, columns, [name for name in names if name not in kinds], place)
+        for role, names in usual.items()
+    }
+
+
+def layout_of_bytes() -> RecordLayout:
+    """Return the layout of records that are not parsed: one column with all bytes of each."""
+    feature = Feature(WHOLE_RECORD, FeatureKind.BYTES)
+    return RecordLayout(None, {WHOLE_RECORD: pa.binary()}, (feature,), is_of_bytes=True)
 
 
 def _layout_of(
-    seen: RecordStatistics, image: str, roles: Mapping[str, str | None], stated: Stated
+    seen: RecordStatistics, image: str | None, roles: Mapping[str, Any], stated: Stated
 ) -> RecordLayout:
     """Return the layout with these roles; features without one become columns."""
     types = {key: seen.stored(key) for key in roles.values() if key is not None}
-    left_out = tuple(key for key in seen.features if key in stated.derived)
+    left_out = tuple(key for key in seen.features if image and key in stated.derived)
     if image == "image/encoded" and not stated.derived:
         left_out = tuple(key for key in _DERIVED if key in seen.features)
     others = [
@@ -159,7 +194,8 @@ def _image_key(seen: RecordStatistics, given: str | None, place: str, stated: St
             "choose the main one with --image-column"
         )
     raise UsageError(
-        f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {seen}"
+        f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {seen}: "
+        "choose --image-column, or for records without images give --schema records"
     )
 
 

@@ -26,7 +26,12 @@ from transforms.inputs.tables.table_roles import describe_columns
 from transforms.inputs.tfrecords.record_statistics import statistics_of
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
 from transforms.inputs.tfrecords.tfrecord_files import is_tfrecord_name, open_tfrecord, read_frames
-from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, make_layout
+from transforms.inputs.tfrecords.tfrecord_layout import (
+    WHOLE_RECORD,
+    RecordLayout,
+    layout_of_bytes,
+    make_layout,
+)
 from transforms.references import reference_schema
 
 LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
@@ -69,9 +74,28 @@ def look(request: SourceRequest) -> TFRecordFacts | None:
             f"--image-root needs image paths, but {request.argument} {request.uri} "
             "holds the images themselves"
         )
+    return _facts_of(request, files, _layout_of(request, files, stated))
+
+
+def _layout_of(
+    request: SourceRequest, files: tuple[InputFile, ...], stated: Stated
+) -> RecordLayout:
+    if request.image is None and WHOLE_RECORD in request.kinds and not _have_it(request, files):
+        request.refuse_columns("of TFRecord records that are not tf.Examples")
+        return layout_of_bytes()
     seen = statistics_of(_first_records(files, request.storage), request.uri)
-    layout = make_layout(seen, request.columns, request.uri, stated, kinds=request.kinds)
-    return _facts_of(request, files, layout)
+    return make_layout(
+        seen, request.columns, request.uri, stated, kinds=request.kinds, main=request.image
+    )
+
+
+def _have_it(request: SourceRequest, files: tuple[InputFile, ...]) -> bool:
+    """Return whether records are tf.Examples with a feature of the name `WHOLE_RECORD`."""
+    try:
+        seen = statistics_of(_first_records(files, request.storage), request.uri)
+    except UsageError:
+        return False
+    return WHOLE_RECORD in seen.features
 
 
 def _facts_of(

@@ -16,7 +16,7 @@ from transforms.inputs.input_files import InputFile
 from transforms.inputs.source import Rows
 from transforms.inputs.spool import SpoolWriter
 from transforms.inputs.tfrecords.record_statistics import is_sequence_example
-from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout
+from transforms.inputs.tfrecords.tfrecord_layout import WHOLE_RECORD, RecordLayout
 from transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
 from transforms.rejects import Reject, RejectReason, incomplete
@@ -128,9 +128,11 @@ class _RowMaker:
     def make(self, frame: RecordSpan, number: int) -> dict[str, Any]:
         """Return the row of a record. Raises `_Misfit` if the record cannot be a reference."""
         layout = self._layout
+        if layout.is_of_bytes:
+            return self._of_bytes(frame.data, number)
         block, spans = self._features(frame.data)
         self.value_bytes = 0
-        offset, num_bytes = self._picture(layout.image, block, spans, frame)
+        offset, num_bytes = self._main_picture(block, spans, frame)
         split = self._split if layout.split is None else self._text(layout.split, block, spans)
         record_id = self._text(layout.id, block, spans)
         row: dict[str, Any] = {
@@ -150,6 +152,19 @@ class _RowMaker:
             row[extra_name(key)] = self._column(key, kind, block, spans, frame)
         return row
 
+    def _of_bytes(self, data: bytes, number: int) -> dict[str, Any]:
+        self.value_bytes = len(data)
+        return {
+            "id": f"{self._file.name}#{number}",
+            "uri": self._place.uri,
+            "offset": 0,
+            "num_bytes": 0,
+            "etag": self._place.etag,
+            "row": number,
+            "split": self._split,
+            extra_name(WHOLE_RECORD): data,
+        }
+
     def _features(self, data: bytes) -> tuple[Block, dict[bytes, Span]]:
         try:
             block, spans = find_features(data, 0, len(data), _EVERY)
@@ -164,6 +179,22 @@ class _RowMaker:
             name = min(unknown).decode(errors="replace")
             raise _Misfit(f"it has the feature {name!r}, which the first records lack")
         return block, spans
+
+    def _main_picture(
+        self, block: Block, spans: dict[bytes, Span], frame: RecordSpan
+    ) -> tuple[int, int]:
+        """Return the place of the record's own image: (0, 0) if it may lack one, and does."""
+        key, may_lack = self._layout.image, self._layout.may_lack_images
+        if key is None or (may_lack and self._is_empty(key, block, spans)):
+            return 0, 0
+        return self._picture(key, block, spans, frame)
+
+    def _is_empty(self, key: str, block: Block, spans: dict[bytes, Span]) -> bool:
+        """Return whether an image is missing or b"", which means no image in own records, too."""
+        span = bytes_span(block, spans[key.encode()]) if key.encode() in spans else None
+        if span is not None:
+            return span[0] == span[1]
+        return not len(self._values(key, pa.binary(), block, spans))
 
     def _picture(
         self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
@@ -188,11 +219,7 @@ class _RowMaker:
         self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span], frame: RecordSpan
     ) -> Any:
         if kind == PICTURE_TYPE:
-            span = bytes_span(block, spans[key.encode()]) if key.encode() in spans else None
-            is_empty = (
-                span[0] == span[1] if span else not self._values(key, pa.binary(), block, spans)
-            )
-            if is_empty:  # means no image, in this project's own records too
+            if self._is_empty(key, block, spans):
                 return None
             offset, num_bytes = self._picture(key, block, spans, frame)
             return {

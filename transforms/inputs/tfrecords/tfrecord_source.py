@@ -20,12 +20,13 @@ def list_part(facts: TFRecordFacts, part: str) -> Rows:
         yield Reject(file.name, file.uri, RejectReason.OTHER_FILE, told)
         return
     with open_tfrecord(part, storage) as (stream, compression):
-        if compression is None:
-            frames = read_frames(stream, state.num_bytes)
+        if compression is None or not facts.layout.has_images:
+            frames = read_frames(stream, None if compression else state.num_bytes)
             yield from list_records(facts, file, frames, InPlace(part, state.etag))
             return
         # A compressed file cannot be read at an offset, so its images go to the spool.
-        etag = f"{state.etag}-{state.num_bytes}-{rules_digest(file, facts.layout)}"
+        rules = (file, facts.layout, *(["optional"] if facts.layout.may_lack_images else []))
+        etag = f"{state.etag}-{state.num_bytes}-{rules_digest(*rules)}"
         yield from spooled(
             facts.request.spool,
             part,
@@ -41,4 +42,5 @@ FORMAT = SourceFormat(
     look,
     list_part,
     rank=20,
+    reads_records=True,
 )
