@@ -238,6 +238,7 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
 
 def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
     encoding: str | None
+    normalize = ""
     if feature.kind == FeatureKind.MASK:
         encoding, shape, dtype = (
             "png",
@@ -250,6 +251,7 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
             options.shape,
             options.image_dtype,
         )
+        normalize = options.normalize or ""
     if feature.encoding not in (None, encoding):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images "
@@ -261,4 +263,20 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
             f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes "
             f"it {shape}"
         )
-    return replace(feature, encoding=encoding, shape=shape or feature.shape, dtype=dtype)
+    if feature.dtype not in ("", dtype or "uint8"):
+        raise UsageError(
+            f"--schema: feature {feature.name!r} has the dtype {feature.dtype!r}, and images are "
+            f"stored as {dtype or 'uint8'}: give --encode raw or tensor with --tensor-dtype"
+        )
+    if feature.normalize not in ("", normalize):
+        raise UsageError(
+            f"--schema: feature {feature.name!r} has the normalization {feature.normalize!r}: give "
+            f"--normalize {feature.normalize}"
+        )
+    return replace(
+        feature,
+        encoding=encoding,
+        shape=shape or feature.shape,
+        dtype=dtype,
+        normalize=normalize,
+    )

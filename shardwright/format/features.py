@@ -73,6 +73,7 @@ _JSON_TYPES: Mapping[str, type] = {
     "shape": list,
     "encoding": str,
     "dtype": str,
+    "normalize": str,
     "column": str,
     "names": list,
     "keys": list,
@@ -170,6 +171,7 @@ class Feature:
         keys: The keys of a bag of words: its indices and its counts.
         sequence: The folder that this feature shares with other lists of the same length, as in
             TFDS's Sequence of a dict; "" for none.
+        normalize: The values of float32 pixels, as in `--normalize`; "" for 0 to 1.
     """
 
     name: str
@@ -184,6 +186,7 @@ class Feature:
     vocabulary: VocabularyRule | None = None
     keys: tuple[str, str] | None = None
     sequence: str = ""
+    normalize: str = ""
 
     @property
     def column_name(self) -> str:
@@ -223,7 +226,7 @@ class Feature:
         }
         record |= {
             key: value
-            for key in ("encoding", "dtype", "column", "sequence")
+            for key in ("encoding", "dtype", "normalize", "column", "sequence")
             if (value := getattr(self, key))
         }
         if self.default is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import (
@@ -108,10 +109,11 @@ def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
         yield from _tensor_faults(feature, image)
     elif feature.encoding == "raw":
         height, width, channels = (size or 0 for size in feature.shape)
-        if len(image) != math.prod((height, width, channels)):
+        num_bytes = height * width * channels * np.dtype(feature.dtype or "uint8").itemsize
+        if len(image) != num_bytes:
             yield (
                 f"feature {feature.name!r} has {len(image)} bytes, "
-                f"a raw image of {height}x{width}x{channels} has {height * width * channels}"
+                f"a raw image of {height}x{width}x{channels} has {num_bytes}"
             )
 
 

@@ -180,9 +180,10 @@ def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[A
         except ExampleFault as fault:
             raise StorageError(f"{found.name.shard}: {fault}") from fault
     shape = tuple(size or 0 for size in feature.shape)
-    if len(image) != math.prod(shape):
+    dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
+    if len(image) != math.prod(shape) * dtype.itemsize:
         raise StorageError(
             f"{found.name.shard}: the image has {len(image)} bytes, "
-            f"but shape {shape} needs {math.prod(shape)}"
+            f"but shape {shape} needs {math.prod(shape) * dtype.itemsize}"
         )
-    return np.frombuffer(image, np.uint8).reshape(shape)
+    return np.frombuffer(image, dtype).reshape(shape)

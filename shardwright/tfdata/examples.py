@@ -142,16 +142,18 @@ class ExampleMaker:
         return example, tf.ensure_shape(is_good, ()), tf.ensure_shape(failed, ())
 
     def _decode_once(self, kept: KeptImages, encoded: Tensor, slot: Tensor) -> Outcome:
+        dtype = tf.as_dtype(kept.dtype)
+
         def get() -> Outcome:
             return (
-                tf.numpy_function(kept.get, [slot], tf.uint8, stateful=False),
+                tf.numpy_function(kept.get, [slot], dtype, stateful=False),
                 tf.constant(True),
                 tf.constant(""),
             )
 
         def decode() -> Outcome:
             image, is_good, failed = self._try_to_decode(encoded, slot)
-            image = tf.numpy_function(kept.put, [slot, image, is_good], tf.uint8, stateful=False)
+            image = tf.numpy_function(kept.put, [slot, image, is_good], dtype, stateful=False)
             return image, is_good, failed
 
         # Stateless, so that checkpoints ignore it: images kept or decoded again are the same.
@@ -173,7 +175,7 @@ class ExampleMaker:
     def _decode_in_python(self, reader: BlockReader, encoded: Tensor, slot: Tensor) -> Outcome:
         """Decode in eager mode: slower, but an error can be caught, unlike in a graph."""
         # Both ways must return an image; this one is filtered out by `_give_if_good`.
-        instead = np.zeros(self.plan.image_shape or (1, 1, 3), np.uint8)
+        instead = np.zeros(self.plan.image_shape or (1, 1, 3), self.plan.image_dtype)
 
         def decode(encoded: bytes, slot: np.int64) -> tuple[Any, np.bool_, bytes]:
             try:
@@ -184,7 +186,10 @@ class ExampleMaker:
             return image, np.bool_(True), b""
 
         image, is_good, failed = tf.numpy_function(
-            decode, [encoded, slot], (tf.uint8, tf.bool, tf.string), stateful=False
+            decode,
+            [encoded, slot],
+            (tf.as_dtype(self.plan.image_dtype), tf.bool, tf.string),
+            stateful=False,
         )
         image = tf.ensure_shape(image, self.plan.image_shape or (None, None, 3))
         return (

@@ -103,7 +103,7 @@ def decode_picture(
         shape or feature.shape or (None, None, None if feature.encoding == "tensor" else channels)
     )
     if feature.encoding == "raw":
-        return tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)
+        return tf.reshape(tf.io.decode_raw(data, tf.as_dtype(feature.dtype or "uint8")), shape)
     if feature.encoding == "tensor":
         return tf.ensure_shape(
             tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape
