@@ -17,7 +17,7 @@ from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureK
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.features.column_types import check_column
+from transforms.features.column_types import check_column, check_dtype
 from transforms.features.rows import column_features
 from transforms.images.options import EncodeOptions
 from transforms.references import extra_name
@@ -169,6 +169,7 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
             "(Source.IMAGE)"
         )
     for feature in schema.features:
+        check_dtype(feature)
         wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
             feature.source, feature.kind
         )

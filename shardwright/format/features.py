@@ -58,8 +58,9 @@ ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
     FeatureKind.BOX: pa.float32(),
     FeatureKind.TENSOR: pa.binary(),
     FeatureKind.TOKENS: pa.int64(),
-    FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32
+    FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32 or int64
 }
+NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BOX})
 PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
 CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})  # indices of class names
 WORDS = frozenset({FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})  # indices of words
@@ -212,7 +213,8 @@ class Feature:
         if self.kind != FeatureKind.BAG_OF_WORDS:
             return (StoredFeature(self.name, kind, self.stored_shape),)
         indices, values = self.keys or (f"{self.name}/indices", f"{self.name}/values")
-        return (StoredFeature(indices, kind, (None,)), StoredFeature(values, pa.float32(), (None,)))
+        counts = pa.int64() if self.dtype == "int64" else pa.float32()
+        return (StoredFeature(indices, kind, (None,)), StoredFeature(values, counts, (None,)))
 
     def to_json(self) -> dict[str, Any]:
         """Return name, kind and source, and the other values that are not defaults."""

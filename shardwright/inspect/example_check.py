@@ -71,7 +71,7 @@ class ExampleChecker:
             yield from _image_faults(feature, values[0])
         elif feature.kind == FeatureKind.TENSOR and isinstance(values[0], bytes):
             yield from _tensor_faults(feature, values[0])
-        elif feature.kind in INDEXED and stored.told_kind == "int64":
+        elif feature.kind in INDEXED and stored == feature.stored[0]:
             yield from self._index_faults(feature, stored, values)
 
     def _index_faults(

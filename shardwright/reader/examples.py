@@ -16,6 +16,7 @@ from shardwright.reader.engine import Engine
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.order import StoredOrder
+from shardwright.reader.own_encodings import Bags
 from shardwright.reader.places import Places, PlaceTable
 from shardwright.reader.steps import Remainder
 
@@ -44,7 +45,7 @@ class ExampleSource:
             options do not.
 
     Raises:
-        UsageError: A feature is encoded as `Sparse`, which needs a batch.
+        UsageError: A feature is encoded as `Sparse`, or is a bag of words: both need a batch.
         NotADatasetError, StorageError: As for `Reader`.
     """
 
@@ -65,6 +66,11 @@ class ExampleSource:
                 raise UsageError(
                     f"feature {name!r}: Sparse() needs a batch; "
                     "for single examples pass Dense(...) or no encoding"
+                )
+            if isinstance(encoding, Bags):
+                raise UsageError(
+                    f"feature {name!r}: a bag of words is sparse, which needs a batch; "
+                    "for single examples pass Dense() or MultiHot()"
                 )
 
     def _prepare(self, options: ReaderOptions) -> None:

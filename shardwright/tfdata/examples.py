@@ -14,6 +14,7 @@ from shardwright.tfdata.blocks import BlockReader
 from shardwright.tfdata.errors import failure, prepare, raise_if_failed
 from shardwright.tfdata.features import (
     Tensor,
+    as_declared,
     decode_feature,
     decode_picture,
     gather_bags,
@@ -110,7 +111,8 @@ class ExampleMaker:
         return outcomes.flat_map(_give_if_good)
 
     def _parse_batch(self, records: Tensor) -> Example:
-        return self._gather(tf.io.parse_example(records, stored_spec(self.features)))
+        parsed = tf.io.parse_example(records, stored_spec(self.features))
+        return self._gather(as_declared(self.features, parsed))
 
     def _gather(self, example: Mapping[str, Tensor]) -> Example:
         return gather_bags(self.plan.corpus.schema, self.features, example)
@@ -123,7 +125,8 @@ class ExampleMaker:
 
     def _parse_undecoded(self, record: Tensor) -> Example:
         """Return the example with its image still encoded and bags of words as two lists."""
-        parsed: Example = tf.io.parse_single_example(record, stored_spec(self.features))
+        parsed = tf.io.parse_single_example(record, stored_spec(self.features))
+        parsed = as_declared(self.features, parsed)
         for feature in self._decoded:
             parsed[feature.name] = decode_feature(feature, parsed[feature.name], self.image_size)
         return {

@@ -14,6 +14,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from shardwright.format.schema import (
+    NUMBERS,
     PICTURES,
     ExampleSchema,
     Feature,
@@ -38,8 +39,9 @@ def parsing_spec(schema: ExampleSchema) -> dict[str, Any]:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             indices, counts = feature.stored
             size = len(schema.names_of(feature))
+            dtype = _DTYPES[counts.type]
             spec[feature.name] = tf.io.SparseFeature(
-                indices.key, counts.key, tf.float32, size, already_sorted=True
+                indices.key, counts.key, dtype, size, already_sorted=True
             )
         else:
             spec[feature.name] = _rule(feature.stored[0])
@@ -49,6 +51,16 @@ def parsing_spec(schema: ExampleSchema) -> dict[str, Any]:
 def stored_spec(features: Sequence[Feature]) -> dict[str, Any]:
     """Return the parsing spec by stored key, with bags of words as two lists."""
     return {stored.key: _rule(stored) for feature in features for stored in feature.stored}
+
+
+def as_declared(features: Sequence[Feature], example: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a parsed example or batch with numbers in the dtype of their feature."""
+    declared = {
+        feature.name: tf.cast(example[feature.name], tf.as_dtype(feature.dtype))
+        for feature in features
+        if feature.dtype and feature.kind in NUMBERS
+    }
+    return {**example, **declared}
 
 
 def _rule(stored: StoredFeature) -> Any:
@@ -127,7 +139,7 @@ def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
 def gather_bags(
     schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return an example or ragged batch with bags of words as tf.SparseTensor of float32 counts."""
+    """Return an example or ragged batch with bags of words as tf.SparseTensor of counts."""
     gathered = {}
     for feature in features:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
