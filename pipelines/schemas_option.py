@@ -17,7 +17,7 @@ from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureK
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.features.column_types import check_column, check_dtype
+from transforms.features.column_types import check_column, check_computed, check_dtype
 from transforms.features.rows import column_features
 from transforms.images.options import EncodeOptions
 from transforms.references import extra_name
@@ -190,7 +190,12 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
 
 
 def check_columns(
-    schema: ExampleSchema, columns: pa.Schema, *, known: Sequence[str], has_label: bool
+    schema: ExampleSchema,
+    columns: pa.Schema,
+    *,
+    known: Sequence[str],
+    has_label: bool,
+    may_compute: bool = False,
 ) -> None:
     """Check that a source can fill all features of a schema.
 
@@ -199,6 +204,7 @@ def check_columns(
         columns: Columns of the source's references for this schema.
         known: Names of all columns of the source.
         has_label: The source may have labels; for a folder only its listing shows that.
+        may_compute: `--transform` sets the features whose column is missing.
 
     Raises:
         UsageError: A column is missing; the message lists the known ones.
@@ -206,12 +212,15 @@ def check_columns(
     """
     for feature in column_features(schema):
         name = extra_name(feature.column_name)
+        if name not in columns.names and may_compute:
+            check_computed(feature)
+            continue
         if name not in columns.names:
             there = ", ".join(map(repr, known)) or "none"
             raise UsageError(
                 f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, "
                 f"which INPUT does not have; its columns are {there}. Set the feature's column to "
-                "one of them"
+                "one of them, or compute the feature with --transform"
             )
         check_column(columns.field(name).type, feature)
     if schema.label is not None and not has_label:

@@ -160,7 +160,7 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
     """Resize bilinearly, as tf.image.resize(antialias=False) does, and flip."""
     height, width = slot.shape[:2]
     # OpenCV writes to `dst` if it can, and silently to a new array if not.
-    direct = slot if slot.dtype == pixels.dtype == np.uint8 and slot.flags.c_contiguous else None
+    direct = slot if slot.dtype == np.uint8 and slot.flags.c_contiguous else None
     made = pixels
     if pixels.shape[:2] != (height, width):
         made = cv2().resize(

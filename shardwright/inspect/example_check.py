@@ -18,6 +18,7 @@ from shardwright.format.schema import (
     StoredFeature,
 )
 from shardwright.format.tensor_features import read_tensor
+from shardwright.sizes import counted
 
 _KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
 Values = list[bytes] | list[int] | list[float]
@@ -59,7 +60,7 @@ class ExampleChecker:
     ) -> Iterator[str]:
         if not stored.takes(len(values)):
             yield (
-                f"feature {stored.key!r} has {len(values)} values, "
+                f"feature {stored.key!r} has {counted(len(values), 'value')}, "
                 f"the schema says {stored.told_count}"
             )
         elif values and _KIND_NAMES[type(values[0])] != stored.told_kind:
@@ -81,7 +82,8 @@ class ExampleChecker:
         what = "label" if feature.source == Source.LABEL else f"feature {stored.key!r}:"
         for value in values:
             if isinstance(value, int) and not 0 <= value < num_names:
-                yield f"{what} {value} is not one of the {num_names} classes (0 to {num_names - 1})"
+                known = f"{counted(num_names, 'class')} (0 to {num_names - 1})"
+                yield f"{what} {value} is not one of the {known}"
                 return
 
     def _label_text_faults(self, features: Mapping[str, Values]) -> Iterator[str]:

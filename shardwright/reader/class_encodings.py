@@ -23,6 +23,7 @@ from shardwright.reader.values import (
     check_count,
     check_kind,
 )
+from shardwright.sizes import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def _check_class(feature: Feature, value: Any, num_classes: int | None) -> int:
     if not 0 <= value < (num_classes or 0):
         raise ExampleFault(
             f"feature {feature.name!r} is {value}; "
-            f"{num_classes} classes have labels 0 to {(num_classes or 0) - 1}"
+            f"labels of {counted(num_classes or 0, 'class')} are 0 to {(num_classes or 0) - 1}"
         )
     return int(value)
 

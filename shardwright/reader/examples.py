@@ -19,6 +19,7 @@ from shardwright.reader.order import StoredOrder
 from shardwright.reader.own_encodings import Bags
 from shardwright.reader.places import Places, PlaceTable
 from shardwright.reader.steps import Remainder
+from shardwright.sizes import counted
 
 Example = dict[str, Any]
 
@@ -96,8 +97,8 @@ class ExampleSource:
             or "all"
         )
         return (
-            f"ExampleSource({self.fingerprint}, {len(self)} records, image={options.image}, "
-            f"features=({names}), seed={options.seed})"
+            f"ExampleSource({self.fingerprint}, {counted(len(self), 'record')}, "
+            f"image={options.image}, features=({names}), seed={options.seed})"
         )
 
     def __len__(self) -> int:

@@ -25,6 +25,7 @@ from shardwright.reader.values import (
     told_kind,
     value_dtype,
 )
+from shardwright.sizes import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Dense(Encoding):
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             if self != Dense():
                 raise UsageError(
-                    f"feature {feature.name!r} is a bag of {len(class_names)} words, one column "
-                    "each: give Dense() without arguments"
+                    f"feature {feature.name!r} is a bag of {counted(len(class_names), 'word')}, "
+                    "one column each: give Dense() without arguments"
                 )
             return Dense(max(len(class_names), 1), fill=0)
         _check_list("Dense", feature)
@@ -84,7 +85,7 @@ class Dense(Encoding):
         items = list_array(feature, values)
         if len(items) > length and not self.truncate:
             raise ExampleFault(
-                f"feature {feature.name!r} has {len(items)} values, "
+                f"feature {feature.name!r} has {counted(len(items), 'value')}, "
                 f"but Dense(length={self.length}) takes at most {self.length}: "
                 "pass a larger length or truncate=True"
             )

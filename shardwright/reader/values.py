@@ -14,6 +14,7 @@ from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import CLASSES, NUMBERS, Feature, FeatureKind
 from shardwright.images.libraries import load_library
+from shardwright.sizes import counted
 
 INTEGERS = (*CLASSES, FeatureKind.TOKENS, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
@@ -120,13 +121,14 @@ def bag_of(
     indices, counts = np.array(values[0], np.int64), np.array(values[1], value_dtype(feature))
     if len(indices) != len(counts):
         raise ExampleFault(
-            f"feature {feature.name!r} has {len(indices)} indices and {len(counts)} counts"
+            f"feature {feature.name!r} has {counted(len(indices), 'index', 'indices')} and "
+            f"{counted(len(counts), 'count')}"
         )
     outside = indices[(indices < 0) | (indices >= num_words)]
     if len(outside):
         raise ExampleFault(
             f"feature {feature.name!r} has an index outside its vocabulary "
-            f"of {num_words} words: {outside[0]}"
+            f"of {counted(num_words, 'word')}: {outside[0]}"
         )
     return indices, counts
 

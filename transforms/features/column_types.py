@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import (
+    INDEXED,
     NUMBERS,
     PICTURES,
     WORDS,
@@ -77,6 +78,20 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         raise BuildError(
             f"column {feature.column_name!r} is of type {kind}, which cannot be {wanted}: "
             "cast it to text or a number, or leave it out"
+        )
+
+
+def check_computed(feature: Feature) -> None:
+    """Check that `--transform` can compute a feature for which there is no column.
+
+    Raises:
+        UsageError: Its class names or words are not given, or its dtype is invalid.
+    """
+    check_dtype(feature)
+    if feature.kind in INDEXED and not feature.names:
+        raise UsageError(
+            f"there is no column {feature.column_name!r} to learn the names of feature "
+            f"{feature.name!r} from: give its names, or its column"
         )
 
 

@@ -119,7 +119,7 @@ def test_classes_of_their_own() -> None:
 
 @pytest.mark.parametrize(("feature", "values", "message"), [
     (Feature("v", K.FLOAT32, shape=(3,)), {"v": [1.0]},
-     "feature 'v' has 1 values, the schema says 3"),
+     "feature 'v' has 1 value, the schema says 3"),
     (BOXES, {"b": [1.0] * 6}, "feature 'b' has 6 values, the schema says a multiple of 4"),
     (Feature("t", K.TENSOR, shape=(3,), dtype="float32"), {"t": [EYE_PROTO]},
      r"feature 't' is a tensor \[2, 2\] of float32, the schema says \[3\] of float32"),
@@ -127,7 +127,7 @@ def test_classes_of_their_own() -> None:
      "the schema says .* of int8"),
     (Feature("t", K.TENSOR, shape=(2, 2)), {"t": [b"\x01no tensor"]},
      "feature 't': not a serialized tensor"),
-    (BAG, {"w/indices": [1], "w/values": [1.0, 2.0]}, "1 indices and 2 counts"),
+    (BAG, {"w/indices": [1], "w/values": [1.0, 2.0]}, "1 index and 2 counts"),
     (BAG, {"w/indices": [4], "w/values": [1.0]}, "outside its vocabulary of 4 words: 4"),
     (BAG, {"w/indices": [3, -1], "w/values": [1.0, 1.0]}, "outside its vocabulary of 4 words: -1"),
     (BAG, {"w/indices": [4]}, "feature 'w/values' is missing"),

@@ -253,11 +253,11 @@ def test_class_encodings_of_an_unlabeled_dataset() -> None:
 
 
 @pytest.mark.parametrize(("encoding", "feature", "values", "what"), [
-    (OneHot(), LABEL, [3], "is 3; 3 classes have labels 0 to 2"),
-    (OneHot(), LABEL, [-1], "is -1; 3 classes have labels 0 to 2"),
-    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; 9 classes have labels 0 to 8"),
-    (MultiHot(3), BOXES, [0, 3], "is 3; 3 classes have labels 0 to 2"),
-    (MultiHot(3), BOXES, [0, -1], "is -1; 3 classes have labels 0 to 2"),
+    (OneHot(), LABEL, [3], "is 3; labels of 3 classes are 0 to 2"),
+    (OneHot(), LABEL, [-1], "is -1; labels of 3 classes are 0 to 2"),
+    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; labels of 9 classes are 0 to 8"),
+    (MultiHot(3), BOXES, [0, 3], "is 3; labels of 3 classes are 0 to 2"),
+    (MultiHot(3), BOXES, [0, -1], "is -1; labels of 3 classes are 0 to 2"),
     (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"],
      "holds 'z', which is not in MultiHot's vocabulary of 1"),
     (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is not in"),

@@ -240,6 +240,16 @@ def test_tensors() -> None:
     }
 
 
+def test_tensors_from_flat_lists_equal_those_from_nested_ones() -> None:
+    nested, flat = pa.array([[[1.0, 2.0], [3.0, 4.0]]]), pa.array([[1.0, 2.0, 3.0, 4.0]])
+    for shape in ((2, 2), (None, 2), (2, None)):
+        values = [settle(column, TENSOR, shape=shape) for column in (nested, flat)]
+        assert values[0] == values[1]
+        assert values[0][1] == {}
+    for column, shape in ((flat, (3, 2)), (flat, (None, 3)), (flat, (None, None)), (flat, (5,))):
+        assert list(settle(column, TENSOR, shape=shape)[1]) == [0]
+
+
 @pytest.mark.parametrize(("column", "feature", "words", "stored", "unknown"), [
     (pa.array(["b", "a", "z"]), Feature("n", CLASS), ("a", "b"), {"n": [1, 0, None]}, [2]),
     (pa.array([10, 2]), Feature("n", CLASS), ("2", "10"), {"n": [1, 0]}, []),
