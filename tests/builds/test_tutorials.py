@@ -18,8 +18,8 @@ from sklearn.preprocessing import LabelBinarizer
 import shardwright as sw
 from pipelines import plan_dataset
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
-from tests.support.build_helpers import make_images, write_table
-from tests.support.helpers import TINY_PNG, write_schema
+from tests.support.build_helpers import make_images, png_of, write_table
+from tests.support.helpers import write_schema
 from tests.support.small_datasets import Datasets, build, datasets_fixture, pixels_of  # noqa: F401
 
 TORCH = "0.485,0.456,0.406/0.229,0.224,0.225"
@@ -96,8 +96,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> str:
     own = write_schema(root / "schema.json", schema)
     labelled = [{**row, "label": LABELS[number]} for number, row in enumerate(rows)]
     return build(
-        write_table(root / "t.jsonl", labelled), root / "out", "--schema", str(own),
-        "--split", "train=1.0",
+        write_table(root / "t.jsonl", labelled), root / "out", "--schema", str(own)
     )  # fmt: skip
 
 
@@ -175,9 +174,9 @@ def test_class_names_and_the_label_binarizer(typed: str) -> None:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of 2,100 images of one pixel without labels."""
-    root = tmp_path_factory.mktemp("many")
+    root, pixel = tmp_path_factory.mktemp("many"), png_of(0, side=1)
     for number in range(2100):
-        (root / f"{number}.png").write_bytes(TINY_PNG)
+        (root / f"{number}.png").write_bytes(pixel)
     return root
 
 
@@ -199,7 +198,7 @@ def test_1024_unlabeled_images_a_file(many: Path, tmp_path: Path) -> None:
     assert tf.io.decode_image(example.features.feature["image"].bytes_list.value[0]).shape == (
         1,
         1,
-        1,
+        3,
     )
 
 
