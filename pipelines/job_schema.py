@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pipelines.options import BuildOptions
 from pipelines.schemas_option import check_columns, load_schema
+from schemas import multi_label
 from schemas.image_classification import image_classification
 from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.errors import BuildError, StorageError, UsageError
@@ -70,7 +71,13 @@ def fit_schema(
     table = table and table.for_features(features)
     facts = [source.facts, *([] if table is None else [table])]
     has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in facts)
-    check_columns(schema, _joined_columns(facts), known=known, has_label=has_label)
+    check_columns(
+        schema,
+        _joined_columns(facts),
+        known=known,
+        has_label=has_label,
+        may_compute=bool(options.transforms),
+    )
     return schema, source, table
 
 
@@ -124,6 +131,8 @@ def _declared_schema(
             f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
             "--feature-names out"
         )
+    if given == "multi_label":
+        _check_one_source(columns)
     try:
         extras = _extras(source, table)
     except BuildError:  # maybe over a column that the schema does not use
@@ -137,6 +146,17 @@ def _declared_schema(
         columns=columns,
         extras=extras,
     )
+
+
+def _check_one_source(columns: Sequence[str]) -> None:
+    """Raise UsageError if several columns could be the labels of `--schema multi_label`."""
+    found = [column for column in dict.fromkeys(columns) if column.lower() in multi_label.COLUMNS]
+    if len(found) > 1:
+        feature = f'Feature("labels", FeatureKind.MULTI_LABEL, column="{found[-1]}")'
+        raise UsageError(
+            f"--schema multi_label: columns {' and '.join(map(repr, found))} could all be the "
+            f"labels: rename all but one, or write a schema with {feature}"
+        )
 
 
 def _extras(source: InputSource, table: TableFacts | None) -> tuple[Feature, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar, cast
@@ -29,6 +30,7 @@ class OptionParser(argparse.ArgumentParser):
             allow_abbrev=False,  # abbreviations would capture options of Beam
         )
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every option and exit")
+        self._negative_number_matcher = re.compile(r"-\d")  # "-1..1" is a value, not an option
         self.rare: set[str] = set()  # options that `--help` leaves out, to fit two screens
 
     def add_options(self, declaring: type) -> None:

@@ -16,7 +16,7 @@ from pipelines.options import parse_options
 from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
 from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
 from shardwright.errors import ShardwrightError
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 from transforms.output_state import plan_json
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
@@ -98,8 +98,9 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
             f"{split}: {_describe_cuts(cuts)}, about {show_bytes(layout.num_bytes[split])}"
         )
     num_bytes = show_bytes(sum(layout.num_bytes.values()))
-    whole = f"{layout.num_records} records, {layout.num_shards} shards, about {num_bytes}"
-    lines.append(f"{job.options.root}: {whole}, {len(_class_names(job, plan))} classes")
+    whole = f"{counted(layout.num_records, 'record')}, {counted(layout.num_shards, 'shard')}"
+    whole += f", about {num_bytes}, {counted(len(_class_names(job, plan)), 'class')}"
+    lines.append(f"{job.options.root}: {whole}")
     if layout.estimate:
         lines.append(_describe_estimate(layout))
     if plan.rejects:
@@ -108,7 +109,10 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
             + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items())
         )
     done, left = plan.shards_done, layout.num_shards - plan.shards_done
-    lines.append(f"a build {_VERDICTS[plan.state]}: {left} shards to write, {done} already written")
+    lines.append(
+        f"a build {_VERDICTS[plan.state]}: {counted(left, 'shard')} to write, "
+        f"{done:,} already written"
+    )
     return "\n".join(lines)
 
 
@@ -121,15 +125,16 @@ def _describe_estimate(layout: Layout) -> str:
     mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
     sampled = layout.estimate.num_sampled if layout.estimate else 0
     return (
-        f"about {show_bytes(mean)} per record, estimated by encoding {sampled} records; shard "
+        f"about {show_bytes(mean)} per record, estimated by encoding "
+        f"{counted(sampled, 'record')}; shard "
         "sizes have a margin for the error"
     )
 
 
 def _describe_cuts(cuts: ShardCuts) -> str:
     fewest, most = cuts.extremes
-    size = f"{most}" if fewest == most else f"{fewest} to {most}"
-    return f"{cuts.num_records} records, {cuts.num_shards} shards of {size} records"
+    size = counted(most, "record") if fewest == most else f"{fewest:,} to {most:,} records"
+    return f"{counted(cuts.num_records, 'record')}, {counted(cuts.num_shards, 'shard')} of {size}"
 
 
 if __name__ == "__main__":

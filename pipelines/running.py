@@ -23,7 +23,7 @@ from pipelines.runners import describe_runner, option_of
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.sizes import show_bytes, show_seconds
+from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from transforms.plan.size_errors import average, record_bytes_of
@@ -123,11 +123,12 @@ def say_result(job: BuildJob, seconds: float) -> None:
     progress = PROGRESS.snapshot()
     shards = sum(len(split.shards) for split in manifest.splits.values())
     if progress.shards and progress.reused_shards == progress.shards:
-        say(f"up to date: all {shards} shards were already written")
+        told = "the only shard was" if shards == 1 else f"all {shards} shards were"
+        say(f"up to date: {told} already written")
     for split in manifest.splits.values():
         say(
-            f"{split.name}: {split.num_records} records, {len(split.shards)} shards, "
-            f"{show_bytes(split.num_bytes)}"
+            f"{split.name}: {counted(split.num_records, 'record')}, "
+            f"{counted(len(split.shards), 'shard')}, {show_bytes(split.num_bytes)}"
         )
     if sizes := record_bytes_of(manifest):
         say(average(sizes.values()).describe())
@@ -140,8 +141,8 @@ def say_result(job: BuildJob, seconds: float) -> None:
             say(REPORT)
     _say_retries()
     say(
-        f"{job.options.root}: {manifest.num_records} records in {shards} shards, "
-        f"{show_seconds(seconds)}"
+        f"{job.options.root}: {counted(manifest.num_records, 'record')} in "
+        f"{counted(shards, 'shard')}, {show_seconds(seconds)}"
     )
 
 
@@ -160,7 +161,10 @@ def _say_splits(manifest: Manifest) -> None:
         if (leak := manifest.splits[name].stats.get(LEAKS, {}).get(other)) is not None:
             more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
             fix = "report.html lists examples, and --duplicates drop keeps one of each"
-            say(f"leakage: {leak['records']} images of {name} are also in {other}{more}; {fix}")
+            say(
+                f"leakage: {name} shares {counted(leak['records'], 'image')} with "
+                f"{other}{more}; {fix}"
+            )
 
 
 def _say_retries() -> None:
@@ -175,7 +179,7 @@ def _say_retries() -> None:
             f"{number} {kind}"
             for kind, number in sorted(retries.items(), key=lambda item: -item[1])
         )
-        say(f"storage: {sum(retries.values())} requests were retried ({kinds})")
+        say(f"storage: {counted(sum(retries.values()), 'request')} retried ({kinds})")
 
 
 def _say_some_rejects(root: Folder) -> None:

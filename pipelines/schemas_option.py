@@ -17,7 +17,7 @@ from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureK
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.features.column_types import check_column
+from transforms.features.column_types import check_column, check_computed, check_dtype
 from transforms.features.rows import column_features
 from transforms.images.options import EncodeOptions
 from transforms.inputs.source import MAIN_IMAGE
@@ -190,6 +190,7 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
                 f"--schema {given}: feature {feature.name!r} has the source {feature.source}, but "
                 "no feature has the source image: add one, or fill it from a column"
             )
+        check_dtype(feature)
         wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
             feature.source, feature.kind
         )
@@ -210,7 +211,12 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
 
 
 def check_columns(
-    schema: ExampleSchema, columns: pa.Schema, *, known: Sequence[str], has_label: bool
+    schema: ExampleSchema,
+    columns: pa.Schema,
+    *,
+    known: Sequence[str],
+    has_label: bool,
+    may_compute: bool = False,
 ) -> None:
     """Check that a source can fill all features of a schema.
 
@@ -219,6 +225,7 @@ def check_columns(
         columns: Columns of the source's references for this schema.
         known: Names of all columns of the source.
         has_label: The source may have labels; for a folder only its listing shows that.
+        may_compute: `--transform` sets the features whose column is missing.
 
     Raises:
         UsageError: A column is missing; the message lists the known ones.
@@ -226,12 +233,15 @@ def check_columns(
     """
     for feature in column_features(schema):
         name = extra_name(feature.column_name)
+        if name not in columns.names and may_compute:
+            check_computed(feature)
+            continue
         if name not in columns.names:
             there = ", ".join(map(repr, known)) or "none"
             raise UsageError(
                 f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, "
                 f"which INPUT does not have; its columns are {there}. Set the feature's column to "
-                "one of them"
+                "one of them, or compute the feature with --transform"
             )
         check_column(columns.field(name).type, feature)
     if schema.label is not None and not has_label:
@@ -260,6 +270,7 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
 
 def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
     encoding: str | None
+    normalize = ""
     if feature.kind == FeatureKind.MASK:
         encoding, shape, dtype = (
             "png",
@@ -272,6 +283,7 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
             options.shape,
             options.image_dtype,
         )
+        normalize = options.normalize or ""
     if feature.encoding not in (None, encoding):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images "
@@ -283,4 +295,20 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
             f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes "
             f"it {shape}"
         )
-    return replace(feature, encoding=encoding, shape=shape or feature.shape, dtype=dtype)
+    if feature.dtype not in ("", dtype or "uint8"):
+        raise UsageError(
+            f"--schema: feature {feature.name!r} has the dtype {feature.dtype!r}, and images are "
+            f"stored as {dtype or 'uint8'}: give --encode raw or tensor with --tensor-dtype"
+        )
+    if feature.normalize not in ("", normalize):
+        raise UsageError(
+            f"--schema: feature {feature.name!r} has the normalization {feature.normalize!r}: give "
+            f"--normalize {feature.normalize}"
+        )
+    return replace(
+        feature,
+        encoding=encoding,
+        shape=shape or feature.shape,
+        dtype=dtype,
+        normalize=normalize,
+    )

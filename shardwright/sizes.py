@@ -1,4 +1,4 @@
-"""Parse and format sizes and durations."""
+"""Parse and format sizes, durations and counts."""
 
 from __future__ import annotations
 
@@ -40,3 +40,15 @@ def show_seconds(seconds: float) -> str:
     minutes, rest = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a count of things, such as `1 shard` or `1,024 shards`.
+
+    Args:
+        number: The count.
+        noun: The name of one thing.
+        plural: Of several; "" for the regular one.
+    """
+    ending = "es" if noun.endswith(("s", "x", "ch")) else "s"
+    return f"{number:,} {noun if number == 1 else plural or noun + ending}"

@@ -9,9 +9,10 @@ from typing import Any
 
 from shardwright.errors import TooManyRejectsError
 from shardwright.format import naming
+from shardwright.sizes import counted
 from transforms.images.options import IMAGES
 from transforms.options import Rule, check_values
-from transforms.rejects import REJECTED_LABELS, count_faults
+from transforms.rejects import NO_FAULTS, REJECTED_LABELS, count_faults
 
 _FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)
 
@@ -67,15 +68,11 @@ def check_rejects(
         TooManyRejectsError: There are no images, or there are more rejects than `limits` allow.
     """
     faults = count_faults(rejects)
-    reasons = ", ".join(
-        f"{number} {reason}"
-        for reason, number in sorted(rejects.items(), key=lambda item: -item[1])
-    )
     if num_records == 0:
         raise TooManyRejectsError(
             "INPUT has no images"
             + (
-                f": every file is a reject ({reasons})"
+                f": every file is a reject ({_by_reason(rejects)})"
                 if rejects
                 else "; the folder or table is empty"
             )
@@ -89,8 +86,20 @@ def check_rejects(
     if faults and limit:
         raise TooManyRejectsError(
             f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than "
-            f"{limit} allows ({reasons}): {_fix(folder, limit.split()[0])}"
+            f"{limit} allows ({_faults_first(rejects)}): {_fix(folder, limit.split()[0])}"
         )
+
+
+def _faults_first(rejects: Mapping[str, int]) -> str:
+    """Return the numbers of faults, which add up to those of the message, and of the others."""
+    others = {reason: number for reason, number in rejects.items() if reason in NO_FAULTS}
+    faults = _by_reason({key: rejects[key] for key in rejects.keys() - others.keys()})
+    return f"{faults}; not counted: {_by_reason(others)}" if others else faults
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number} {reason}" for reason, number in ordered)
 
 
 def check_class_rejects(
@@ -121,11 +130,12 @@ def check_class_rejects(
     above = sorted((label for label in lost if lost[label] > limit), key=lambda one: -lost[one])
     if above:
         worst, others = above[0], len(above) - 1
+        told = f" (and {counted(others, 'more class')})" if others else ""
         raise TooManyRejectsError(
-            f"{rejected[worst]} of {rejected[worst] + written[worst]} images of class "
+            f"{rejected[worst]} of {counted(rejected[worst] + written[worst], 'image')} of class "
             f"{class_names[int(worst)]!r} ({lost[worst]:.2%}) are rejects, more than "
             f"--max-reject-fraction-per-class {limit:g} allows"
-            f"{f' (and {others} more classes)' if others else ''}: "
+            f"{told}: "
             f"{_fix(folder, '--max-reject-fraction-per-class')}"
         )
 

@@ -26,6 +26,7 @@ from shardwright.errors import (
     UnreadableError,
     WrongRegionError,
 )
+from shardwright.sizes import counted
 
 
 class RejectReason(StrEnum):
@@ -147,7 +148,7 @@ def incomplete(name: str, uri: str, fault: object, num_readable: int) -> Reject:
         fault: Its fault, in words.
         num_readable: Number of records before the fault.
     """
-    detail = f"{fault}; {num_readable:,} records before that were readable"
+    detail = f"{fault}; readable before that: {counted(num_readable, 'record')}"
     return Reject(name, uri, RejectReason.INCOMPLETE, detail)
 
 

@@ -43,7 +43,7 @@ from shardwright.cache.sidecars import CachedSidecars
 from shardwright.errors import NotFoundError, StorageError, UsageError
 from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 from shardwright.storage.folder import Folder
 
 _LOG = logging.getLogger("shardwright.cache")
@@ -186,7 +186,7 @@ class ShardCache:
         if room < at_a_time:
             needed = at_a_time * largest
             raise UsageError(
-                f"{who} needs {at_a_time} shard{'s' * (at_a_time > 1)} of up to "
+                f"{who} needs {counted(at_a_time, 'shard')} of up to "
                 f"{show_bytes(largest)} at a time, {show_bytes(needed)} together, but the cap of "
                 f"the cache at {self._files.root} is {show_bytes(self.max_bytes)}: "
                 f"set {CAP} (cache_bytes=) to at least {needed}"

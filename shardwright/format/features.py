@@ -58,8 +58,9 @@ ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
     FeatureKind.BOX: pa.float32(),
     FeatureKind.TENSOR: pa.binary(),
     FeatureKind.TOKENS: pa.int64(),
-    FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32
+    FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32 or int64
 }
+NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BOX})
 PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
 CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})  # indices of class names
 WORDS = frozenset({FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})  # indices of words
@@ -73,6 +74,7 @@ _JSON_TYPES: Mapping[str, type] = {
     "shape": list,
     "encoding": str,
     "dtype": str,
+    "normalize": str,
     "column": str,
     "names": list,
     "keys": list,
@@ -171,6 +173,7 @@ class Feature:
         keys: The keys of a bag of words: its indices and its counts.
         sequence: The folder that this feature shares with other lists of the same length, as in
             TFDS's Sequence of a dict; "" for none.
+        normalize: The values of float32 pixels, as in `--normalize`; "" for 0 to 1.
     """
 
     name: str
@@ -185,6 +188,7 @@ class Feature:
     vocabulary: VocabularyRule | None = None
     keys: tuple[str, str] | None = None
     sequence: str = ""
+    normalize: str = ""
 
     @property
     def is_optional(self) -> bool:
@@ -215,7 +219,8 @@ class Feature:
         if self.kind != FeatureKind.BAG_OF_WORDS:
             return (StoredFeature(self.name, kind, self.stored_shape),)
         indices, values = self.keys or (f"{self.name}/indices", f"{self.name}/values")
-        return (StoredFeature(indices, kind, (None,)), StoredFeature(values, pa.float32(), (None,)))
+        counts = pa.int64() if self.dtype == "int64" else pa.float32()
+        return (StoredFeature(indices, kind, (None,)), StoredFeature(values, counts, (None,)))
 
     def to_json(self) -> dict[str, Any]:
         """Return name, kind and source, and the other values that are not defaults."""
@@ -229,7 +234,7 @@ class Feature:
         }
         record |= {
             key: value
-            for key in ("encoding", "dtype", "column", "sequence")
+            for key in ("encoding", "dtype", "normalize", "column", "sequence")
             if (value := getattr(self, key))
         }
         if self.default is not None:

@@ -26,23 +26,26 @@ from shardwright.images.gif import decode_frame, first_frame
 from shardwright.images.headers import check_size, essential_png, read_size
 from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
 from shardwright.images.libraries import cv2
+from shardwright.images.normalization import Normalization
 
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # uint8; or floats, of images that are stored as floats
 
 
 class StoredImage(NamedTuple):
     """The storage format of a dataset's images.
 
     Attributes:
-        encoding: "raw" for bare pixels; "tensor" for a serialized tensor, uint8 in 0 to 255 or
-            floats in 0 to 1; "jpeg", "png" or None (pass-through) for files, whose format is
-            detected from their content.
-        shape: (height, width, channels) of raw uint8 pixels, with 1, 3 or 4 channels. Ignored for
-            files.
+        encoding: "raw" for bare pixels; "tensor" for a serialized tensor; "jpeg", "png" or None
+            (pass-through) for files, whose format is detected from their content.
+        shape: (height, width, channels) of raw pixels, with 1, 3 or 4 channels. Ignored for files.
+        dtype: Of raw pixels: "uint8", 0 to 255, or "float32", as `normalization` says.
+        normalization: The values of raw pixels and tensors of floats.
     """
 
     encoding: str | None = None
     shape: tuple[int | None, ...] = (None, None, 3)
+    dtype: str = "uint8"
+    normalization: Normalization = Normalization()
 
 
 class OpenedImage(NamedTuple):
@@ -52,14 +55,16 @@ class OpenedImage(NamedTuple):
         height: In pixels.
         width: In pixels.
         max_reduction: The largest reduction that `decode` supports.
-        decode: Takes a reduction, a power of two, and returns uint8 pixels
+        decode: Takes a reduction, a power of two, and returns uint8 pixels, or stored floats,
             [ceil(height / reduction), ceil(width / reduction), 3].
+        normalization: The values of floats.
     """
 
     height: int
     width: int
     max_reduction: int
     decode: Callable[[int], Pixels]
+    normalization: Normalization = Normalization()
 
 
 def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> OpenedImage:
@@ -75,9 +80,9 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
         ImageFault: The bytes are not an image, the header is damaged, or there are too many pixels.
     """
     if stored.encoding == "raw":
-        return _open_raw(data, stored.shape)
+        return _open_raw(data, stored)
     if stored.encoding == "tensor":
-        return _open_tensor(bytes(data))
+        return _open_tensor(bytes(data), stored)
     return _open_file(data, fast=fast)
 
 
@@ -110,7 +115,8 @@ def fill_slot(image: OpenedImage, crop: Crop, slot: NDArray[Any], *, flip: bool 
     Args:
         image: The opened image.
         crop: The rectangle, in pixels of the image.
-        slot: [height, width, 3], of any dtype that holds 0 to 255; the crop is resized to it.
+        slot: [height, width, 3], to which the crop is resized. A float dtype gets floats as they
+            are stored; all other images give 0 to 255.
         flip: Mirror left and right.
 
     Raises:
@@ -120,6 +126,8 @@ def fill_slot(image: OpenedImage, crop: Crop, slot: NDArray[Any], *, flip: bool 
     reduction = _power_of_two(min(crop.height // height, crop.width // width))
     decoded = min(reduction, image.max_reduction)  # the decoder's part; `_shrink` does the rest
     pixels = image.decode(decoded)
+    if pixels.dtype != np.uint8 and slot.dtype == np.uint8:
+        pixels = image.normalization.to_pixels(pixels)
     rows, columns = (
         _reduced(crop.top, crop.height, decoded),
         _reduced(crop.left, crop.width, decoded),
@@ -164,25 +172,33 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
         np.copyto(slot, made, casting="unsafe")
 
 
-def _open_raw(data: bytes | memoryview, shape: tuple[int | None, ...]) -> OpenedImage:
+def _open_raw(data: bytes | memoryview, stored: StoredImage) -> OpenedImage:
+    shape, dtype = stored.shape, np.dtype(stored.dtype).newbyteorder("<")
     if len(shape) != 3 or None in shape or shape[2] not in (1, 3, 4):
         raise ImageFault(
             "raw pixels must have shape (height, width, channels) with 1, 3 or 4 channels, "
             f"got {shape}"
         )
     height, width, channels = (int(length or 0) for length in shape)
-    if len(data) != height * width * channels:
-        wanted = f"{height} x {width} x {channels} = {height * width * channels:,}"
+    num_bytes = height * width * channels * dtype.itemsize
+    if len(data) != num_bytes:
+        size = f" x {dtype.itemsize}" if dtype.itemsize > 1 else ""
+        wanted = f"{height} x {width} x {channels}{size} = {num_bytes:,}"
         raise ImageFault(
             f"raw pixels of {len(data):,} bytes, but the dataset's shape needs {wanted}"
         )
-    pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
-    if channels == 1:
-        pixels = np.repeat(pixels, 3, axis=2)
-    return OpenedImage(height, width, 1, lambda _: pixels[..., :3])
+    pixels = np.frombuffer(data, dtype).reshape(height, width, channels)
+    return _opened(pixels, stored)
 
 
-def _open_tensor(data: bytes) -> OpenedImage:
+def _opened(pixels: NDArray[Any], stored: StoredImage) -> OpenedImage:
+    """Return pixels [height, width, 1, 3 or 4] as an opened image."""
+    height, width, channels = pixels.shape
+    shown = np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[..., :3]
+    return OpenedImage(height, width, 1, lambda _: shown, stored.normalization)
+
+
+def _open_tensor(data: bytes, stored: StoredImage) -> OpenedImage:
     try:
         pixels = parse_tensor_proto(data)
     except ExampleFault as fault:
@@ -192,13 +208,7 @@ def _open_tensor(data: bytes) -> OpenedImage:
             "a tensor image must have shape [height, width, channels] with 1, 3 or 4 channels, "
             f"got {list(pixels.shape)}"
         )
-    if pixels.dtype.kind == "f":
-        pixels = np.rint(pixels.clip(0, 1) * 255)
-    height, width, channels = pixels.shape
-    shown = np.ascontiguousarray(
-        np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[..., :3], np.uint8
-    )
-    return OpenedImage(height, width, 1, lambda _: shown)
+    return _opened(pixels.astype(np.float32 if pixels.dtype.kind == "f" else np.uint8), stored)
 
 
 def _open_gif(data: bytes) -> OpenedImage:

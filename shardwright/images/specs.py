@@ -68,7 +68,8 @@ class TrainImage:
         scale: Minimum and maximum share of the image's area.
         ratio: Minimum and maximum width / height of the crop.
         flip: Flip left and right with probability 1/2.
-        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
+            the stored values of images that were stored as float32.
         fast: Decode JPEG faster, but not with TensorFlow's exact pixels.
 
     Raises:
@@ -117,7 +118,8 @@ class EvalImage:
         size: Result size in pixels: one number for a square, or (height, width).
         resize: Length of the shorter side after resizing; None for 256 / 224 of the shorter side
             of `size`.
-        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
+            the stored values of images that were stored as float32.
         fast: Decode JPEG as `TrainImage(fast=True)` does, not with TensorFlow's exact pixels.
 
     Raises:
@@ -166,7 +168,8 @@ class DecodedImage:
     Args:
         size: Result size in pixels, whatever the aspect ratio: one number for a square, or
             (height, width). None keeps the stored size.
-        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
+            the stored values of images that were stored as float32.
 
     Raises:
         UsageError: A value is out of range.

@@ -13,6 +13,7 @@ from typing import Any
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
 from shardwright.format.manifest import read_manifest
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -261,7 +262,8 @@ def print_safely(text: str) -> None:
 
 def _show_progress(done: int, total: int) -> None:
     end = "\n" if done == total else ""
-    print(f"\rshardwright: {done} of {total} shards checked", end=end, file=sys.stderr, flush=True)
+    told = f"\rshardwright: {done} of {counted(total, 'shard')} checked"
+    print(told, end=end, file=sys.stderr, flush=True)
 
 
 def _fail(error: ShardwrightError) -> int:

@@ -20,6 +20,7 @@ from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.format.tfds_features import features_json
 from shardwright.inspect.faults import DatasetFault
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 
 
@@ -86,8 +87,9 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]
             )
     if manifest.num_inputs != manifest.num_records + sum(manifest.rejects.values()):
         what = (
-            f"num_inputs is {manifest.num_inputs}, but there are {manifest.num_records} records "
-            f"and {sum(manifest.rejects.values())} rejects"
+            f"num_inputs is {manifest.num_inputs}, but there are "
+            f"{counted(manifest.num_records, 'record')} and "
+            f"{counted(sum(manifest.rejects.values()), 'reject')}"
         )
         yield DatasetFault.of_file(naming.MANIFEST, what)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwright.format.manifest import Manifest, SplitInfo
 from shardwright.format.schema import Feature
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 
 _SHOWN_CLASSES = 10
 _INDENT = "  "
@@ -86,8 +86,8 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
 def _summary_line(manifest: Manifest) -> str:
     shards = sum(len(split.shards) for split in manifest.splits.values())
     return (
-        f"{manifest.num_records:,} records in {shards:,} shards, "
-        f"{show_bytes(manifest.num_bytes)}, from {manifest.num_inputs:,} inputs"
+        f"{counted(manifest.num_records, 'record')} in {counted(shards, 'shard')}, "
+        f"{show_bytes(manifest.num_bytes)}, from {counted(manifest.num_inputs, 'input')}"
     )
 
 

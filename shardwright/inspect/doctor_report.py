@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shardwright.inspect.doctor import Diagnosis
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 
 _BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
 _RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
@@ -80,7 +80,7 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
         )
     lines += [
         "",
-        f"whole reader: {found.threads} threads on {found.cores} cores, "
+        f"whole reader: {counted(found.threads, 'thread')} on {found.cores} cores, "
         f"batches of {found.image_side}x{found.image_side} crops",
         f"  {found.images_per_sec:,.0f} images/s, {found.cores_busy:.1f} cores busy, "
         f"{found.images_per_sec_per_core:,.0f} images/s per core",

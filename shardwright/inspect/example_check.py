@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import (
@@ -17,6 +18,7 @@ from shardwright.format.schema import (
     StoredFeature,
 )
 from shardwright.format.tensor_features import read_tensor
+from shardwright.sizes import counted
 
 _KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
 Values = list[bytes] | list[int] | list[float]
@@ -58,7 +60,7 @@ class ExampleChecker:
     ) -> Iterator[str]:
         if not stored.takes(len(values)):
             yield (
-                f"feature {stored.key!r} has {len(values)} values, "
+                f"feature {stored.key!r} has {counted(len(values), 'value')}, "
                 f"the schema says {stored.told_count}"
             )
         elif values and _KIND_NAMES[type(values[0])] != stored.told_kind:
@@ -70,7 +72,7 @@ class ExampleChecker:
             yield from _image_faults(feature, values[0])
         elif feature.kind == FeatureKind.TENSOR and isinstance(values[0], bytes):
             yield from _tensor_faults(feature, values[0])
-        elif feature.kind in INDEXED and stored.told_kind == "int64":
+        elif feature.kind in INDEXED and stored == feature.stored[0]:
             yield from self._index_faults(feature, stored, values)
 
     def _index_faults(
@@ -80,7 +82,8 @@ class ExampleChecker:
         what = "label" if feature.source == Source.LABEL else f"feature {stored.key!r}:"
         for value in values:
             if isinstance(value, int) and not 0 <= value < num_names:
-                yield f"{what} {value} is not one of the {num_names} classes (0 to {num_names - 1})"
+                known = f"{counted(num_names, 'class')} (0 to {num_names - 1})"
+                yield f"{what} {value} is not one of the {known}"
                 return
 
     def _label_text_faults(self, features: Mapping[str, Values]) -> Iterator[str]:
@@ -109,10 +112,11 @@ def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
         yield from _tensor_faults(feature, image)
     elif feature.encoding == "raw":
         height, width, channels = (size or 0 for size in feature.shape)
-        if len(image) != math.prod((height, width, channels)):
+        num_bytes = height * width * channels * np.dtype(feature.dtype or "uint8").itemsize
+        if len(image) != num_bytes:
             yield (
                 f"feature {feature.name!r} has {len(image)} bytes, "
-                f"a raw image of {height}x{width}x{channels} has {height * width * channels}"
+                f"a raw image of {height}x{width}x{channels} has {num_bytes}"
             )
 
 

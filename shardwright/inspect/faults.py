@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardwright.format.contents import FileContent
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 
 MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and terminal
 
@@ -73,21 +73,17 @@ class Verification:
         """Return one line per fault, one per note, and a summary."""
         lines = [str(fault) for fault in self.faults]
         lines += [f"note: {note}" for note in self.notes]
-        verdict = (
-            "sound"
-            if self.is_sound
-            else f"{len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''} found"
-        )
+        verdict = "sound" if self.is_sound else f"{counted(len(self.faults), 'fault')} found"
         if self.by != "content":
             return "\n".join(
                 [
                     *lines,
                     f"{self.dataset}: {verdict} by {self.by} "
-                    f"({self.num_shards:,} shards, nothing read, {self.seconds:.1f} s)",
+                    f"({counted(self.num_shards, 'shard')}, nothing read, {self.seconds:.1f} s)",
                 ]
             )
         looked = (
-            f"{self.num_shards:,} shards, {self.num_records:,} records, "
+            f"{counted(self.num_shards, 'shard')}, {counted(self.num_records, 'record')}, "
             f"{show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
         )
         return "\n".join([*lines, f"{self.dataset}: {verdict} ({looked})"])

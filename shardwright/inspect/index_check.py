@@ -19,6 +19,7 @@ from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan
 from shardwright.format.schema import ExampleSchema, Source
 from shardwright.inspect.example_check import Values, one_value
 from shardwright.inspect.faults import DatasetFault, content_fault
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 
 _BLOCK_ROWS = 1024
@@ -106,7 +107,7 @@ def _mismatch(
         )
         return f"it is the index of another shard ({details}); its rows are not compared"
     if num_rows != info.num_records:
-        return f"it has {num_rows} rows for {info.num_records} records"
+        return f"it has {counted(num_rows, 'row')} for {counted(info.num_records, 'record')}"
     return None
 
 

@@ -17,6 +17,7 @@ from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.inspect.verify import DEFAULT_THREADS
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import StatedFile
 from shardwright.storage.reads import map_reads
@@ -80,7 +81,7 @@ def _shard_faults(
     """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
     if found is None:
         yield DatasetFault.of_file(
-            name.shard, f"the shard is missing, with {info.num_records} records"
+            name.shard, f"the shard is missing, with {counted(info.num_records, 'record')}"
         )
         return
     if found.num_bytes != info.num_bytes:

@@ -29,6 +29,7 @@ from shardwright.inspect.example_check import ExampleChecker, one_value
 from shardwright.inspect.faults import DatasetFault, content_fault, limit_faults
 from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
 from shardwright.inspect.shard_walk import BLOCK_BYTES, walk_records
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 
 # Errors of a whole store, which are not faults of a dataset in it.
@@ -90,7 +91,7 @@ class ShardChecker:
         except MissingError:
             result.faults.append(
                 DatasetFault.of_file(
-                    name.shard, f"the shard is missing, with {info.num_records} records"
+                    name.shard, f"the shard is missing, with {counted(info.num_records, 'record')}"
                 )
             )
         except NO_FAULTS_OF_FILES:
@@ -133,13 +134,13 @@ class ShardChecker:
                 yield from self._example_faults(number, last, rows, result)
         if isinstance(last, RecordFault) and result.num_records < info.num_records:
             what = (
-                f"the last {info.num_records - result.num_records} records are cut off, or follow "
-                "a broken record and are not in the index"
+                f"its last {counted(info.num_records - result.num_records, 'record')}: cut off, "
+                "or after a broken record and not in the index"
             )
             yield DatasetFault.of_file(name.shard, what)
         elif result.num_records != info.num_records:
             what = (
-                f"the shard holds {result.num_records} records, "
+                f"the shard holds {counted(result.num_records, 'record')}, "
                 f"the manifest says {info.num_records}"
             )
             yield DatasetFault.of_file(name.shard, what)

@@ -18,7 +18,7 @@ from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.format.tensor_features import read_tensor
 from shardwright.inspect.example_check import Values, one_value
 from shardwright.inspect.record_lookup import FoundRecord
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
 
@@ -77,7 +77,7 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
         (
             "record",
             f"{found.number} of split {name.split!r} "
-            f"({manifest.splits[name.split].num_records:,} records)",
+            f"({counted(manifest.splits[name.split].num_records, 'record')})",
         ),
         ("shard", f"{name.shard}, {row['length']:,} bytes at byte {row['offset']:,}"),
         ("image", _image_text(row)),
@@ -121,7 +121,7 @@ def _values_text(manifest: Manifest, feature: Feature | None, values: Values) ->
         f"{text} ({names[value]})" if isinstance(value, int) and 0 <= value < len(names) else text
         for text, value in zip(texts, values, strict=False)
     ]
-    more = f", ... {len(values):,} values" if len(values) > _SHOWN_VALUES else ""
+    more = f", ... {counted(len(values), 'value')}" if len(values) > _SHOWN_VALUES else ""
     is_list = bool(feature.stored_shape) if feature is not None else len(values) != 1
     return f"[{', '.join(texts)}{more}]" if is_list or len(values) != 1 else texts[0]
 
@@ -133,7 +133,7 @@ def _value_text(value: bytes | int | float, kind: FeatureKind | None) -> str:
     if text is not None:
         return repr(text)
     more = "..." if len(value) > _SHOWN_BYTES else ""
-    return f"{value[:_SHOWN_BYTES].hex(' ')}{more} ({len(value):,} bytes)"
+    return f"{value[:_SHOWN_BYTES].hex(' ')}{more} ({counted(len(value), 'byte')})"
 
 
 def _as_text(value: bytes) -> str | None:
@@ -184,9 +184,10 @@ def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[A
         except ExampleFault as fault:
             raise StorageError(f"{found.name.shard}: {fault}") from fault
     shape = tuple(size or 0 for size in feature.shape)
-    if len(image) != math.prod(shape):
+    dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
+    if len(image) != math.prod(shape) * dtype.itemsize:
         raise StorageError(
             f"{found.name.shard}: the image has {len(image)} bytes, "
-            f"but shape {shape} needs {math.prod(shape)}"
+            f"but shape {shape} needs {math.prod(shape) * dtype.itemsize}"
         )
-    return np.frombuffer(image, np.uint8).reshape(shape)
+    return np.frombuffer(image, dtype).reshape(shape)

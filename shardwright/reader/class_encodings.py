@@ -12,16 +12,18 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import INDEXED, Feature
+from shardwright.format.schema import INDEXED, Feature, FeatureKind
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import (
     BYTE_STRINGS,
     INTEGERS,
     as_bytes,
     as_text,
+    bag_of,
     check_count,
     check_kind,
 )
+from shardwright.sizes import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class OneHot(Encoding):
 class MultiHot(Encoding):
     """A list or one value as float32 [b, n]: 1 at the index of each value present, 0 elsewhere.
 
+    A bag of words has 1 at the index of each word that occurs.
+
     Attributes:
         num_classes: n, for integers from 0 to n - 1. Without it and a vocabulary, n is the number
             of the feature's own classes.
@@ -110,7 +114,8 @@ class MultiHot(Encoding):
             return self
         if feature.kind in BYTE_STRINGS:
             raise UsageError(f"feature {feature.name!r} is text: pass MultiHot(vocabulary=[...])")
-        check_kind("MultiHot", feature, INTEGERS)
+        if feature.kind != FeatureKind.BAG_OF_WORDS:
+            check_kind("MultiHot", feature, INTEGERS)
         return (
             self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
         )
@@ -125,6 +130,9 @@ class MultiHot(Encoding):
 
     def encode(self, feature: Feature, values: Values) -> Any:
         row = np.zeros(self.num_classes or len(self._places), np.float32)
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            row[bag_of(feature, values, len(row))[0]] = 1
+            return row
         for value in values:
             row[self._place(feature, value)] = 1
         return row
@@ -154,7 +162,7 @@ def _check_class(feature: Feature, value: Any, num_classes: int | None) -> int:
     if not 0 <= value < (num_classes or 0):
         raise ExampleFault(
             f"feature {feature.name!r} is {value}; "
-            f"{num_classes} classes have labels 0 to {(num_classes or 0) - 1}"
+            f"labels of {counted(num_classes or 0, 'class')} are 0 to {(num_classes or 0) - 1}"
         )
     return int(value)
 

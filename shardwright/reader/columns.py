@@ -43,6 +43,7 @@ from shardwright.format.schema import ExampleSchema, Feature, Source, StoredFeat
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.own_encodings import natural_encoding
 from shardwright.reader.values import SparseColumn, as_bytes
+from shardwright.sizes import counted
 
 Features = Sequence[str] | Mapping[str, Encoding | None] | None
 Store = dict[str, npt.NDArray[Any]]
@@ -160,7 +161,7 @@ class ColumnReader:
             if not 0 <= value < len(self._class_texts):
                 raise ExampleFault(
                     f"feature {feature.name!r} is the name of label {value}, "
-                    f"but there are {len(self._class_texts)} classes"
+                    f"but there are {counted(len(self._class_texts), 'class')}"
                 )
             return self._class_texts[value]
         return as_bytes(value) if isinstance(value, str) else value
@@ -256,7 +257,8 @@ def _checked_values(stored: StoredFeature, block: Block, span: Span | None) -> V
     kind, values = read_values(block, span)
     if not stored.takes(len(values)):
         raise ExampleFault(
-            f"feature {stored.key!r} has {len(values)} values, the schema says {stored.told_count}"
+            f"feature {stored.key!r} has {counted(len(values), 'value')}, "
+            f"the schema says {stored.told_count}"
         )
     if len(values) and kind is not None and _KINDS[kind] != stored.told_kind:
         raise ExampleFault(

@@ -36,6 +36,7 @@ from shardwright.reader.values import (
     readable,
     value_dtype,
 )
+from shardwright.sizes import counted
 
 Spec = tuple[tuple[int | None, ...], np.dtype[Any]]
 
@@ -176,7 +177,7 @@ class RawTensor(Encoding):
         num_bytes = math.prod(self._sizes) * self._stored.itemsize
         if len(values[0]) != num_bytes:
             raise ExampleFault(
-                f"feature {feature.name!r} has {len(values[0])} bytes, "
+                f"feature {feature.name!r} has {counted(len(values[0]), 'byte')}, "
                 f"but a tensor {list(self._sizes)} of {self._stored} has {num_bytes}"
             )
         return np.frombuffer(values[0], self._stored).reshape(self._sizes)

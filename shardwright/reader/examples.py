@@ -16,8 +16,10 @@ from shardwright.reader.engine import Engine
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.order import StoredOrder
+from shardwright.reader.own_encodings import Bags
 from shardwright.reader.places import Places, PlaceTable
 from shardwright.reader.steps import Remainder
+from shardwright.sizes import counted
 
 Example = dict[str, Any]
 
@@ -44,7 +46,7 @@ class ExampleSource:
             options do not.
 
     Raises:
-        UsageError: A feature is encoded as `Sparse`, which needs a batch.
+        UsageError: A feature is encoded as `Sparse`, or is a bag of words: both need a batch.
         NotADatasetError, StorageError: As for `Reader`.
     """
 
@@ -65,6 +67,11 @@ class ExampleSource:
                 raise UsageError(
                     f"feature {name!r}: Sparse() needs a batch; "
                     "for single examples pass Dense(...) or no encoding"
+                )
+            if isinstance(encoding, Bags):
+                raise UsageError(
+                    f"feature {name!r}: a bag of words is sparse, which needs a batch; "
+                    "for single examples pass Dense() or MultiHot()"
                 )
 
     def _prepare(self, options: ReaderOptions) -> None:
@@ -90,8 +97,8 @@ class ExampleSource:
             or "all"
         )
         return (
-            f"ExampleSource({self.fingerprint}, {len(self)} records, image={options.image}, "
-            f"features=({names}), seed={options.seed})"
+            f"ExampleSource({self.fingerprint}, {counted(len(self), 'record')}, "
+            f"image={options.image}, features=({names}), seed={options.seed})"
         )
 
     def __len__(self) -> int:

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.schema import NUMBERS, Feature, FeatureKind
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import (
     INTEGERS,
     SparseColumn,
+    bag_of,
     blank_value,
     check_count,
     item_shape,
@@ -24,34 +25,44 @@ from shardwright.reader.values import (
     told_kind,
     value_dtype,
 )
+from shardwright.sizes import counted
 
 
 @dataclass(frozen=True, slots=True)
 class Dense(Encoding):
-    """A list padded to [b, length] of int64, float32 or object (text, bytes); boxes [b, length, 4].
+    """A list padded to [b, length] of numbers or object (text, bytes); boxes [b, length, 4].
+
+    A bag of words becomes [b, words of its vocabulary], with each word's count at its index.
 
     Attributes:
-        length: Items in a row.
+        length: Items in a row; None for a bag of words, which has the size of its vocabulary.
         fill: Padding after the last value; None for 0, an empty string or empty bytes.
         truncate: Drop values beyond `length`. Otherwise a longer list makes its record a bad one.
     """
 
-    length: int
+    length: int | None = None
     fill: float | str | bytes | None = None
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        check_count("Dense", "length", self.length)
+        if self.length is not None:
+            check_count("Dense", "length", self.length)
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
-        del class_names
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            if self != Dense():
+                raise UsageError(
+                    f"feature {feature.name!r} is a bag of {counted(len(class_names), 'word')}, "
+                    "one column each: give Dense() without arguments"
+                )
+            return Dense(max(len(class_names), 1), fill=0)
         _check_list("Dense", feature)
+        if self.length is None:
+            raise UsageError(f"feature {feature.name!r} is a list: give Dense(length=...)")
         if self.fill is None or (self.fill == 0 and type(self.fill) is int):
             return replace(self, fill=blank_value(feature))
         types, rule = _fill_rule(feature)
-        if type(self.fill) not in types or (
-            types == (int,) and not -(2**63) <= int(self.fill) < 2**63
-        ):
+        if type(self.fill) not in types or not _fits(self.fill, value_dtype(feature)):
             raise UsageError(
                 f"feature {feature.name!r} holds {told_kind(feature)} values, "
                 f"so Dense(fill={self.fill!r}) must be {rule}"
@@ -59,21 +70,26 @@ class Dense(Encoding):
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
-        return (batch, self.length, *item_shape(feature)), value_dtype(feature)
+        return (batch, self.length or 0, *item_shape(feature)), value_dtype(feature)
 
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        return np.full((batch, self.length, *item_shape(feature)), self.fill, value_dtype(feature))
+        (_, *sizes), dtype = self.spec(feature, batch)
+        return np.full((batch, *(size or 0 for size in sizes)), self.fill, dtype)
 
     def encode(self, feature: Feature, values: Values) -> Any:
+        row, length = self.allocate(feature, 1)[0], self.length or 0
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            indices, row_counts = bag_of(feature, values, length)
+            row[indices] = row_counts
+            return row
         items = list_array(feature, values)
-        if len(items) > self.length and not self.truncate:
+        if len(items) > length and not self.truncate:
             raise ExampleFault(
-                f"feature {feature.name!r} has {len(items)} values, "
+                f"feature {feature.name!r} has {counted(len(items), 'value')}, "
                 f"but Dense(length={self.length}) takes at most {self.length}: "
                 "pass a larger length or truncate=True"
             )
-        row = self.allocate(feature, 1)[0]
-        row[: len(items)] = items[: self.length]
+        row[: len(items)] = items[:length]
         return row
 
 
@@ -110,17 +126,24 @@ class Sparse(Encoding):
 def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
     """Return the types that `fill` may have for this feature, and their name in messages."""
     if feature.kind in INTEGERS:
-        return (int,), "a 64-bit integer"
-    if value_dtype(feature) == np.float32:
+        return (int,), f"a value of {feature.dtype}" if feature.dtype else "a 64-bit integer"
+    if feature.kind in NUMBERS:
         return (int, float), "a number"
     return ((str,), "a string") if feature.kind == FeatureKind.TEXT else ((bytes,), "bytes")
+
+
+def _fits(fill: Any, dtype: np.dtype[Any]) -> bool:
+    if dtype.kind not in "iub":
+        return True
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(low <= fill <= high)
 
 
 def _check_list(encoding: str, feature: Feature) -> None:
     if feature.kind == FeatureKind.BAG_OF_WORDS:
         raise UsageError(
             f"feature {feature.name!r} is a bag of words, which is sparse already: "
-            "leave its encoding out"
+            "leave its encoding out, or give Dense() or MultiHot()"
         )
     if feature.stored_shape[:1] != (None,):
         raise UsageError(

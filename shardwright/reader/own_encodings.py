@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.format.entries import Values
-from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.tensor_features import read_tensor
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.values import SparseColumn, object_array, value_dtype
+from shardwright.reader.values import SparseColumn, bag_of, object_array, value_dtype
 
 
 def natural_encoding(feature: Feature) -> Encoding:
@@ -55,7 +54,7 @@ def _is_fixed(feature: Feature) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bags(Encoding):
-    """Bags of words as one `SparseColumn` of float32 counts per batch: (rows, num_words).
+    """Bags of words as one `SparseColumn` of counts per batch: (rows, num_words).
 
     Attributes:
         num_words: Size of the vocabulary, from the dataset.
@@ -74,18 +73,7 @@ class Bags(Encoding):
         return object_array([(np.empty(0, np.int64), np.empty(0, value_dtype(feature)))] * batch)
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        indices, counts = np.array(values[0], np.int64), np.array(values[1], value_dtype(feature))
-        if len(indices) != len(counts):
-            raise ExampleFault(
-                f"feature {feature.name!r} has {len(indices)} indices and {len(counts)} counts"
-            )
-        outside = indices[(indices < 0) | (indices >= self.num_words)]
-        if len(outside):
-            raise ExampleFault(
-                f"feature {feature.name!r} has an index outside its vocabulary "
-                f"of {self.num_words} words: {outside[0]}"
-            )
-        return indices, counts
+        return bag_of(feature, values, self.num_words)
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
         rows = np.repeat(np.arange(len(column)), [len(indices) for indices, _ in column])

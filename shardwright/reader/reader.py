@@ -20,6 +20,7 @@ from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
 from shardwright.reader.steps import Remainder
+from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 
 
@@ -147,7 +148,7 @@ class Reader:
     def __repr__(self) -> str:
         address = " + ".join(self.options.datasets)
         return (
-            f"<Reader of {address} {self.options.split}: {self.num_records:,} records, "
+            f"<Reader of {address} {self.options.split}: {counted(self.num_records, 'record')}, "
             f"at {self.position:,}>"
         )
 

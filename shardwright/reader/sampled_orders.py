@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from shardwright.errors import UsageError
 from shardwright.reader.order import I64, Order
 from shardwright.reader.permutation import U64, derive_key, derive_keys, permute
+from shardwright.sizes import counted
 
 SLOT_ORDER, MEMBER_ORDER, RECORD_DRAW = 4, 5, 6  # purposes of keys, after `order` and `places`
 
@@ -248,7 +249,7 @@ class WeightedOrder(_AnyShard):
         largest = weights.max(initial=0.0)
         if not largest > 0:
             raise UsageError(
-                f"RecordWeights gave all {len(weights):,} records weight 0: "
+                f"RecordWeights gave all {counted(len(weights), 'record')} weight 0: "
                 "at least one must be above 0"
             )
         # Divided, so that the sums neither overflow nor underflow.

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from shardwright.errors import UsageError
 from shardwright.reader.order import I64
 from shardwright.reader.sampled_orders import ClassOrder
+from shardwright.sizes import counted
 
 _SHOWN = 5  # names in a message
 
@@ -106,8 +107,8 @@ class ClassWeights(ClassSampling):
             wanted = len(class_names) or num_labels
             if len(weights) != wanted:
                 raise UsageError(
-                    f"ClassWeights has {len(weights)} weights for {wanted} classes: "
-                    "give each label one, 0 to leave it out"
+                    f"ClassWeights has {counted(len(weights), 'weight')} for "
+                    f"{counted(wanted, 'class')}: give each label one, 0 to leave it out"
                 )
             return weights
         if not class_names:
@@ -212,7 +213,7 @@ def order_classes(
     if not counts.any():
         raise UsageError(
             f"sampling={type(sampling).__name__} needs labels, "
-            f"but none of the {len(labels):,} records has one"
+            f"but none of the {counted(len(labels), 'record')} has one"
         )
     return ClassOrder.of(labels, sizes, sampling.weigh(counts, class_names), seed)
 

@@ -18,6 +18,7 @@ from shardwright.errors import UsageError
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64
 from shardwright.reader.shard_index import read_rows
+from shardwright.sizes import counted
 
 _Shard = TypeVar("_Shard")
 _Result = TypeVar("_Result")
@@ -86,7 +87,7 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
     kept = tuple(for_each_shard(corpus.shards, lambda shard: _keep(shard, where)))
     sizes = np.array([len(rows) for rows in kept], np.int64)
     if not sizes.sum():
-        raise UsageError(f"where={where} keeps none of {corpus.num_records:,} records")
+        raise UsageError(f"where={where} keeps none of {counted(corpus.num_records, 'record')}")
     return Selection(sizes, first_rows, kept)
 
 

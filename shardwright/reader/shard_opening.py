@@ -10,6 +10,7 @@ from shardwright.cache.pins import PinnedShard
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
 from shardwright.reader.corpus import ShardRef
+from shardwright.sizes import counted
 
 _MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
 
@@ -37,7 +38,7 @@ def shard_fault(path: str, shard: ShardInfo, num_bytes: int | None) -> StorageEr
     found = "is missing" if num_bytes is None else f"is {num_bytes:,} bytes long"
     return (MissingError if num_bytes is None else StorageError)(
         f"{path} {found}, and the manifest states {shard.num_bytes:,} bytes with "
-        f"{shard.num_records:,} records: "
+        f"{counted(shard.num_records, 'record')}: "
         "copy the dataset again, or run its `shardwright build` command again"
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shardwright.errors import UsageError
+from shardwright.sizes import counted
 
 
 class Remainder(StrEnum):
@@ -84,7 +85,7 @@ class Steps:
             )
         if self.remainder == Remainder.DROP and self.epoch_size < self.global_batch_size:
             raise UsageError(
-                f"an epoch has {self.epoch_size:,} records, fewer than "
+                f"an epoch has {counted(self.epoch_size, 'record')}, fewer than "
                 f"global_batch_size={self.global_batch_size}, and remainder='drop' drops "
                 "incomplete batches: use a smaller batch, or remainder='keep', 'pad' or 'carry'"
             )

@@ -11,14 +11,19 @@ import numpy.typing as npt
 
 from shardwright.errors import UsageError
 from shardwright.format.entries import Values
-from shardwright.format.schema import CLASSES, Feature, FeatureKind
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import CLASSES, NUMBERS, Feature, FeatureKind
+from shardwright.images.libraries import load_library
+from shardwright.sizes import counted
 
 INTEGERS = (*CLASSES, FeatureKind.TOKENS, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
-_DTYPES = {
+# Of values as they are stored.
+_DTYPES: dict[FeatureKind, Any] = {
     **dict.fromkeys(INTEGERS, np.int64),
     **dict.fromkeys((FeatureKind.FLOAT32, FeatureKind.BOX, FeatureKind.BAG_OF_WORDS), np.float32),
 }
+_TYPED = NUMBERS | {FeatureKind.BAG_OF_WORDS}  # whose arrays have `Feature.dtype`
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,8 +50,11 @@ class SparseColumn:
 
 
 def value_dtype(feature: Feature) -> np.dtype[Any]:
-    """Return int64, float32, or object for text (str) and bytes."""
-    return np.dtype(_DTYPES.get(feature.kind, object))
+    """Return the declared dtype of numbers, else int64 or float32; object for text and bytes."""
+    if feature.dtype == "bfloat16":
+        return np.dtype(load_library("ml_dtypes").bfloat16)
+    declared = feature.dtype if feature.kind in _TYPED else ""
+    return np.dtype(declared or _DTYPES.get(feature.kind, object))
 
 
 def blank_value(feature: Feature) -> Any:
@@ -66,7 +74,9 @@ def as_bytes(text: str) -> bytes:
 
 
 def readable(feature: Feature, value: Any) -> Any:
-    """Return a stored value as users see it: text as str."""
+    """Return a stored value as users see it: text as str, numbers in the declared dtype."""
+    if feature.dtype and feature.kind in NUMBERS:
+        return list_array(feature, [value])[0]
     return as_text(value) if feature.kind == FeatureKind.TEXT else value
 
 
@@ -76,13 +86,51 @@ def item_shape(feature: Feature) -> tuple[int, ...]:
 
 
 def list_array(feature: Feature, values: Values) -> npt.NDArray[Any]:
-    """Return int64, float32 or object (text, bytes): [items, *item_shape], or the fixed shape."""
+    """Return an array of `value_dtype`: [items, *item_shape], or the fixed shape.
+
+    Raises:
+        ExampleFault: A number does not fit the declared dtype.
+    """
     if feature.kind in _DTYPES:
         # Copied, because `values` may be a view of a whole block of records.
-        array = np.array(values, value_dtype(feature))
+        array = np.array(values, _DTYPES[feature.kind])
+        if array.dtype != (dtype := value_dtype(feature)):
+            array = _converted(feature, array, dtype)
     else:
         array = object_array([readable(feature, value) for value in values])
     return array if len(feature.stored_shape) == 1 else array.reshape((-1, *item_shape(feature)))
+
+
+def _converted(feature: Feature, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    made = array.astype(dtype)
+    if array.dtype.kind == "i" and (misfits := array[made != array]).size:
+        raise ExampleFault(
+            f"feature {feature.name!r} holds {misfits[0]}, which does not fit {feature.dtype}"
+        )
+    return made
+
+
+def bag_of(
+    feature: Feature, values: Values, num_words: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Return the indices and counts of a bag of words, the two `values`.
+
+    Raises:
+        ExampleFault: Their numbers differ, or an index is not below `num_words`.
+    """
+    indices, counts = np.array(values[0], np.int64), np.array(values[1], value_dtype(feature))
+    if len(indices) != len(counts):
+        raise ExampleFault(
+            f"feature {feature.name!r} has {counted(len(indices), 'index', 'indices')} and "
+            f"{counted(len(counts), 'count')}"
+        )
+    outside = indices[(indices < 0) | (indices >= num_words)]
+    if len(outside):
+        raise ExampleFault(
+            f"feature {feature.name!r} has an index outside its vocabulary "
+            f"of {counted(num_words, 'word')}: {outside[0]}"
+        )
+    return indices, counts
 
 
 def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:

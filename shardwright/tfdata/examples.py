@@ -14,6 +14,7 @@ from shardwright.tfdata.blocks import BlockReader
 from shardwright.tfdata.errors import failure, prepare, unless_failed
 from shardwright.tfdata.features import (
     Tensor,
+    as_declared,
     decode_feature,
     decode_picture,
     gather_bags,
@@ -115,7 +116,8 @@ class ExampleMaker:
         return outcomes.flat_map(_give_if_good)
 
     def _parse_batch(self, records: Tensor) -> Example:
-        return self._gather(tf.io.parse_example(records, stored_spec(self.features)))
+        parsed = tf.io.parse_example(records, stored_spec(self.features))
+        return self._gather(as_declared(self.features, parsed))
 
     def _gather(self, example: Mapping[str, Tensor]) -> Example:
         return gather_bags(self.plan.corpus.schema, self.features, example)
@@ -128,7 +130,8 @@ class ExampleMaker:
 
     def _parse_undecoded(self, record: Tensor) -> Example:
         """Return the example with its image still encoded and bags of words as two lists."""
-        parsed: Example = tf.io.parse_single_example(record, stored_spec(self.features))
+        parsed = tf.io.parse_single_example(record, stored_spec(self.features))
+        parsed = as_declared(self.features, parsed)
         for feature in self._decoded:
             parsed[feature.name] = decode_feature(feature, parsed[feature.name], self.image_size)
         return {
@@ -147,16 +150,18 @@ class ExampleMaker:
         return example, tf.ensure_shape(is_good, ()), tf.ensure_shape(failed, ())
 
     def _decode_once(self, kept: KeptImages, encoded: Tensor, slot: Tensor) -> Outcome:
+        dtype = tf.as_dtype(kept.dtype)
+
         def get() -> Outcome:
             return (
-                tf.numpy_function(kept.get, [slot], tf.uint8, stateful=False),
+                tf.numpy_function(kept.get, [slot], dtype, stateful=False),
                 tf.constant(True),
                 tf.constant(""),
             )
 
         def decode() -> Outcome:
             image, is_good, failed = self._try_to_decode(encoded, slot)
-            image = tf.numpy_function(kept.put, [slot, image, is_good], tf.uint8, stateful=False)
+            image = tf.numpy_function(kept.put, [slot, image, is_good], dtype, stateful=False)
             return image, is_good, failed
 
         # Stateless, so that checkpoints ignore it: images kept or decoded again are the same.
@@ -178,7 +183,7 @@ class ExampleMaker:
     def _decode_in_python(self, reader: BlockReader, encoded: Tensor, slot: Tensor) -> Outcome:
         """Decode in eager mode: slower, but an error can be caught, unlike in a graph."""
         # Both ways must return an image; this one is filtered out by `_give_if_good`.
-        instead = np.zeros(self.plan.image_shape or (1, 1, 3), np.uint8)
+        instead = np.zeros(self.plan.image_shape or (1, 1, 3), self.plan.image_dtype)
 
         def decode(encoded: bytes, slot: np.int64) -> tuple[Any, np.bool_, bytes]:
             try:
@@ -189,7 +194,10 @@ class ExampleMaker:
             return image, np.bool_(True), b""
 
         image, is_good, failed = tf.numpy_function(
-            decode, [encoded, slot], (tf.uint8, tf.bool, tf.string), stateful=False
+            decode,
+            [encoded, slot],
+            (tf.as_dtype(self.plan.image_dtype), tf.bool, tf.string),
+            stateful=False,
         )
         image = tf.ensure_shape(image, self.plan.image_shape or (None, None, 3))
         return (

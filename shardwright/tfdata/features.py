@@ -14,6 +14,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from shardwright.format.schema import (
+    NUMBERS,
     PICTURES,
     ExampleSchema,
     Feature,
@@ -38,8 +39,9 @@ def parsing_spec(schema: ExampleSchema) -> dict[str, Any]:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             indices, counts = feature.stored
             size = len(schema.names_of(feature))
+            dtype = _DTYPES[counts.type]
             spec[feature.name] = tf.io.SparseFeature(
-                indices.key, counts.key, tf.float32, size, already_sorted=True
+                indices.key, counts.key, dtype, size, already_sorted=True
             )
         else:
             spec[feature.name] = _rule(feature.stored[0])
@@ -49,6 +51,16 @@ def parsing_spec(schema: ExampleSchema) -> dict[str, Any]:
 def stored_spec(features: Sequence[Feature]) -> dict[str, Any]:
     """Return the parsing spec by stored key, with bags of words as two lists."""
     return {stored.key: _rule(stored) for feature in features for stored in feature.stored}
+
+
+def as_declared(features: Sequence[Feature], example: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a parsed example or batch with numbers in the dtype of their feature."""
+    declared = {
+        feature.name: tf.cast(example[feature.name], tf.as_dtype(feature.dtype))
+        for feature in features
+        if feature.dtype and feature.kind in NUMBERS
+    }
+    return {**example, **declared}
 
 
 def _rule(stored: StoredFeature) -> Any:
@@ -118,7 +130,7 @@ def _dtype_of(feature: Feature) -> Any:
 
 def _decode_bytes(feature: Feature, data: Tensor, shape: tuple[int | None, ...]) -> Tensor:
     if feature.encoding == "raw":
-        return tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)
+        return tf.reshape(tf.io.decode_raw(data, tf.as_dtype(feature.dtype or "uint8")), shape)
     if feature.encoding == "tensor":
         return tf.ensure_shape(tf.io.parse_tensor(data, _dtype_of(feature)), shape)
     # `decode_image` leaves the shape unknown; without animations it is always three-dimensional.
@@ -153,7 +165,7 @@ def _resize(feature: Feature, picture: Tensor, size: tuple[int, int]) -> Tensor:
 def gather_bags(
     schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return an example or ragged batch with bags of words as tf.SparseTensor of float32 counts."""
+    """Return an example or ragged batch with bags of words as tf.SparseTensor of counts."""
     gathered = {}
     for feature in features:
         if feature.kind == FeatureKind.BAG_OF_WORDS:

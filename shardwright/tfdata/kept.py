@@ -106,25 +106,29 @@ class KeptImages:
 
     Args:
         num_records: Number of slots.
-        shape: (height, width, channels), uint8.
+        shape: (height, width, channels).
         place: "memory", or a folder for an unnamed file.
+        dtype: Of the images.
 
     Raises:
         StorageError: The file cannot be created.
     """
 
-    def __init__(self, num_records: int, shape: tuple[int, int, int], place: str) -> None:
+    def __init__(
+        self, num_records: int, shape: tuple[int, int, int], place: str, dtype: str = "uint8"
+    ) -> None:
+        self.dtype = np.dtype(dtype)
         self._kept = np.zeros(num_records, np.bool_)
         size = (num_records, *shape)
         # The system allocates the memory page by page, when an image is written.
-        self._images: NDArray[np.uint8] | None = (
-            np.empty(size, np.uint8) if place == MEMORY else _map_file(place, size)
+        self._images: NDArray[Any] | None = (
+            np.empty(size, dtype) if place == MEMORY else _map_file(place, size, self.dtype)
         )
 
     def has(self, slot: int) -> np.bool_:
         return np.bool_(self._kept[slot])
 
-    def get(self, slot: int) -> NDArray[np.uint8]:
+    def get(self, slot: int) -> NDArray[Any]:
         """Return an image for which `has` is true."""
         images = self._images
         if images is None:
@@ -133,7 +137,7 @@ class KeptImages:
             )
         return images[slot]
 
-    def put(self, slot: int, image: NDArray[np.uint8], is_good: np.bool_) -> NDArray[np.uint8]:
+    def put(self, slot: int, image: NDArray[Any], is_good: np.bool_) -> NDArray[Any]:
         """Keep an image if it is good, and return it."""
         images = self._images
         if is_good and images is not None:
@@ -207,14 +211,14 @@ def _nameless_file(folder: str) -> Any:
         raise _write_error(folder, error) from error
 
 
-def _map_file(folder: str, size: tuple[int, ...]) -> NDArray[np.uint8]:
+def _map_file(folder: str, size: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     with _nameless_file(folder) as file:
         try:
             # Allocate now: on a full disk, a write to the mapping would end in SIGBUS.
-            os.posix_fallocate(file.fileno(), 0, math.prod(size) or 1)
+            os.posix_fallocate(file.fileno(), 0, math.prod(size) * dtype.itemsize or 1)
         except OSError as error:
             raise _write_error(folder, error) from error
-        return np.memmap(file, np.uint8, "r+", shape=size)
+        return np.memmap(file, dtype, "r+", shape=size)
 
 
 def _write(descriptor: int, data: bytes, offset: int, folder: str) -> None:

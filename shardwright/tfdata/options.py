@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from shardwright.errors import UsageError
@@ -157,7 +158,7 @@ class LoadOptions:
         if self.keep != IMAGES or plan.image not in features:
             return None
         check_room(IMAGES, self._kept_bytes(plan), self.keep_in, self.ram_bytes)
-        return KeptImages(plan.num_records, self._image_shape(plan), self.keep_in)
+        return KeptImages(plan.num_records, self._image_shape(plan), self.keep_in, plan.image_dtype)
 
     def of_tf_data(self, plan: ReadPlan) -> tf.data.Options:
         """Return the tf.data options for these arguments."""
@@ -186,7 +187,7 @@ class LoadOptions:
         if self.keep is None:
             return 0
         return plan.num_records * (
-            math.prod(self._image_shape(plan))
+            math.prod(self._image_shape(plan)) * np.dtype(plan.image_dtype).itemsize
             if self.keep == IMAGES
             else math.ceil(plan.corpus.mean_record_bytes)
         )

@@ -42,6 +42,11 @@ class ReadPlan:
     def num_records(self) -> int:
         return self.corpus.num_records
 
+    @property
+    def image_dtype(self) -> str:
+        """The dtype of decoded images."""
+        return (self.image and self.image.dtype) or "uint8"
+
 
 def plan_read(source: DatasetSource, split: str, features: Sequence[str] | None) -> ReadPlan:
     """Plan what to read of splits, or of parts of them.

@@ -213,3 +213,58 @@ def test_unlabeled_leaves_class_folders_out(tmp_path: Path, capsys: Capture) -> 
     assert build(given, out) == 1
     said = "with other settings (schema is 'unlabeled' there and None here)"
     assert said in capsys.readouterr().err
+
+
+COMPUTING = """
+import numpy as np
+from transforms import Record
+
+def measure(record: Record) -> Record:
+    pixels = record.pixels()
+    if pixels.shape[1] == 12:  # 4.png
+        return record
+    means = pixels.mean((0, 1), np.float32) / 255
+    wide = {"means": means.tolist() + [0.0] * (pixels.shape[1] == 9), "wide": 1, "sizes": [1, 2]}
+    return record.replace(features=record.features | wide, pictures={"gray": pixels[..., :1]})
+"""
+
+
+def test_features_that_a_transform_computes_need_no_column(tmp_path: Path, capsys: Capture) -> None:
+    features = (
+        IMAGE,
+        Feature("id", FeatureKind.TEXT, Source.ID),
+        Feature("means", FeatureKind.FLOAT32, shape=(3,)),
+        Feature("wide", FeatureKind.CLASS_LABEL, names=("no", "yes")),
+        Feature("sizes", FeatureKind.INT64, shape=(None,)),
+        Feature("gray", FeatureKind.MASK),
+    )
+    make_files(tmp_path / "in", "a.png", data=png_of(0))
+    make_files(tmp_path / "in", "1.png", data=png_of(1))
+    make_files(tmp_path / "in", "4.png", data=png_of(4))
+    own = write_schema(tmp_path / "own.json", ExampleSchema(features))
+    (tmp_path / "own.py").write_text(COMPUTING)
+    options = ("--transform", f"{tmp_path}/own.py:measure", "--max-reject-fraction", "1")
+    records = built(tmp_path / "in", tmp_path / "out", own, *options)
+    (record,) = records.values()
+    pixels = np.asarray(Image.open(io.BytesIO(png_of(0))))
+    np.testing.assert_allclose(record["means"], pixels.mean((0, 1)) / 255, rtol=1e-5)
+    assert (record["wide"], record["sizes"]) == ([1], [1, 2])
+    assert (np.asarray(Image.open(io.BytesIO(record["gray"][0]))) == pixels[..., 0]).all()
+    wrong, missing = rejects_in(tmp_path / "out")
+    assert wrong[:2] == ("1.png", "bad_value")
+    assert "which is list<item: float>: it must have 3 values" in wrong[2]
+    assert missing == ("4.png", "bad_value",
+                       "a transform returned None for feature 'means', which is "
+                       "list<item: float>: it is missing")  # fmt: skip
+    assert build(tmp_path / "in", tmp_path / "b", "--schema", own) == 2
+    assert "feature 'means' needs the column 'means', which INPUT" in capsys.readouterr().err
+    unnamed = ExampleSchema((IMAGE, Feature("wide", FeatureKind.CLASS_LABEL)))
+    own = write_schema(tmp_path / "own.json", unnamed)
+    assert build(tmp_path / "in", tmp_path / "b", "--schema", own, *options) == 2
+    assert "no column 'wide' to learn the names of feature 'wide'" in capsys.readouterr().err
+
+
+def test_several_columns_of_labels(tmp_path: Path, capsys: Capture) -> None:
+    given = table(tmp_path, [{"image": "a.png", "label": "x", "Tags": ["b", "a"]}])
+    assert build(given, tmp_path / "out", "--schema", "multi_label") == 2
+    assert "columns 'label' and 'Tags' could all be the labels" in capsys.readouterr().err

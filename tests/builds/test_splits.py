@@ -153,7 +153,7 @@ def test_leakage(tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) 
     options = ("--split-ids", f"test={tmp_path}/copies.txt", "--split", "train")
     assert build(root, out, *options) == 0
     told = "report.html lists examples, and --duplicates drop keeps one of each"
-    assert f"leakage: 3 images of test are also in train; {told}" in capsys.readouterr().err
+    assert f"leakage: test shares 3 images with train; {told}" in capsys.readouterr().err
     leak = manifest_of(out)["splits"]["test"]["stats"]["duplicates"]["train"]
     assert (leak["records"], leak["unchecked"]) == (3, 0)
     assert ["bird/copy3.png", "bird/0003.png"] in leak["examples"]

@@ -170,7 +170,7 @@ def test_an_unfinished_build_goes_on(
     sorted((output / naming.INDEX_DIR).iterdir())[0].unlink()
     before = stamps_of(output)
     assert plan(folder, output, *SPLITS, "--max-reject-fraction", "0.1") == 0
-    left = f"1 shards to write, {len(list(output.glob('pets-*'))) - 1} already written"
+    left = f"1 shard to write, {len(list(output.glob('pets-*'))) - 1} already written"
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"a build would resume: {left}"
     assert stamps_of(output) == before

@@ -23,7 +23,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _made: set[str] = set()  # buckets of the session's servers
 WITH_OTHER_OPTIONS = {"runners", "dataflow", "flink", "airflow"}  # of Beam, Docker, gcloud
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\n$")
-ELSEWHERE = re.compile(r"<!-- environment: torch -->\n$")  # tests/torch runs the same calls
+ELSEWHERE = re.compile(r"<!-- environment: torch -->\n$")  # tests/torch runs these blocks
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
@@ -121,7 +121,8 @@ def test_its_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
         if ELSEWHERE.search(block.before):
             continue
         if block.language == "python":
-            run_python(block, names, page)
+            # A block of README.md is a whole program.
+            run_python(block, {"__name__": "docs"} if page.stem == "README" else names, page)
         elif block.language == "console":
             assert block.commands, block.text
             for words in block.commands:
@@ -129,6 +130,20 @@ def test_its_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
         else:
             known = block.language in ("text", "toml") or NOT_RUN.search(block.before)
             assert known, f"a block of {block.language!r} that no test runs: {block.text}"
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_table_of_tutorials_runs() -> None:
+    page = ROOT / "docs" / "tutorials.md"
+    (words,) = blocks_of(page)
+    run_python(words, {}, page)
+    lines = re.findall(r"\| `([^`]*)` \|$", page.read_text(), re.MULTILINE)
+    for line in lines:
+        if line.startswith("$ "):
+            run_command(shlex.split(line[2:]), [])
+        else:
+            exec(f"import shardwright as sw; {line}", {})
+    assert len(lines) == page.read_text().count("\n| ") - 1, "a row without code"
 
 
 def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
-from shardwright.sizes import parse_size, show_bytes, show_seconds
+from shardwright.sizes import counted, parse_size, show_bytes, show_seconds
 
 
 def test_sizes() -> None:
@@ -51,3 +51,12 @@ def test_showing_bytes_and_seconds() -> None:
 @given(st.integers(1, 10**15))
 def test_a_size_in_bytes_is_itself(num_bytes: int) -> None:
     assert parse_size(str(num_bytes), "x") == num_bytes
+
+
+def test_counts() -> None:
+    found = [counted(number, "shard") for number in (0, 1, 2, 1024)]
+    assert found == ["0 shards", "1 shard", "2 shards", "1,024 shards"]
+    assert (counted(2, "class"), counted(1, "more class")) == ("2 classes", "1 more class")
+    assert (counted(1, "index", "indices"), counted(3, "index", "indices")) == (
+        "1 index", "3 indices",
+    )  # fmt: skip

@@ -160,8 +160,9 @@ _CASES = (
         *[{"bag/indices": ([0, 3], []), "bag/values": ([2, 1], [])}] * 2,
     ),
     Case(
-        (F("tags", K.BAG_OF_WORDS, keys=("tag_ids", "tag_counts"), names=("x", "y")),),
-        {"tag_ids": f.Sequence(INT), "tag_counts": COUNTS},
+        (F("tags", K.BAG_OF_WORDS, dtype="int64", keys=("tag_ids", "tag_counts"),
+           names=("x", "y")),),
+        {"tag_ids": f.Sequence(INT), "tag_counts": f.Sequence(INT)},
         *[{"tag_ids": ([1], [0, 1]), "tag_counts": ([2], [1, 1])}] * 2,
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ NUMBER = (
 RULE = "max-reject-fraction must be from 0 to 1, got 1.5"
 OF_CLASS = (
     "2 of 4 images of class 'dog' (50.00%) are rejects, more than "
-    "--max-reject-fraction-per-class 0.1 allows (and 1 more classes): "
+    "--max-reject-fraction-per-class 0.1 allows (and 1 more class): "
     "fix the inputs listed in rejects/, or raise --max-reject-fraction-per-class"
 )
 
@@ -32,7 +32,11 @@ OF_CLASS = (
         ({}, 0, (1.0,), "INPUT has no images; the folder or table is empty"),
         ({"other_file": 2, "corrupt": 3}, 0, (1.0,), FOUND_NONE),
         ({"corrupt": 1}, 98, (0.01,), f"{FRACTION} (1 corrupt): fix the inputs listed"),
-        ({"corrupt": 1, "other_file": 900}, 98, (0.01,), f"{FRACTION} (900 other_file, 1 c"),
+        ({"corrupt": 1, "other_file": 900}, 98, (0.01,),
+         f"{FRACTION} (1 corrupt; not counted: 900 other_file): fix"),
+        ({"corrupt": 2, "truncated": 3, "empty_box": 1, "unused_id": 2}, 95, (0.01,),
+         "5 of 100 inputs (5.00%) are rejects, more than --max-reject-fraction 0.01 allows "
+         "(3 truncated, 2 corrupt; not counted: 2 unused_id, 1 empty_box): fix"),
         ({"empty_file": 1}, 10**6, (0.0, 1), "1 of 1000001 inputs"),
         ({"corrupt": 3, "other_file": 9}, 1000, (1.0, 3), None),
         ({"corrupt": 3}, 1000, (1.0, 2), NUMBER), ({"corrupt": 1}, 1000, (1.0, 0), "1 of 1001"),
@@ -53,7 +57,7 @@ def test_rejects_above_a_limit_stop_the_build(
     ("limit", "said"),
     [
         (None, None), (1.0, None), (0.5, None), (0.1, OF_CLASS),
-        (0.0, OF_CLASS.replace("0.1", "0").replace("1 more", "2 more")),
+        (0.0, OF_CLASS.replace("0.1", "0").replace("1 more class", "2 more classes")),
     ],
 )  # fmt: skip
 def test_rejects_of_a_class_stop_the_build(limit: float | None, said: str | None) -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.schema import PICTURES, WORDS, Feature, FeatureKind, VocabularyRule
+from shardwright.format.schema import (
+    INDEXED,
+    NUMBERS,
+    PICTURES,
+    WORDS,
+    Feature,
+    FeatureKind,
+    VocabularyRule,
+)
 from shardwright.format.tensors import TENSOR_DTYPES
 from transforms.features.lists import is_text, value_type
 from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES, to_floats, to_integers
@@ -25,7 +35,30 @@ _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.t
 TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES})
 
 
-_NUMBER_KINDS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BOX})
+# The dtypes of a kind beside "", its own.
+_DTYPES: Mapping[FeatureKind, Collection[str]] = {
+    FeatureKind.IMAGE: ("uint8", "float32"),
+    FeatureKind.MASK: ("uint8", "uint16"),
+    FeatureKind.CLASS_LABEL: ("int64",),
+    FeatureKind.MULTI_LABEL: ("int64",),
+    FeatureKind.TOKENS: ("int64",),
+    FeatureKind.BAG_OF_WORDS: ("float32", "int64"),
+    FeatureKind.INT64: sorted(INTEGER_DTYPES - {""}),
+    FeatureKind.FLOAT32: sorted(FLOAT_DTYPES - {""}),
+    FeatureKind.BOX: sorted(FLOAT_DTYPES - {""}),
+    FeatureKind.TENSOR: TENSOR_DTYPES,
+}
+
+
+def check_dtype(feature: Feature) -> None:
+    """Raise UsageError if a feature's dtype is not one of its kind."""
+    known = _DTYPES.get(feature.kind, ())
+    if feature.dtype and feature.dtype not in known:
+        rule = f"give one of {', '.join(known)}" if known else "leave it out"
+        raise UsageError(
+            f"feature {feature.name!r} of kind {feature.kind} has the dtype {feature.dtype!r}; "
+            f"{rule}"
+        )
 
 
 def check_column(kind: pa.DataType, feature: Feature) -> None:
@@ -35,6 +68,7 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         BuildError: The column's type cannot be stored as this kind of feature.
         UsageError: The feature's `dtype`, `default` or `vocabulary` is invalid for its kind.
     """
+    check_dtype(feature)
     if not _fits(kind, feature):
         wanted = (
             "a feature of pictures, which needs a table column of paths"
@@ -47,12 +81,26 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         )
 
 
+def check_computed(feature: Feature) -> None:
+    """Check that `--transform` can compute a feature for which there is no column.
+
+    Raises:
+        UsageError: Its class names or words are not given, or its dtype is invalid.
+    """
+    check_dtype(feature)
+    if feature.kind in INDEXED and not feature.names:
+        raise UsageError(
+            f"there is no column {feature.column_name!r} to learn the names of feature "
+            f"{feature.name!r} from: give its names, or its column"
+        )
+
+
 def _fits(kind: pa.DataType, feature: Feature) -> bool:
     """Return whether a column's type can fill a feature. Raises `UsageError` as `check_column`."""
     value = value_type(kind)
     if feature.kind in PICTURES:
         return bool(kind == PICTURE_TYPE)
-    if feature.kind in _NUMBER_KINDS:
+    if feature.kind in NUMBERS:
         _check_numbers(feature)
         return is_text(value) or pa.types.is_null(value) or any(test(value) for test in _NUMBERS)
     if feature.kind == FeatureKind.TENSOR:
@@ -67,11 +115,6 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
 
 
 def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
-    if feature.dtype and feature.dtype not in TENSOR_DTYPES:
-        raise UsageError(
-            f"feature {feature.name!r} of kind tensor has the dtype {feature.dtype!r}; "
-            f"give one of {', '.join(TENSOR_DTYPES)}"
-        )
     if isinstance(kind, pa.BaseExtensionType):
         return isinstance(kind, pa.FixedShapeTensorType)
     try:
@@ -82,16 +125,8 @@ def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
 
 
 def _check_numbers(feature: Feature) -> None:
-    known, convert = (
-        (INTEGER_DTYPES, to_integers)
-        if feature.kind == FeatureKind.INT64
-        else (FLOAT_DTYPES, to_floats)
-    )
+    convert = to_integers if feature.kind == FeatureKind.INT64 else to_floats
     told = f"feature {feature.name!r} of kind {feature.kind}"
-    if feature.dtype not in known:
-        raise UsageError(
-            f"{told} has the dtype {feature.dtype!r}; give one of {', '.join(sorted(known - {''}))}"
-        )
     if feature.kind == FeatureKind.BOX and feature.shape[-1:] != (4,):
         raise UsageError(
             f"{told} has the shape {feature.shape}; "

@@ -23,7 +23,7 @@ def index_column(
     if feature.kind == FeatureKind.TOKENS:
         return {first.key: encode_tokens(column, words, rule)}, known
     if feature.kind == FeatureKind.BAG_OF_WORDS:
-        indices, counts = encode_bags(column, words, rule)
+        indices, counts = encode_bags(column, words, rule, others[0].type)
         return {first.key: indices, others[0].key: counts}, known
     items = take_apart(column, (None,) if is_list(column.type) else ())
     indices = pc.index_in(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.schema import INDEXED, ExampleSchema, Feature, Source
+from shardwright.format.schema import INDEXED, PICTURES, ExampleSchema, Feature, Source
 from transforms.features.columns import settle_column
 from transforms.features.conversions import Misfit
 from transforms.features.indices import index_column
@@ -21,6 +21,7 @@ from transforms.features.vocabularies import Vocabularies, is_storable
 from transforms.references import (
     EXTRA_PREFIX,
     LABEL_INDEX,
+    PICTURE_TYPE,
     extra_name,
     keep_rows,
     reject_rows,
@@ -39,10 +40,17 @@ def column_features(schema: ExampleSchema) -> list[Feature]:
 def settle_references(
     batch: pa.RecordBatch, schema: ExampleSchema
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield references with one settled extra column per feature, `x/<feature>`, and rejects."""
+    """Yield references with one settled extra column per feature, `x/<feature>`, and rejects.
+
+    A feature without a column is computed by `--transform`: until then it is null.
+    """
     keep = np.ones(batch.num_rows, bool)
     settled: dict[str, pa.Array] = {}
     for feature in column_features(schema):
+        if extra_name(feature.column_name) not in batch.schema.names:
+            kind = PICTURE_TYPE if feature.kind in PICTURES else pa.null()
+            settled[feature.name] = pa.nulls(batch.num_rows, kind)
+            continue
         raw = batch.column(extra_name(feature.column_name))
         settled[feature.name], misfits = settle_column(raw, feature)
         for misfit in misfits:
@@ -84,7 +92,7 @@ def _uneven_sequences(
     """Yield features of a sequence, with the rows whose item count differs from its first one's."""
     firsts: dict[str, tuple[Feature, np.ndarray]] = {}
     for feature in column_features(schema):
-        if not feature.sequence:
+        if not feature.sequence or pa.types.is_null(settled[feature.name].type):
             continue
         lengths = _items_of(settled[feature.name], feature)
         first, wanted = firsts.setdefault(feature.sequence, (feature, lengths))
@@ -124,6 +132,9 @@ def _index_columns(
     columns = {name: batch.column(name) for name in names}
     for feature in column_features(schema):
         settled = batch.column(extra_name(feature.name))
+        if pa.types.is_null(settled.type):
+            columns |= _nulls(feature, batch.num_rows)
+            continue
         if feature.kind not in INDEXED:
             columns[extra_name(feature.name)] = settled
             continue
@@ -139,6 +150,16 @@ def _index_columns(
     result = keep_rows(pa.RecordBatch.from_pydict(columns), keep)
     if result.num_rows:
         yield result
+
+
+def _nulls(feature: Feature, num_rows: int) -> dict[str, pa.Array]:
+    """Return the stored columns of a feature that is computed later."""
+    return {
+        extra_name(stored.key): pa.nulls(
+            num_rows, pa.list_(stored.type) if stored.shape else stored.type
+        )
+        for stored in feature.stored
+    }
 
 
 def index_labels(

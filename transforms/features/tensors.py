@@ -6,6 +6,7 @@ Inputs are nested lists, Arrow's fixed-shape tensors, `.npy` files and serialize
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.ND
     finite number never becomes infinite.
 
     Args:
-        column: (Nested) lists of numbers, booleans or strings; fixed-shape tensors; bytes of `.npy`
-            files or TensorProtos; single values for a `feature.shape` of ().
+        column: Lists of numbers, booleans or strings, nested or flat; fixed-shape tensors; bytes of
+            `.npy` files or TensorProtos; single values for a `feature.shape` of ().
         feature: The feature, of kind tensor.
 
     Returns:
@@ -74,7 +75,7 @@ def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
         if isinstance(row, bytes)
         else np.array(row, object)
         if isinstance(row, str)
-        else row
+        else _in_shape(row, feature.shape)
     )
     if array is None or len(array.shape) != len(feature.shape):
         return None
@@ -84,6 +85,15 @@ def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
         return None
     converted = _convert(array, feature.dtype or "float32")
     return None if converted is None else to_tensor_proto(converted)
+
+
+def _in_shape(array: Array, shape: tuple[int | None, ...]) -> Array:
+    """Return a flat list's array in the shape, if its length fits; nested lists as they are."""
+    fixed = math.prod(size for size in shape if size is not None)
+    fits = array.size % fixed == 0 if None in shape else array.size == fixed
+    if array.ndim != 1 or len(shape) < 2 or shape.count(None) > 1 or not fits:
+        return array
+    return array.reshape([-1 if size is None else size for size in shape])
 
 
 def _load(data: bytes, feature: Feature) -> Array | None:

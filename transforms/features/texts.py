@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from shardwright.errors import UsageError
 from shardwright.format.schema import VocabularyRule
 
+_FLOAT = pa.float32()
 UNKNOWN = "[UNK]"  # as in Keras's TextVectorization
 
 
@@ -75,13 +76,19 @@ def encode_tokens(column: pa.Array, words: Sequence[str], rule: VocabularyRule) 
 
 
 def encode_bags(
-    column: pa.Array, words: Sequence[str], rule: VocabularyRule
+    column: pa.Array, words: Sequence[str], rule: VocabularyRule, counts: pa.DataType = _FLOAT
 ) -> tuple[pa.Array, pa.Array]:
     """Count the words of each text; other tokens are left out.
 
+    Args:
+        column: The texts.
+        words: The vocabulary.
+        rule: Its rules.
+        counts: Type of the counts, float32 or int64.
+
     Returns:
-        Ascending indices in `words` as list<int64>, and counts as list<float32>. Both lists of a
-        row have the same length; a null text is [].
+        Ascending indices in `words` as list<int64>, and lists of counts. Both lists of a row have
+        the same length; a null text is [].
     """
     index_of, tokenize = _index_of(words), _tokenizer(rule)
     texts = _as_texts(column).dictionary_encode()
@@ -95,9 +102,7 @@ def encode_bags(
 
     bags = [bag_of(text) for text in texts.dictionary.to_pylist()]
     indices = _spread([[index for index, _ in bag] for bag in bags], pa.int64(), texts.indices)
-    return indices, _spread(
-        [[count for _, count in bag] for bag in bags], pa.float32(), texts.indices
-    )
+    return indices, _spread([[count for _, count in bag] for bag in bags], counts, texts.indices)
 
 
 def check_pattern(pattern: str) -> re.Pattern[str]:

@@ -166,12 +166,8 @@ def upright(image: Image, orientation: int) -> Image:
 
 def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[bytes, ImageInfo]:
     channels = len(image.getbands())
-    if target.encode == "raw":
-        return image.tobytes(), ImageInfo("raw", *image.size, channels)
-    if target.encode == "tensor":
-        return _tensor(image, options.tensor_dtype, channels), ImageInfo(
-            "tensor", *image.size, channels
-        )
+    if target.encode in ("raw", "tensor"):
+        return _bare(image, options, target), ImageInfo(target.encode, *image.size, channels)
     # Pillow would copy color profile, resolution and comments from here into the file.
     kept = () if PolicyFault.ALPHA in target.fixes else ("transparency",)
     image.info = {key: image.info[key] for key in kept if key in image.info}
@@ -188,15 +184,17 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
     return encoded, read_header(encoded).info
 
 
-def _tensor(image: Image, dtype: str, channels: int) -> bytes:
+def _bare(image: Image, options: EncodeOptions, target: Target) -> bytes:
+    """Return raw pixels, in little-endian bytes, or a serialized tensor."""
+    if target.encode == "raw" and options.tensor_dtype == "uint8":
+        return image.tobytes()
     import numpy as np
 
     from shardwright.format.tensors import to_tensor_proto
 
-    pixels = np.asarray(image).reshape(image.height, image.width, channels)
-    return to_tensor_proto(
-        pixels if dtype == "uint8" else pixels.astype(np.float32) / np.float32(255)
-    )
+    pixels = np.asarray(image).reshape(image.height, image.width, len(image.getbands()))
+    values = pixels if options.tensor_dtype == "uint8" else options.normalization.to_values(pixels)
+    return to_tensor_proto(values) if target.encode == "tensor" else values.astype("<f4").tobytes()
 
 
 def _jpeg(image: Image, options: dict[str, object]) -> bytes:

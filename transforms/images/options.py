@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from shardwright.errors import UsageError
 from shardwright.images.formats.kinds import MAX_PIXELS
+from shardwright.images.normalization import Normalization
 from transforms.images.policy import Action, ImagePolicy, PolicyFault
 from transforms.options import OptionGroup, check_values, option_of
 
@@ -44,8 +45,8 @@ class EncodeOptions:
     # A stored tensor is [height, width, channels].
     encode: Encode = IMAGES.option(
         "keep",
-        "keep the bytes of the file (default), or re-encode; raw is uint8 RGB, tensor a "
-        "serialized TensorProto for tf.io.parse_tensor",
+        "keep the bytes of the file (default), or re-encode; raw is RGB for tf.io.decode_raw, "
+        "tensor a serialized TensorProto for tf.io.parse_tensor",
         choices=get_args(Encode),
         usual=True,
     )
@@ -77,11 +78,17 @@ class EncodeOptions:
     # The loss at 90 is invisible at training sizes, at about half the bytes of 95.
     quality: int = IMAGES.option(90, "JPEG quality, 1 to 100 (default: 90)", type=int)
     grayscale: bool = IMAGES.option(False, "store one channel, brightness")
-    # The same range of float32 as from `tf.image.convert_image_dtype`.
     tensor_dtype: TensorType = IMAGES.option(
         "uint8",
-        "type of --encode tensor: uint8, 0 to 255 (default), or float32, 0 to 1",
+        "type of --encode raw or tensor: uint8, 0 to 255 (default), or float32",
         choices=get_args(TensorType),
+    )
+    # The default is the range of `tf.image.convert_image_dtype`.
+    normalize: str | None = IMAGES.option(
+        None,
+        "range of float32: 0..1 (default), -1..1, or mean and deviation of each channel as "
+        "fractions, such as 0.485,0.456,0.406/0.229,0.224,0.225",
+        metavar="RANGE|MEAN/STD",
     )
     strip_metadata: bool = IMAGES.option(
         False,
@@ -158,15 +165,34 @@ class EncodeOptions:
                 f"color-profile keep: encode {self.encode!r} cannot hold a profile; "
                 "choose drop or srgb"
             )
-        if self.tensor_dtype != "uint8" and self.encode != "tensor":
+        if self.tensor_dtype != "uint8" and self.encode not in _BARE:
             raise ValueError(
-                f"tensor-dtype {self.tensor_dtype} needs encode 'tensor', got {self.encode!r}"
+                f"tensor-dtype {self.tensor_dtype} needs encode 'raw' or 'tensor', "
+                f"got {self.encode!r}"
             )
+        if self.normalize is not None:
+            self._check_normalize()
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
             raise ValueError(
                 f"min-side {self.policy.min_side} is above max-side {self.max_side}: "
                 "no image has both"
             )
+
+    def _check_normalize(self) -> None:
+        channels = len(self.normalization.mean)
+        if self.tensor_dtype != "float32":
+            raise ValueError(
+                f"normalize {self.normalize} needs tensor-dtype float32, got {self.tensor_dtype}"
+            )
+        if self.grayscale and channels != 1:
+            raise ValueError(
+                f"normalize {self.normalize} has {channels} channels, but grayscale images have 1"
+            )
+
+    @property
+    def normalization(self) -> Normalization:
+        """The values of float32 pixels."""
+        return Normalization.parse(self.normalize or "")
 
     @property
     def profile(self) -> ColorProfile:
@@ -201,7 +227,7 @@ class EncodeOptions:
 
     @property
     def image_dtype(self) -> str:
-        """The NumPy dtype of the numbers in a tensor; "" is uint8, as of all other images."""
+        """The NumPy dtype of raw pixels and tensors; "" is uint8, as of all other images."""
         return self.tensor_dtype if self.tensor_dtype != "uint8" else ""
 
     def to_json(self) -> dict[str, Any]:

@@ -5,10 +5,9 @@ They depend only on the image, its name, the options and Pillow's version. By `e
 * 'keep': the bytes themselves, but for the policy's fixes.
 * 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
 * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit color is read as 8-bit).
-* 'raw': height x width x 3 bytes, uint8 RGB, row by row from the top left, no padding; 1 byte a
-  pixel with `grayscale`.
-* 'tensor': the same as a serialized TensorProto [height, width, 3 or 1], uint8, or float32 from 0
-  to 1.
+* 'raw': height x width x 3 values, RGB, row by row from the top left, no padding; 1 value a pixel
+  with `grayscale`. A value is a byte, or a little-endian float32 as `normalize` says.
+* 'tensor': the same values as a serialized TensorProto [height, width, 3 or 1].
 
 EXIF orientation is applied, unless the policy keeps it, because the new bytes carry no EXIF. In
 'jpeg', 'raw' and 'tensor', transparent areas become white. Resizing is bicubic with antialiasing.

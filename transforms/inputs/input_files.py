@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
+from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
@@ -176,7 +177,7 @@ def _matching(request: SourceRequest) -> list[InputFile]:
         missing = [name for name in wanted if name not in there]
         if missing:
             raise UsageError(
-                f"{request.argument} {uri} names {len(wanted)} files, "
+                f"{request.argument} {uri} names {counted(len(wanted), 'file')}, "
                 f"but {len(missing)} are missing, such as {missing[0]}"
             )
     return found

@@ -121,7 +121,7 @@ def _state_domain(
     entry: schema_pb2.Feature, feature: Feature, stored: StoredFeature, num_names: int
 ) -> None:
     """State the range of the values, if it is narrower than their type."""
-    if feature.kind in INDEXED and stored.type == pa.int64():
+    if feature.kind in INDEXED and stored == feature.stored[0]:
         entry.int_domain.min, entry.int_domain.max = 0, max(num_names - 1, 0)
         entry.int_domain.is_categorical = True
     elif feature.kind == FeatureKind.INT64 and feature.dtype:

@@ -7,7 +7,7 @@ from html import escape
 
 from shardwright.format.manifest import Manifest, SplitInfo
 from shardwright.format.schema import INDEXED, ExampleSchema, Feature, Source
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 from transforms.plan.size_errors import record_bytes_of
 from transforms.publish.leaks import LEAKS
 
@@ -27,8 +27,8 @@ def report_html(manifest: Manifest) -> str:
     faults = sum(manifest.rejects.values())
     parts = [
         f"<h1>{escape(manifest.name)} {escape(manifest.version)}</h1>",
-        f"<p>{manifest.num_records:,} records in {show_bytes(manifest.num_bytes)}; "
-        f"{faults:,} of {manifest.num_inputs:,} inputs are rejects.</p>",
+        f"<p>{counted(manifest.num_records, 'record')} in {show_bytes(manifest.num_bytes)}; "
+        f"{faults:,} of {counted(manifest.num_inputs, 'input')} are rejects.</p>",
         "<h2>Splits</h2>",
         _table(
             ("split", "records", "shards", "bytes", "records per shard", "image side, pixels"),
@@ -166,7 +166,7 @@ def _names_of_others(schema: ExampleSchema) -> Iterable[str]:
                 f" ... and {len(names) - _MAX_CLASSES:,} more" if len(names) > _MAX_CLASSES else ""
             )
             yield (
-                f"<h2>{len(names):,} names of {escape(feature.name)}</h2>"
+                f"<h2>{counted(len(names), 'name')} of {escape(feature.name)}</h2>"
                 f"<p>{escape(', '.join(names[:_MAX_CLASSES]))}{more}</p>"
             )
 
@@ -181,7 +181,7 @@ def _class_tables(manifest: Manifest) -> Iterable[str]:
         shown = range(min(len(names), _MAX_CLASSES))
         rows = "".join(_class_row(names[label], counts.get(label, 0), most) for label in shown)
         more = (
-            f"<p>... and {len(names) - _MAX_CLASSES} more classes.</p>"
+            f"<p>... and {counted(len(names) - _MAX_CLASSES, 'more class')}.</p>"
             if len(names) > _MAX_CLASSES
             else ""
         )

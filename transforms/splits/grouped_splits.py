@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import BuildError
+from shardwright.sizes import counted
 from transforms.hashing import joined
 from transforms.references import set_column
 from transforms.splits.split_rules import SplitRule, split_hash, units_of
@@ -216,8 +217,9 @@ class _Placement:
         ]
         if empty:
             raise BuildError(
-                f"no group fits into split {' and '.join(empty)}: INPUT has {len(splits)} groups, "
-                "which stay whole; make the splits larger, or remove --group-column"
+                f"no group fits into split {' and '.join(empty)}: INPUT has "
+                f"{counted(len(splits), 'group')}, which stay whole; make the splits larger, or "
+                "remove --group-column"
             )
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.json_text import load_json
 from shardwright.format.naming import is_split_name
+from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
@@ -109,7 +110,7 @@ class ListedIds:
             row = int(torn.argmax())
             both = f"{self._splits[row - 1]} and {self._splits[row]}"
             raise BuildError(
-                f"--split-ids puts {int(torn.sum())} ids in two splits, such as "
+                f"--split-ids puts {counted(int(torn.sum()), 'id')} in two splits, such as "
                 f"{str(self._ids[row])!r} in {both}: keep one"
             )
         if same.any():

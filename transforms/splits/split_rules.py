@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.naming import is_split_name
+from shardwright.sizes import counted
 from transforms.hashing import hash64
 from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
@@ -121,8 +122,8 @@ class SplitCounts:
                 if count is not None
             )
             raise BuildError(
-                f"--split needs {asked} records in {named}, but INPUT has {num_records}: "
-                "use smaller numbers"
+                f"--split needs {counted(asked, 'record')} in {named}, "
+                f"but INPUT has {num_records:,}: use smaller numbers"
             )
         return np.array(
             [num_records - asked if count is None else count for count in self.counts], np.int64

@@ -25,6 +25,7 @@ from shardwright.format.records import (
     scan_records,
 )
 from shardwright.format.schema import ExampleSchema, Source
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from transforms.publish.statistics import describe_rows
 
@@ -132,7 +133,7 @@ class _Rows:
             found = features.get(key, [])
             if len(found) != 1:
                 raise RecordFault(
-                    span.offset, f"feature {key!r} has {len(found)} values, expected 1"
+                    span.offset, f"feature {key!r} has {counted(len(found), 'value')}, expected 1"
                 )
             values[source] = found[0]
         return values

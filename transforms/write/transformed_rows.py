@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from shardwright.format.schema import Feature
 from transforms.images.arrays import encode_png
 from transforms.images.checks import check_image
 from transforms.images.kinds import RejectedImage
@@ -38,6 +39,8 @@ class TransformedRows:
         self._further = further_reads(references, reads, job.schema)
         pictures = picture_columns(references.schema)
         self._keys = [name for name in extra_columns(references.schema) if name not in pictures]
+        features = job.schema.features
+        self._stored = {stored.key: stored for feature in features for stored in feature.stored}
         self._class_names = {name: index for index, name in enumerate(job.schema.class_names)}
 
     def records_of(self, row: int) -> list[MadeRecord]:
@@ -72,9 +75,7 @@ class TransformedRows:
             columns[name] = self._checked(record, name)
         small = pa.RecordBatch.from_pylist([columns], schema=self._references.schema)
         pictures = {
-            feature.name: take_picture(
-                _encoded_or_none(record.pictures.get(feature.name)), feature, job.check, job.encode
-            )
+            feature.name: take_picture(_picture(record, feature), feature, job.check, job.encode)
             for feature, _ in self._further
         }
         entries = self._encoder.encode_known(small)[0]
@@ -119,7 +120,10 @@ class TransformedRows:
         try:
             if value is None:
                 raise ValueError("it is missing")
-            return pa.array([value], kind)[0].as_py()
+            found = pa.array([value], kind)[0].as_py()
+            if isinstance(found, list) and not self._stored[key].takes(len(found)):
+                raise ValueError(f"it must have {self._stored[key].told_count} values")
+            return found
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise RejectedImage(
                 RejectReason.BAD_VALUE,
@@ -131,7 +135,13 @@ def _encoded(picture: Picture) -> bytes:
     return encode_png(picture) if isinstance(picture, np.ndarray) else picture
 
 
-def _encoded_or_none(picture: Picture | None) -> bytes | None:
+def _picture(record: Record, feature: Feature) -> bytes | None:
+    """Return an additional image of a record, None without one."""
+    picture = record.pictures.get(feature.name)
+    if picture is None and feature.default is None:
+        raise RejectedImage(
+            RejectReason.BAD_VALUE, f"a transform returned no picture for {feature.name!r}"
+        )
     return None if picture is None else _encoded(picture)
 
 

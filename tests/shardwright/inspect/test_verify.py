@@ -108,7 +108,7 @@ def test_rows_too_few(dataset: Path) -> None:
     ("manifest.json", lambda m: m["splits"]["train"]["shards"][1].update(index=0),
      "split 'train' has shards [0, 0, 2]"),
     ("manifest.json", lambda m: m.update(num_inputs=50),
-     "num_inputs is 50, but there are 36 records and 1 rejects"),
+     "num_inputs is 50, but there are 36 records and 1 reject"),
     ("dataset_info.json", lambda m: m["splits"][1]["shardLengths"].reverse(),
      "shardLengths of split 'train' is ['"),
     ("dataset_info.json", lambda m: m["splits"].pop(), "shardLengths of split 'train' is None"),

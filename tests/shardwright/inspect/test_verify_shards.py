@@ -60,9 +60,9 @@ BYTES = "bytes, the manifest says"
     (flip((3, 0, 1), (5, 0, 1)), {3: LENGTH, 5: LENGTH}, ["crc32c"]),
     (flip((9, 0, 1)), {9: LENGTH}, ["crc32c"]),
     (cut(7, 0), {}, [BYTES, "holds 7 records, the manifest says 10"]),
-    (cut(7, 5), {7: "after 5 of 12 bytes"}, [BYTES, "last 2 records are cut off"]),
+    (cut(7, 5), {7: "after 5 of 12 bytes"}, [BYTES, "last 2 records: cut off"]),
     (cut(7, HEADER_BYTES + 9), {7: "ends inside the record, which claims"},
-     [BYTES, "last 2 records are cut off"]),
+     [BYTES, "last 2 records: cut off"]),
     (add_a_byte, {10: "after 1 of 12 bytes"}, [BYTES]),
     (cut(0, 0), {}, ["has 0 bytes, the manifest says", "holds 0 records, the manifest says 10"]),
     (zero_middle, {2: LENGTH, 3: LENGTH, 4: LENGTH, 5: LENGTH}, ["crc32c"]),
@@ -104,7 +104,7 @@ def test_a_broken_length_without_an_index_ends_the_shard(dataset: Path) -> None:
     (dataset / name.sidecar).unlink()
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
     assert_fault(dataset, DatasetFault(name.shard, 3, offsets[3], LENGTH))
-    what = "the last 6 records are cut off, or follow a broken record"
+    what = "its last 6 records: cut off, or after a broken record"
     assert_fault(dataset, DatasetFault(name.shard, None, None, what))
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
     edit_bytes(dataset / name.shard, lambda data: flip_image_bit(data, offsets))

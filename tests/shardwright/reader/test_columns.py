@@ -169,7 +169,7 @@ NOT_AN_EXAMPLE = r"^not a tf\.Example: "
     (None, record()[:-1], NOT_AN_EXAMPLE),
     (["label"], b"", "^feature 'label' is missing$"),
     ({"label": OneHot()}, record(label=[7]),
-     "^feature 'label' is 7; 3 classes have labels 0 to 2$"),
+     "^feature 'label' is 7; labels of 3 classes are 0 to 2$"),
 ])  # fmt: skip
 def test_faults_of_records_and_encodings(features: Any, data: bytes, what: str) -> None:
     columns = ColumnReader(SCHEMA, features)

@@ -75,8 +75,8 @@ def test_labels_of_the_index_without_a_place() -> None:
     store = columns.allocate(4)
     faults = columns.fill_indexed(store, {Source.LABEL: np.array([1, 3, 2, -1])})
     assert {row: str(fault) for row, fault in faults.items()} == {
-        1: "feature 'image/class/label' is 3; 3 classes have labels 0 to 2",
-        3: "feature 'image/class/label' is -1; 3 classes have labels 0 to 2",
+        1: "feature 'image/class/label' is 3; labels of 3 classes are 0 to 2",
+        3: "feature 'image/class/label' is -1; labels of 3 classes are 0 to 2",
     }
     kept = np.array([True, False, True, False])
     assert plain(columns.finish(store, kept, pad=True)) == {

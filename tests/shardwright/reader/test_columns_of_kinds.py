@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import shardwright as sw
 from shardwright.errors import UsageError
@@ -47,7 +49,12 @@ def parsed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("feature", "values", "wanted"), [
-    (Feature("n", K.INT64, dtype="uint8"), [[255], [0]], np.array([255, 0])),
+    (Feature("n", K.INT64, dtype="uint8"), [[255], [0]], np.array([255, 0], np.uint8)),
+    (Feature("n", K.INT64, dtype="bool"), [[1], [0]], np.array([True, False])),
+    (Feature("n", K.INT64, dtype="uint64"), [[2**62], [0]], np.array([2**62, 0], np.uint64)),
+    (Feature("n", K.INT64, dtype="int16", shape=(2,)), [[-300, 1]], np.array([[-300, 1]], "i2")),
+    (Feature("n", K.FLOAT32, dtype="float64"), [[0.25]], np.array([0.25])),
+    (Feature("n", K.FLOAT32, dtype="bfloat16"), [[0.25]], np.array([0.25], bfloat16)),
     (Feature("v", K.FLOAT32, shape=(3,)), [[1.0, 2, 3], [4.0, 5, 6]],
      np.array([[1, 2, 3], [4, 5, 6]], np.float32)),
     (Feature("m", K.INT64, shape=(2, 2)), [[1, 2, 3, 4], [5, 6, 7, 8]],
@@ -65,6 +72,7 @@ def test_arrays(feature: Feature, values: list[Any], wanted: np.ndarray) -> None
 @pytest.mark.parametrize(("feature", "values", "wanted"), [
     (BOXES, [0.0, 0, 0.5, 1] * 2, np.array([[0, 0, 0.5, 1]] * 2, np.float32)),
     (BOXES, [], np.empty((0, 4), np.float32)),
+    (Feature("n", K.INT64, shape=(None,), dtype="uint8"), [1, 255], np.array([1, 255], np.uint8)),
     (Feature("m", K.MULTI_LABEL), [0, 3], np.array([0, 3])),
     (Feature("w", K.TOKENS, vocabulary=VocabularyRule()), [3, 0, 3], np.array([3, 0, 3])),
     (Feature("t", K.TENSOR, shape=(None, 2), dtype="float32"), [EYE_PROTO], EYE),
@@ -83,6 +91,19 @@ def test_a_bag_of_words_is_sparse() -> None:
     assert column.to_dense().tolist() == [[1, 0, 0, 2], [0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("dtype", ["", "int64"])
+def test_a_bag_of_words_as_an_array(dtype: str) -> None:
+    feature = replace(BAG, dtype=dtype)
+    one, two = (1, 2) if dtype else (1.0, 2.0)
+    rows = [{"w/indices": [0, 3], "w/values": [one, two]}, {"w/indices": [], "w/values": []}]
+    for encoding, last in ((None, 2), (sw.Dense(), 2), (sw.MultiHot(), 1)):
+        column = fill(feature, rows, encoding)
+        made = column.to_dense() if isinstance(column, SparseColumn) else column
+        assert made.tolist() == [[1, 0, 0, last], [0, 0, 0, 0]]
+        counts = np.int64 if dtype and not isinstance(encoding, sw.MultiHot) else np.float32
+        assert made.dtype == counts
+
+
 def test_boxes_as_one_array() -> None:
     feature = BOXES
     column = fill(feature, [{"b": [0.0, 0, 1, 1]}, {"b": []}], sw.Dense(2, fill=-1))
@@ -98,7 +119,7 @@ def test_classes_of_their_own() -> None:
 
 @pytest.mark.parametrize(("feature", "values", "message"), [
     (Feature("v", K.FLOAT32, shape=(3,)), {"v": [1.0]},
-     "feature 'v' has 1 values, the schema says 3"),
+     "feature 'v' has 1 value, the schema says 3"),
     (BOXES, {"b": [1.0] * 6}, "feature 'b' has 6 values, the schema says a multiple of 4"),
     (Feature("t", K.TENSOR, shape=(3,), dtype="float32"), {"t": [EYE_PROTO]},
      r"feature 't' is a tensor \[2, 2\] of float32, the schema says \[3\] of float32"),
@@ -106,10 +127,16 @@ def test_classes_of_their_own() -> None:
      "the schema says .* of int8"),
     (Feature("t", K.TENSOR, shape=(2, 2)), {"t": [b"\x01no tensor"]},
      "feature 't': not a serialized tensor"),
-    (BAG, {"w/indices": [1], "w/values": [1.0, 2.0]}, "1 indices and 2 counts"),
+    (BAG, {"w/indices": [1], "w/values": [1.0, 2.0]}, "1 index and 2 counts"),
     (BAG, {"w/indices": [4], "w/values": [1.0]}, "outside its vocabulary of 4 words: 4"),
     (BAG, {"w/indices": [3, -1], "w/values": [1.0, 1.0]}, "outside its vocabulary of 4 words: -1"),
     (BAG, {"w/indices": [4]}, "feature 'w/values' is missing"),
+    (replace(BAG, dtype="int64"), {"w/indices": [1], "w/values": [1.0]},
+     "feature 'w/values' holds float values, the schema says int64"),
+    (Feature("n", K.INT64, dtype="uint8"), {"n": [300]},
+     "feature 'n' holds 300, which does not fit uint8"),
+    (Feature("n", K.INT64, dtype="uint64", shape=(None,)), {"n": [1, -2]},
+     "feature 'n' holds -2, which does not fit uint64"),
 ])  # fmt: skip
 def test_faults(feature: Feature, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ExampleFault, match=message):

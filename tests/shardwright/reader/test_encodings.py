@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -30,6 +31,7 @@ ID = Feature("id", FeatureKind.TEXT, Source.ID)
 NAMES = Feature("names", FeatureKind.TEXT, shape=(None,))
 CAPTION = Feature("caption", FeatureKind.BYTES)
 TAGS = Feature("tags", FeatureKind.BYTES, shape=(None,))
+BAG = Feature("words", FeatureKind.BAG_OF_WORDS)
 SPOON = "Löffel"
 
 
@@ -180,7 +182,6 @@ BAD_ARGUMENTS = [
     (lambda: MultiHot(vocabulary=7), "MultiHot(vocabulary=7) must be"),
     (lambda: MultiHot(vocabulary=["a", "b", "a"]), "MultiHot's vocabulary has 'a' more than once"),
     (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
-    (lambda: Dense(None), "Dense(length=None) must be"),
     (lambda: Dense(2.0), "Dense(length=2.0) must be"),
     (lambda: RawTensor("no type", 3), "RawTensor(dtype='no type') must be a numeric NumPy dtype"),
     (lambda: RawTensor(None, 3), "RawTensor(dtype=None) must be"),
@@ -217,6 +218,14 @@ def test_bad_arguments(make: Any, what: str) -> None:
     (MultiHot(vocabulary=[1]), TAGS,
      "holds bytes values, and MultiHot with an integer vocabulary takes integers"),
     (Dense(2), COUNT, "is a single value, and Dense takes lists: leave its encoding out"),
+    (Dense(), BOXES, "is a list: give Dense(length=...)"),
+    (Dense(2), BAG, "is a bag of 3 words, one column each: give Dense() without arguments"),
+    (Sparse(), BAG,
+     "is a bag of words, which is sparse already: leave its encoding out, or give Dense() or"),
+    (Dense(2, fill=256), replace(BOXES, dtype="uint8"),
+     "holds int64 values, so Dense(fill=256) must be a value of uint8"),
+    (Dense(2, fill=2), replace(BOXES, dtype="bool"),
+     "holds int64 values, so Dense(fill=2) must be a value of bool"),
     (Dense(2, fill=0.5), BOXES,
      "holds int64 values, so Dense(fill=0.5) must be a 64-bit integer"),
     (Dense(2, fill=2**63), BOXES,
@@ -244,11 +253,11 @@ def test_class_encodings_of_an_unlabeled_dataset() -> None:
 
 
 @pytest.mark.parametrize(("encoding", "feature", "values", "what"), [
-    (OneHot(), LABEL, [3], "is 3; 3 classes have labels 0 to 2"),
-    (OneHot(), LABEL, [-1], "is -1; 3 classes have labels 0 to 2"),
-    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; 9 classes have labels 0 to 8"),
-    (MultiHot(3), BOXES, [0, 3], "is 3; 3 classes have labels 0 to 2"),
-    (MultiHot(3), BOXES, [0, -1], "is -1; 3 classes have labels 0 to 2"),
+    (OneHot(), LABEL, [3], "is 3; labels of 3 classes are 0 to 2"),
+    (OneHot(), LABEL, [-1], "is -1; labels of 3 classes are 0 to 2"),
+    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; labels of 9 classes are 0 to 8"),
+    (MultiHot(3), BOXES, [0, 3], "is 3; labels of 3 classes are 0 to 2"),
+    (MultiHot(3), BOXES, [0, -1], "is -1; labels of 3 classes are 0 to 2"),
     (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"],
      "holds 'z', which is not in MultiHot's vocabulary of 1"),
     (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is not in"),

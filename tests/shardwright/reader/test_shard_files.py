@@ -178,7 +178,7 @@ def test_planning_does_nothing_for_local_folders(many: Shards) -> None:
         assert [found.ref.info.index for found in files.opened] == [200]
 
 
-STATED = "and the manifest states 64 bytes with 1 records: copy the dataset again, or run"
+STATED = "and the manifest states 64 bytes with 1 record: copy the dataset again, or run"
 
 
 @pytest.mark.parametrize(("content", "error", "what"), [

@@ -26,7 +26,7 @@ FEATURES = (
     Feature("objects/bbox", K.BOX, shape=(None, 4), sequence="objects"),
     Feature("objects/label", K.CLASS_LABEL, shape=(None,), sequence="objects"),
     Feature("tags", K.MULTI_LABEL),
-    Feature("words", K.BAG_OF_WORDS, keys=("w/i", "w/n")),
+    Feature("words", K.BAG_OF_WORDS, dtype="int64", keys=("w/i", "w/n")),
     Feature("tensor", K.TENSOR, shape=(2, 2), dtype="float32"),
     Feature("ragged", K.TENSOR, shape=(None, 2), dtype="float32"),
     Feature("mask", K.MASK),
@@ -117,6 +117,8 @@ def test_batches() -> None:
     assert as_lists(batch["image"]) == [RGB.tolist()] * 2
     assert lists_of(encoded, BATCH) == BATCH
     assert as_lists(encoded["mask"]) == [record["mask"][0] for record in RECORDS]
+    for made in (batch, encoded):
+        assert (made["age"].dtype, made["words"].dtype) == (tf.uint8, tf.int64)
 
 
 def test_single_examples() -> None:

@@ -201,6 +201,12 @@ def test_types_that_cannot_be_the_feature(kind: pa.DataType, feature: Feature) -
      r"of kind box has the shape \(\); give \(4,\) for one box, or \(None, 4\) for any number"),
     (Feature("n", FLOAT, dtype="int8"),
      "of kind float32 has the dtype 'int8'; give one of bfloat16, float16"),
+    (Feature("n", BAG, dtype="uint8"),
+     "of kind bag_of_words has the dtype 'uint8'; give one of float32, int64"),
+    (Feature("n", TOKENS, dtype="int32"), "has the dtype 'int32'; give one of int64"),
+    (Feature("n", CLASS, dtype="uint8"), "of kind class_label has the dtype 'uint8'"),
+    (Feature("n", MASK, dtype="int64"), "has the dtype 'int64'; give one of uint8, uint16"),
+    (Feature("n", TEXT, dtype="float32"), "of kind text has the dtype 'float32'; leave it out"),
     (Feature("n", INT, default="x"), "has the default 'x', which is not a value of int64"),
     (Feature("n", INT, default=0.5), "has the default 0.5, which is not a value of int64"),
     (Feature("n", TENSOR, dtype="float8"),
@@ -234,6 +240,16 @@ def test_tensors() -> None:
     }
 
 
+def test_tensors_from_flat_lists_equal_those_from_nested_ones() -> None:
+    nested, flat = pa.array([[[1.0, 2.0], [3.0, 4.0]]]), pa.array([[1.0, 2.0, 3.0, 4.0]])
+    for shape in ((2, 2), (None, 2), (2, None)):
+        values = [settle(column, TENSOR, shape=shape) for column in (nested, flat)]
+        assert values[0] == values[1]
+        assert values[0][1] == {}
+    for column, shape in ((flat, (3, 2)), (flat, (None, 3)), (flat, (None, None)), (flat, (5,))):
+        assert list(settle(column, TENSOR, shape=shape)[1]) == [0]
+
+
 @pytest.mark.parametrize(("column", "feature", "words", "stored", "unknown"), [
     (pa.array(["b", "a", "z"]), Feature("n", CLASS), ("a", "b"), {"n": [1, 0, None]}, [2]),
     (pa.array([10, 2]), Feature("n", CLASS), ("2", "10"), {"n": [1, 0]}, []),
@@ -244,6 +260,8 @@ def test_tensors() -> None:
     (pa.array([[]], pa.list_(pa.string())), Feature("n", MULTI), (), {"n": [[]]}, []),
     (pa.array(["yes no yes", ""]), Feature("n", BAG, keys=("i", "v")), ("no", "yes"),
      {"i": [[0, 1], []], "v": [[1, 2], []]}, []),
+    (pa.array(["no no"]), Feature("n", BAG, dtype="int64", keys=("i", "v")), ("no", "yes"),
+     {"i": [[0]], "v": [[2]]}, []),
     (pa.array(["yes no yes", "what"]), Feature("n", TOKENS), ("[UNK]", "no", "yes"),
      {"n": [[2, 1, 2], [0]]}, []),
 ])  # fmt: skip

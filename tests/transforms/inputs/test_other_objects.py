@@ -68,6 +68,6 @@ def test_images_after_unread_objects_make_the_listing_incomplete() -> None:
     assert (reject.uri, reject.reason) == ("s3://b/in", RejectReason.INCOMPLETE)
     told = f"{len(unread)} objects ending in .foo were not read"
     assert reject.detail.startswith(told)
-    assert reject.detail.endswith(f"{1000 - len(unread)} records before that were readable")
+    assert reject.detail.endswith(f"; readable before that: {1000 - len(unread)} records")
     assert None not in [*look(others, ["late.foo"])]
     assert others.keys_read[-1] == "late.foo"

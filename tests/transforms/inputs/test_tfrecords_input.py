@@ -12,6 +12,7 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.format.records import FRAME_BYTES, scan_records
 from shardwright.format.schema import FeatureKind
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import png_of
@@ -156,7 +157,7 @@ def test_a_broken_length_ends_a_file(tmp_path: Path, compression: str) -> None:
     assert read_back(rows) == [png_of(n) for n in range(len(rows))]
     assert (reject.id, str(reject.reason)) == ("x.tfrecord", "incomplete")
     assert reject.detail.startswith(f"record {len(rows)}, at byte ")
-    assert reject.detail.endswith(f"; {len(rows)} records before that were readable")
+    assert reject.detail.endswith(f"; readable before that: {counted(len(rows), 'record')}")
 
 
 def test_an_empty_file_is_listed_and_no_fault(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_a_later_record_that_does_not_fit(
 @pytest.mark.parametrize(("records", "message"), [
     (["sequence"], "holds tf.SequenceExample records, which are not supported: write one"),
     ([b"text", b"more text"], "none of the first 2 records is a tf.Example with features"),
-    ([], "has no records, and neither has any other of 1 files"),
+    ([], "has no records, and neither has any other of 1 file"),
 ])  # fmt: skip
 def test_files_without_examples(tmp_path: Path, records: list[Record], message: str) -> None:
     path = write_records(tmp_path / "x.tfrecord", [made_of(record) for record in records])

@@ -87,7 +87,7 @@ def test_a_dataset_without_labels_or_rejects_has_a_page_too() -> None:
 
 def test_a_great_many_classes_are_cut_short_and_counted() -> None:
     page = page_of(schema=schema_of(*(f"class {number}" for number in range(1203))))
-    assert "... and 1003 more classes." in page.cells
+    assert "... and 1,003 more classes." in page.cells
     assert "class 199" in page.cells
     assert "class 200" not in page.cells
 

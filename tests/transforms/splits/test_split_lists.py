@@ -109,7 +109,7 @@ def test_wrong_arguments(
         SplitLists.parse([value])
 
 
-IN_TWO = "--split-ids puts 1 ids in two splits, such as '1' in train and test: keep one"
+IN_TWO = "--split-ids puts 1 id in two splits, such as '1' in train and test: keep one"
 NO_SPLITS = r"has no column of splits \(split, subset, ...\); it has 'id', 'fold'"
 BAD_SPLIT = "--split-ids has the invalid split name 'hold out'; use letters, digits and underscores"
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.sizes import counted
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
@@ -150,7 +151,7 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
             "add the section `categories` with an id and a name for each class"
         )
     ignored = f"; {', '.join(left_out)} left out" if left_out else ""
-    kinds = [f"boxes of {len(names)} classes"] * has_boxes + ["captions"] * has_captions
+    kinds = [f"boxes of {counted(len(names), 'class')}"] * has_boxes + ["captions"] * has_captions
     return CocoFacts(
         f"COCO json at {request.uri} ({_files_as_text(sets)}) "
         f"with {' and '.join(kinds) or 'images only'}{ignored}",

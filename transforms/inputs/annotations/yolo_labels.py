@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from shardwright.errors import UsageError
+from shardwright.sizes import counted
 
 _MARGIN = 0.01  # tools let boxes exceed their image by this fraction
 
@@ -140,7 +141,8 @@ def read_config(text: str, path: str) -> YoloConfig:
     count = values.get("nc")
     if names and isinstance(count, str) and count.isdecimal() and int(count) != len(names):
         raise UsageError(
-            f"{path}: nc is {count}, but there are {len(names)} names: correct one of them"
+            f"{path}: nc is {count}, but there are {counted(len(names), 'name')}: "
+            "correct one of them"
         )
     places = {}
     for key, split in (
@@ -179,7 +181,7 @@ def _names(value: Any, path: str) -> tuple[str, ...]:
         )
         if missing is not None:
             raise UsageError(
-                f"{path}: names has {len(value)} classes, but none with number {missing}"
+                f"{path}: names has {counted(len(value), 'class')}, but none with number {missing}"
             )
         value = [value[str(number)] for number in range(len(value))]
     written = value if isinstance(value, list) else []

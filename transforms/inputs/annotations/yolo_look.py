@@ -10,6 +10,7 @@ from itertools import chain, islice
 import pyarrow as pa
 
 from shardwright.errors import UsageError
+from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.yolo_labels import (
@@ -103,7 +104,7 @@ def _describe(config: YoloConfig, root: str, has_places: bool, has_split_folders
     points = "; keypoints are left out" if config.has_keypoints else ""
     return (
         f"YOLO labels at {root}: images with a .txt of boxes for each, "
-        f"{len(config.names)} classes{splits}{points}"
+        f"{counted(len(config.names), 'class')}{splits}{points}"
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
+from shardwright.sizes import counted
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.inputs.source import SourceFacts
 from transforms.inputs.tables.table_columns import extra_feature, features_or_problem
@@ -120,7 +121,7 @@ class TableLayout:
 
     def _describe(self) -> str:
         place = (
-            f"table of {len(self.files)} files below {self.path}"
+            f"table of {counted(len(self.files), 'file')} below {self.path}"
             if self.files
             else f"table at {self.path}"
         )

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault, parse_feature, split_example
+from shardwright.sizes import counted
 from transforms.inputs.image_values import has_image_magic
 
 _TYPES: Mapping[str, pa.DataType] = {
@@ -103,8 +104,9 @@ def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
             found.setdefault(key, FeatureStatistics()).add(kind, values)
     if not good:
         told = (
-            f"none of the first {total} records is a tf.Example with features: for other bytes, "
-            'give --schema FILE.json with {"features": [{"name": "record", "kind": "bytes"}]}'
+            f"none of the first {counted(total, 'record')} is a tf.Example with features: for "
+            "other bytes, give --schema FILE.json with "
+            '{"features": [{"name": "record", "kind": "bytes"}]}'
         )
         raise UsageError(f"{place}: {told if total else 'no valid record'}")
     return RecordStatistics(good, dict(sorted(found.items())))

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from shardwright.errors import MissingError, NotADatasetError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_json, read_manifest
@@ -134,13 +136,9 @@ def _own_features(schema: ExampleSchema) -> Iterator[Feature]:
             continue
         if feature.kind in _WITH_WORDS:
             for stored in feature.stored:
-                yield Feature(
-                    stored.key,
-                    FeatureKind.FLOAT32
-                    if stored.key != feature.stored[0].key
-                    else FeatureKind.INT64,
-                    shape=(None,),
-                )
+                is_float = stored.type == pa.float32()
+                kind = FeatureKind.FLOAT32 if is_float else FeatureKind.INT64
+                yield Feature(stored.key, kind, shape=(None,))
         else:
             yield dataclasses.replace(
                 feature,

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from shardwright.errors import RecordFault, UsageError
 from shardwright.format.records import RecordSpan
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.input_files import (
@@ -168,5 +169,6 @@ def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Ite
             return
     if not looked_into:
         raise fault or UsageError(
-            f"{files[0].uri} has no records, and neither has any other of {len(files)} files"
+            f"{files[0].uri} has no records, and neither has any other of "
+            f"{counted(len(files), 'file')}"
         )
