@@ -20,7 +20,7 @@ from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.features.vocabularies import Vocabularies
-from transforms.plan import packing
+from transforms.plan import layouts, packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import set_column
@@ -42,7 +42,7 @@ class ShardState(NamedTuple):
 
 
 class LocalShards:
-    """The layout and the shards of a job.
+    """The layout, the shards' sizes by split, and the shards of a job.
 
     Args:
         job: The build to plan.
@@ -67,14 +67,18 @@ class LocalShards:
         self._job = job
         self._buckets: dict[int, pa.RecordBatch] = {}
         pieces = _spread(batches if with_plans else map(_narrow, batches), job.options.seed)
-        counts = []
+        sizes = []
         for bucket in sorted(pieces):
             ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()))
             references.rejects.add(again)
-            counts.append(packing.count_bucket(bucket, ordered))
+            sizes.append(layouts.size_bucket(bucket, ordered))
             if with_plans:
                 self._buckets[bucket] = ordered
-        self.layout: Layout = packing.lay_out(counts, job.options.policy, estimate)
+        counts = map(layouts.count_bucket, sizes)
+        draft = layouts.draft_layout(counts, job.options.policy, estimate)
+        placed = [layouts.place_bucket(bucket, draft) for bucket in sizes]
+        self.layout: Layout = layouts.lay_out(draft, placed)
+        self.bytes_per_shard = layouts.shard_bytes(sizes, self.layout)
         self.vocabularies: Vocabularies = references.vocabularies
         self.rejects: HeldRejects = references.rejects
         self.rejects.pack()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.format.manifest import Manifest, SplitInfo
 from shardwright.format.schema import Feature
-from shardwright.sizes import show_bytes
+from shardwright.sizes import show_bytes, spread_of
 
 _SHOWN_CLASSES = 10
 _INDENT = "  "
@@ -39,15 +38,10 @@ def _describe_split(split: SplitInfo) -> dict[str, Any]:
         "num_records": split.num_records,
         "num_bytes": split.num_bytes,
         "num_shards": len(split.shards),
-        "records_per_shard": _spread(shard.num_records for shard in split.shards),
-        "bytes_per_shard": _spread(shard.num_bytes for shard in split.shards),
+        "records_per_shard": spread_of(shard.num_records for shard in split.shards),
+        "bytes_per_shard": spread_of(shard.num_bytes for shard in split.shards),
         "stats": dict(split.stats),
     }
-
-
-def _spread(numbers: Iterable[int]) -> dict[str, float]:
-    values = sorted(numbers)
-    return {"min": values[0], "median": median(values), "max": values[-1]} if values else {}
 
 
 def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
