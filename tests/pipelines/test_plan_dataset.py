@@ -109,7 +109,10 @@ def test_no_image_is_opened(tmp_path: Path, plan_json: PlanJson) -> None:
 
 
 def test_a_shard_size_below_ten_records(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     small = ("--shard-size", "100", "--max-reject-fraction", "0.1")
     assert plan(folder, tmp_path / "pets", *small) == 0
@@ -117,7 +120,7 @@ def test_a_shard_size_below_ten_records(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if said in line]
     assert "so 31 records are in 31 shards: use --shard-size " in line
     assert build(folder, tmp_path / "pets", *small) == 0
-    assert line.removeprefix("warning: ") in capsys.readouterr().err
+    assert line.removeprefix("warning: ") in caplog.messages
 
 
 def test_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

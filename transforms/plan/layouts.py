@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,8 @@ _SAMPLED = 1001
 _FEWEST_MEDIANS = 10  # records of median size in a shard, below which one record shows in its size
 
 
-class BucketSizes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BucketSizes:
     """The known sizes of the records of a sorted bucket.
 
     Attributes:
@@ -39,7 +39,8 @@ class BucketSizes(NamedTuple):
     first: np.ndarray
 
 
-class BucketCounts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BucketCounts:
     """The (records, bytes) of each split in one bucket, and its first record sizes."""
 
     bucket: int
@@ -96,10 +97,10 @@ def draft_layout(
     first_positions, first_bytes = {}, {}
     # In bucket order, so that what was counted so far is where the next bucket starts.
     ordered = sorted(counts, key=lambda count: count.bucket)
-    for bucket, by_split, _ in ordered:
-        for split, (bucket_records, bucket_bytes) in by_split.items():
-            first_positions[bucket, split] = records.get(split, 0)
-            first_bytes[bucket, split] = known.get(split, 0)
+    for count in ordered:
+        for split, (bucket_records, bucket_bytes) in count.by_split.items():
+            first_positions[count.bucket, split] = records.get(split, 0)
+            first_bytes[count.bucket, split] = known.get(split, 0)
             records[split] = records.get(split, 0) + bucket_records
             known[split] = known.get(split, 0) + bucket_bytes
     splits = sorted(records)
