@@ -18,7 +18,8 @@ from pipelines.options import parse_options
 from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
 from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
 from shardwright.errors import ShardwrightError
-from shardwright.sizes import show_bytes, spread_of
+from shardwright.inspect.describe import spread_of
+from shardwright.sizes import show_bytes
 from transforms.output_state import plan_json
 from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS

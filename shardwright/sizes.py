@@ -1,10 +1,8 @@
-"""Parse, compare and format sizes and durations."""
+"""Parse and format sizes and durations."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from statistics import median
 
 from shardwright.errors import UsageError
 
@@ -26,12 +24,6 @@ def parse_size(text: str, option: str) -> int:
     if num_bytes < 1:
         raise UsageError(f"{option} {text!r} is less than one byte")
     return num_bytes
-
-
-def spread_of(numbers: Iterable[int]) -> dict[str, float]:
-    """Return the least, median and largest number; nothing for no numbers."""
-    values = sorted(numbers)
-    return {"min": values[0], "median": median(values), "max": values[-1]} if values else {}
 
 
 def show_bytes(num_bytes: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from shardwright.format.manifest import Manifest, SplitInfo
 from shardwright.format.schema import Feature
-from shardwright.sizes import show_bytes, spread_of
+from shardwright.sizes import show_bytes
 
 _SHOWN_CLASSES = 10
 _INDENT = "  "
@@ -42,6 +43,12 @@ def _describe_split(split: SplitInfo) -> dict[str, Any]:
         "bytes_per_shard": spread_of(shard.num_bytes for shard in split.shards),
         "stats": dict(split.stats),
     }
+
+
+def spread_of(numbers: Iterable[int]) -> dict[str, float]:
+    """Return the least, median and largest number; nothing for no numbers."""
+    values = sorted(numbers)
+    return {"min": values[0], "median": median(values), "max": values[-1]} if values else {}
 
 
 def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
