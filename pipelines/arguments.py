@@ -142,7 +142,8 @@ class BuildArguments:
     )
     shard_size: int | None = _SHARDS.option(
         None,
-        "target shard size; the shards of a split are equal to within one record (default: 150MB)",
+        "target shard size; the shards of a split have equal bytes to within one record "
+        "(default: 150MB)",
         metavar="SIZE",
         parse=lambda text: parse_size(text, "--shard-size"),
         usual=True,

@@ -6,7 +6,7 @@ build to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -47,6 +47,7 @@ class LocalPlan:
 
     Attributes:
         layout: The shards of each split.
+        bytes_per_shard: Bytes of each shard by split, estimated as in the layout.
         vocabularies: Feature name -> class names or words, in index order.
         rejects: Number of rejects so far, by reason; images have not been checked yet.
         fingerprint: Hash of the whole plan, or None if there is nothing to compare it with.
@@ -56,6 +57,7 @@ class LocalPlan:
     """
 
     layout: Layout
+    bytes_per_shard: Mapping[str, Sequence[int]]
     vocabularies: Mapping[str, tuple[str, ...]]
     rejects: Mapping[str, int]
     fingerprint: str | None
@@ -81,6 +83,7 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     states = list(shards.states(place, unpublished=manifest is None or replaces))
     planned = LocalPlan(
         layout=shards.layout,
+        bytes_per_shard=shards.bytes_per_shard,
         vocabularies=shards.vocabularies,
         rejects=shards.rejects.tally.reasons,
         fingerprint=fingerprint_of(state[:2] for state in states) if compare else None,

@@ -21,7 +21,7 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.batch_file import BatchFile
 from transforms.features.vocabularies import Vocabularies
-from transforms.plan import packing
+from transforms.plan import layouts, packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import set_column
@@ -43,7 +43,7 @@ class ShardState(NamedTuple):
 
 
 class LocalShards:
-    """The layout and the shards of a job.
+    """The layout, the shards' sizes by split, and the shards of a job.
 
     Args:
         job: The build to plan.
@@ -72,18 +72,27 @@ class LocalShards:
         num_buckets = max(_MIN_BUCKETS, 1 << (num_bytes // _BUCKET_BYTES).bit_length())
         narrow = batches if with_plans else map(_narrow, batches)
         pieces = _spread(narrow, job.options.seed, num_buckets)
-        counts = []
-        for bucket in sorted(pieces):
-            ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()))
-            references.rejects.add(again)
-            counts.append(packing.count_bucket(bucket, ordered))
-            if with_plans:
-                self._buckets.append(bucket)
-                self._ordered.add(ordered)
-        self.layout: Layout = packing.lay_out(counts, job.options.policy, estimate)
+        sizes = list(self._sort(pieces, references.rejects, with_plans=with_plans))
+        counts = map(layouts.count_bucket, sizes)
+        draft = layouts.draft_layout(counts, job.options.policy, estimate)
+        placed = [layouts.place_bucket(bucket, draft) for bucket in sizes]
+        self.layout: Layout = layouts.lay_out(draft, placed)
+        self.bytes_per_shard = layouts.shard_bytes(sizes, self.layout)
         self.vocabularies: Vocabularies = references.vocabularies
         self.rejects: HeldRejects = references.rejects
         self.rejects.pack()
+
+    def _sort(
+        self, pieces: dict[int, HeldBatches], rejects: HeldRejects, *, with_plans: bool
+    ) -> Iterator[layouts.BucketSizes]:
+        """Sort each bucket, keep it for `plans` if asked, and yield the sizes of its records."""
+        for bucket in sorted(pieces):
+            ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()))
+            rejects.add(again)
+            if with_plans:
+                self._buckets.append(bucket)
+                self._ordered.add(ordered)
+            yield layouts.size_bucket(bucket, ordered)
 
     def plans(self) -> Iterator[ShardPlan]:
         """Yield all shards. Of a split only one shard at a time is incomplete."""

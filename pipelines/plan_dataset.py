@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from pipelines.arguments import make_parser
 from pipelines.display import ProgressDisplay
 from pipelines.job import BuildJob, describe_job
@@ -16,9 +18,10 @@ from pipelines.options import parse_options
 from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
 from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
 from shardwright.errors import ShardwrightError
+from shardwright.inspect.describe import spread_of
 from shardwright.sizes import counted, show_bytes
 from transforms.output_state import plan_json
-from transforms.plan.packing import Layout, ShardCuts
+from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
 
 _VERDICTS = {
@@ -68,11 +71,12 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
     """Return the object that `--json` prints.
 
     Keys: `fingerprint`, `settings` and `splits` as in `plan.json` (bytes are estimates);
-    `num_records`, `num_shards`, `num_bytes` and `num_classes` of all splits; `rejects` by reason so
-    far; `shards_done` (finished and kept); `shards_to_write`; `estimate` (a `SizeEstimate`, only if
-    images change their size); `state` (see `BuildState`); `reason` (why a build would fail, else
-    ""). `fingerprint` needs a second pass over the references, so it is null if OUTPUT holds
-    nothing to compare it with.
+    `num_records`, `num_shards`, `num_bytes` and `num_classes` of all splits; `shards`: least,
+    median and largest records and bytes of a shard by split; `rejects` by reason so far;
+    `warning` about the shard size, or ""; `shards_done` (finished and kept); `shards_to_write`;
+    `estimate` (a `SizeEstimate`, only if images change their size); `state` (see `BuildState`);
+    `reason` (why a build would fail, else ""). `fingerprint` needs a second pass over the
+    references, so it is null if OUTPUT holds nothing to compare it with.
     """
     layout = plan.layout
     return {
@@ -80,8 +84,10 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
         "num_records": layout.num_records,
         "num_shards": layout.num_shards,
         "num_bytes": sum(layout.num_bytes.values()),
+        "shards": {split: _shard_spreads(plan, split) for split in layout.cuts},
         "num_classes": len(_class_names(job, plan)),
         "rejects": dict(plan.rejects),
+        "warning": layout.warning,
         "shards_done": plan.shards_done,
         "shards_to_write": layout.num_shards - plan.shards_done,
         "state": str(plan.state),
@@ -92,11 +98,7 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
 def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     """Return the plan as text, with one line per split."""
     layout = plan.layout
-    lines = []
-    for split, cuts in layout.cuts.items():
-        lines.append(
-            f"{split}: {_describe_cuts(cuts)}, about {show_bytes(layout.num_bytes[split])}"
-        )
+    lines = [_describe_split(plan, split) for split in layout.cuts]
     num_bytes = show_bytes(sum(layout.num_bytes.values()))
     whole = f"{counted(layout.num_records, 'record')}, {counted(layout.num_shards, 'shard')}"
     whole += f", about {num_bytes}, {counted(len(_class_names(job, plan)), 'class')}"
@@ -108,6 +110,8 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
             "rejects so far: "
             + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items())
         )
+    if layout.warning:
+        lines.append(f"warning: {layout.warning}")
     done, left = plan.shards_done, layout.num_shards - plan.shards_done
     lines.append(
         f"a build {_VERDICTS[plan.state]}: {counted(left, 'shard')} to write, "
@@ -131,10 +135,22 @@ def _describe_estimate(layout: Layout) -> str:
     )
 
 
-def _describe_cuts(cuts: ShardCuts) -> str:
-    fewest, most = cuts.extremes
-    size = counted(most, "record") if fewest == most else f"{fewest:,} to {most:,} records"
-    return f"{counted(cuts.num_records, 'record')}, {counted(cuts.num_shards, 'shard')} of {size}"
+def _shard_spreads(plan: LocalPlan, split: str) -> dict[str, dict[str, float]]:
+    return {
+        "records": spread_of(np.diff(plan.layout.cuts[split].starts).tolist()),
+        "bytes": spread_of(plan.bytes_per_shard[split]),
+    }
+
+
+def _describe_split(plan: LocalPlan, split: str) -> str:
+    cuts, spreads = plan.layout.cuts[split], _shard_spreads(plan, split)
+    records = ", ".join(f"{number:,.10g}" for number in spreads["records"].values())
+    sizes = ", ".join(show_bytes(number) for number in spreads["bytes"].values())
+    return (
+        f"{split}: {counted(cuts.num_records, 'record')}, {counted(cuts.num_shards, 'shard')}, "
+        f"about {show_bytes(plan.layout.num_bytes[split])}; "
+        f"least, median and largest shard: {sizes}; {records} records"
+    )
 
 
 if __name__ == "__main__":

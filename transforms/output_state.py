@@ -29,6 +29,7 @@ from transforms.plan.packing import Layout
 from transforms.promotion import finish_promotion, remove_outputs
 
 _LOG = logging.getLogger("shardwright.storage")
+_PLAN_LOG = logging.getLogger("shardwright.plan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,8 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str) -> Bu
             they do not fit on the disk.
     """
     _check_num_shards(layout)
+    if layout.warning:
+        _PLAN_LOG.warning("%s", layout.warning)
     check_output(request)
     abort_leftovers(request.root)
     was_replacing = finish_promotion(request.root)

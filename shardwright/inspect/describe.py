@@ -39,13 +39,14 @@ def _describe_split(split: SplitInfo) -> dict[str, Any]:
         "num_records": split.num_records,
         "num_bytes": split.num_bytes,
         "num_shards": len(split.shards),
-        "records_per_shard": _spread(shard.num_records for shard in split.shards),
-        "bytes_per_shard": _spread(shard.num_bytes for shard in split.shards),
+        "records_per_shard": spread_of(shard.num_records for shard in split.shards),
+        "bytes_per_shard": spread_of(shard.num_bytes for shard in split.shards),
         "stats": dict(split.stats),
     }
 
 
-def _spread(numbers: Iterable[int]) -> dict[str, float]:
+def spread_of(numbers: Iterable[int]) -> dict[str, float]:
+    """Return the least, median and largest number; nothing for no numbers."""
     values = sorted(numbers)
     return {"min": values[0], "median": median(values), "max": values[-1]} if values else {}
 

@@ -44,6 +44,8 @@ OPTIONS = [
     f"{COUNTS} --labels {{root}}/labels.csv --group-column part --stratify",
     f"{SPLIT} --class-names {{root}}/names.txt",
     "--shard-size 4kB --encode jpeg --resize 8x8",
+    f"{SPLIT} --shard-size 3kB",
+    "--shard-size 1kB --shard-count-multiple-of 8",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -71,8 +72,10 @@ def test_a_plan_is_what_the_build_writes(
         ("num_records", 31),
         ("num_shards", num_shards),
         ("num_bytes", sum(split["num_bytes"] for split in splits)),
+        ("shards", found["shards"]),
         ("num_classes", 3),
         ("rejects", {"other_file": 1}),
+        ("warning", ""),
         ("shards_done", 0),
         ("shards_to_write", num_shards),
         ("state", "new"),
@@ -81,6 +84,12 @@ def test_a_plan_is_what_the_build_writes(
     keys = ["num_shards", "num_records", "num_bytes", "records_per_shard"]
     assert list(found["splits"]["train"]) == keys
     assert list(found["splits"]["train"]["records_per_shard"]) == ["min", "max"]
+    for split, spreads in found["shards"].items():
+        assert {name: list(spread) for name, spread in spreads.items()} == {
+            "records": ["min", "median", "max"],
+            "bytes": ["min", "median", "max"],
+        }
+        assert spreads["records"]["max"] == found["splits"][split]["records_per_shard"]["max"]
     assert not output.parent.exists()
 
 
@@ -96,6 +105,22 @@ def test_no_image_is_opened(tmp_path: Path, plan_json: PlanJson) -> None:
     assert 50_000_000 < split.pop("num_bytes") < 50_200_000
     size = {"min": 166, "max": 167}
     assert split == {"num_records": 1000, "num_shards": 6, "records_per_shard": size}
+    assert found["shards"]["train"]["records"] == {"min": 166, "median": 167, "max": 167}
+
+
+def test_a_shard_size_below_ten_records(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    small = ("--shard-size", "100", "--max-reject-fraction", "0.1")
+    assert plan(folder, tmp_path / "pets", *small) == 0
+    said = "--shard-size 100 is less than 10 records of the median size, "
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if said in line]
+    assert "so 31 records are in 31 shards: use --shard-size " in line
+    assert build(folder, tmp_path / "pets", *small) == 0
+    assert line.removeprefix("warning: ") in caplog.messages
 
 
 def test_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +128,11 @@ def test_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert plan(folder, output, "--records-per-shard", "10") == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert lines[0].startswith("train: 31 records, 4 shards of 1 to 10 records, about ")
+    assert re.fullmatch(
+        r"train: 31 records, 4 shards, about [\d.]+ kB; least, median and largest shard: "
+        r"\d+ B, [\d.]+ kB, [\d.]+ kB; 1, 10, 10 records",
+        lines[0],
+    )
     assert lines[1].startswith(f"{output}: 31 records, 4 shards, about ")
     assert lines[1].endswith(", 3 classes")
     assert lines[2:] == [

@@ -3,7 +3,7 @@
 The order is by a 64-bit hash of (seed, id), ties by id: a shuffle that depends on nothing else.
 Records are spread over buckets by the hash's top bits. The record counts of all buckets give the
 first position of each, so sorting a bucket on its own gives exact global positions. Shards come out
-exact although no worker ever holds all references.
+exact although no worker ever holds all references (`layouts`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ShardPolicy:
     """A rule for the number of shards per split; exactly one of the first three is set.
 
     Attributes:
-        num_bytes: Target size: ceil(total / num_bytes) shards, equal to within one record. With
-            estimated sizes, enough shards that none should be larger.
+        num_bytes: Target size: ceil(total / num_bytes) shards of equal bytes, to within one record.
+            With estimated sizes, enough shards that none should be larger by more than that.
         num_records: Exactly this many records in every shard but the last.
         num_shards: Exactly this many shards per split, equal to within one record.
         multiple_of: Round the number of shards up to a multiple of this, for that many readers.
@@ -79,7 +79,7 @@ class ShardPolicy:
     def cut(
         self, num_records: int, num_bytes: int, estimate: SizeEstimate | None = None
     ) -> ShardCuts:
-        """Return the cuts of a split; `num_bytes` comes from `estimate` if there is one.
+        """Return the cuts of a split by records; `num_bytes` comes from `estimate` if there is one.
 
         No shard is planned empty. With fewer records than shards, the number of shards is rounded
         down to a multiple; with fewer records than one multiple, it is the number of records.
@@ -88,29 +88,49 @@ class ShardPolicy:
             return ShardCuts(0, 0)
         if self.num_records:
             return ShardCuts(num_records, -(-num_records // self.num_records), self.num_records)
+        count = self.shards_for(num_records, num_bytes, estimate)
+        return ShardCuts(num_records, min(count, self.most_shards(num_records)))
+
+    def shards_for(self, num_records: int, num_bytes: int, estimate: SizeEstimate | None) -> int:
+        """Return the number of shards for this size or number, however many records there are."""
+        count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
         if self.num_bytes and estimate:
-            count = estimate.shards_under(
+            under = estimate.shards_under(
                 self.num_bytes, num_records=num_records, num_bytes=num_bytes
             )
-        else:
-            count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
-        count = -(-max(count, 1) // self.multiple_of) * self.multiple_of
-        # Rounding up may exceed the number of records, and an empty shard is never planned.
-        most = num_records // self.multiple_of * self.multiple_of or num_records
-        return ShardCuts(num_records, min(count, most))
+            count = max(count, under)
+        return self.multiple_above(max(count, 1))
+
+    def multiple_above(self, count: int) -> int:
+        """Return a number of shards, rounded up."""
+        return -(-count // self.multiple_of) * self.multiple_of
+
+    def most_shards(self, num_records: int) -> int:
+        """Return the most shards without an empty one."""
+        return num_records // self.multiple_of * self.multiple_of or num_records
 
 
 @dataclass(frozen=True, slots=True)
 class ShardCuts:
-    """The cuts of a split into shards, evenly or every `records_per_shard` records."""
+    """The cuts of a split into shards: at positions, every so many records, or else evenly.
+
+    Attributes:
+        num_records: Records of the split.
+        num_shards: Shards of the split.
+        records_per_shard: Records of every shard but the last.
+        positions: The first position of each shard, if they are cut by bytes.
+    """
 
     num_records: int
     num_shards: int
     records_per_shard: int | None = None
+    positions: tuple[int, ...] = ()
 
     @property
     def starts(self) -> np.ndarray:
         """The first position of each shard, then the number of records: int64 [num_shards + 1]."""
+        if self.positions:
+            return np.array([*self.positions, self.num_records], np.int64)
         steps = np.arange(self.num_shards + 1, dtype=np.int64)
         if self.records_per_shard:
             return np.minimum(steps * self.records_per_shard, self.num_records)
@@ -135,14 +155,6 @@ class ShardCuts:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketCounts:
-    """The (records, bytes) of each split in one bucket."""
-
-    bucket: int
-    by_split: Mapping[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The cuts of each split, and the first position of each bucket.
 
@@ -151,12 +163,14 @@ class Layout:
         num_bytes: Estimated bytes of each split's shards.
         first_positions: First position by (bucket, split).
         estimate: The estimate behind `num_bytes` for re-encoded images; None for known sizes.
+        warning: A message about shards that are smaller than they should be, or "".
     """
 
     cuts: Mapping[str, ShardCuts]
     num_bytes: Mapping[str, int]
     first_positions: Mapping[tuple[int, str], int]
     estimate: SizeEstimate | None = None
+    warning: str = ""
 
     @property
     def num_records(self) -> int:
@@ -165,26 +179,6 @@ class Layout:
     @property
     def num_shards(self) -> int:
         return sum(cuts.num_shards for cuts in self.cuts.values())
-
-
-def lay_out(
-    counts: Sequence[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None = None
-) -> Layout:
-    """Return prefix sums of the bucket counts and the cuts of every split."""
-    records: dict[str, int] = {}
-    num_bytes: dict[str, int] = {}
-    first_positions = {}
-    # In bucket order, so that the records counted so far are where the next bucket starts.
-    for bucket in sorted(counts, key=lambda count: count.bucket):
-        for split, (bucket_records, bucket_bytes) in bucket.by_split.items():
-            first_positions[bucket.bucket, split] = records.get(split, 0)
-            records[split] = records.get(split, 0) + bucket_records
-            num_bytes[split] = num_bytes.get(split, 0) + bucket_bytes
-    splits = sorted(records)
-    if estimate:
-        num_bytes = {split: estimate.total(records[split], num_bytes[split]) for split in splits}
-    cuts = {split: policy.cut(records[split], num_bytes[split], estimate) for split in splits}
-    return Layout(cuts, {split: num_bytes[split] for split in splits}, first_positions, estimate)
 
 
 def order_keys(ids: pa.Array, seed: int) -> np.ndarray:
@@ -225,15 +219,6 @@ def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list
         )
     )
     return keep_rows(ordered, ~again), rejects
-
-
-def count_bucket(bucket: int, batch: pa.RecordBatch) -> BucketCounts:
-    """Count the records and estimated bytes of each split in a sorted bucket."""
-    sizes = batch.column(KNOWN_BYTES) if KNOWN_BYTES in batch.schema.names else known_sizes(batch)
-    table = pa.table({"split": batch.column("split"), "size": sizes})
-    totals = table.group_by("split").aggregate([("size", "count"), ("size", "sum")]).to_pydict()
-    rows = zip(totals["split"], totals["size_count"], totals["size_sum"], strict=True)
-    return BucketCounts(bucket, {split: (records, num_bytes) for split, records, num_bytes in rows})
 
 
 def known_sizes(batch: pa.RecordBatch) -> pa.Array:

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import AsSingleton
+from apache_beam.pvalue import AsList, AsSingleton
 
 from shardwright.format.naming import ShardName
-from transforms.plan import packing
-from transforms.plan.packing import BucketCounts, Layout, ShardPolicy
+from transforms.plan import layouts, packing
+from transforms.plan.layouts import BucketCounts, BucketSizes, Draft, Placed
+from transforms.plan.packing import Layout, ShardPolicy
 from transforms.plan.shard_plans import ShardPlan
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import from_ipc, to_ipc
@@ -70,17 +71,7 @@ class PlanShards(beam.PTransform):
             | "Buckets" >> beam.GroupByKey()  # (bucket, [packed references])
             | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
         )
-        layout = (
-            buckets.main
-            | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
-            | "AllCounts" >> beam.combiners.ToList()
-            | "LayOut"
-            >> beam.Map(
-                _lay_out,
-                self._policy,
-                None if self._estimate is None else AsSingleton(self._estimate),
-            )  # one Layout
-        )
+        layout = self._lay_out(buckets.main)
         shards = (
             buckets.main
             | "Cut"
@@ -96,6 +87,23 @@ class PlanShards(beam.PTransform):
         )
         return Planned(shards, layout, buckets.rejects)
 
+    def _lay_out(self, buckets: beam.PCollection) -> beam.PCollection:
+        """Return one Layout."""
+        sizes = buckets | "Sizes" >> beam.MapTuple(layouts.size_bucket)  # BucketSizes
+        draft = (
+            sizes
+            | "Count" >> beam.Map(layouts.count_bucket)  # BucketCounts
+            | "AllCounts" >> beam.combiners.ToList()
+            | "DraftLayout"
+            >> beam.Map(
+                _draft,
+                self._policy,
+                None if self._estimate is None else AsSingleton(self._estimate),
+            )  # one Draft
+        )
+        placed = sizes | "Place" >> beam.Map(_place, draft=AsSingleton(draft))
+        return draft | "LayOut" >> beam.Map(_lay_out, placed=AsList(placed))
+
 
 def _spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[_PackedPiece]:
     for bucket, references in packing.spread(batch, seed, num_buckets):
@@ -109,10 +117,16 @@ def _sort(bucket: tuple[int, Iterable[bytes]]) -> Iterator[_Piece | Reject]:
     yield number, ordered
 
 
-def _lay_out(
-    counts: list[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None
-) -> Layout:
-    return packing.lay_out(counts, policy, estimate)
+def _draft(counts: list[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None) -> Draft:
+    return layouts.draft_layout(counts, policy, estimate)
+
+
+def _place(sizes: BucketSizes, *, draft: Draft) -> Placed:
+    return layouts.place_bucket(sizes, draft)
+
+
+def _lay_out(draft: Draft, *, placed: list[Placed]) -> Layout:
+    return layouts.lay_out(draft, placed)
 
 
 def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _PackedPiece]]:

@@ -22,18 +22,16 @@ class SizeEstimate:
         num_sampled: Number of records made.
         num_records: Number of records that they were drawn from.
         mean: Mean size in the sample.
-        spread: Standard deviation of one record.
         ratio: Bytes written per byte known to the plan; None if the mean predicts sizes better.
         error: Standard deviation of one record around the prediction by mean or ratio.
-        skewness: Skewness of record sizes, at least 0. Above 0 the largest sizes are further out
-            than the spread suggests.
+        skewness: Skewness of these deviations, at least 0. Above 0 the largest are further out than
+            the error suggests.
     """
 
     sample: str
     num_sampled: int
     num_records: int
     mean: float
-    spread: float
     ratio: float | None
     error: float
     skewness: float
@@ -51,18 +49,13 @@ class SizeEstimate:
             sample: Hash of the sample.
         """
         mean, ratio = float(made.mean()), float(made.sum() / known.sum())
-        spread, scatter = _deviation(made - mean, mean), _deviation(made - ratio * known, mean)
-        skewness = max(float(((made - mean) ** 3).mean()) / spread**3, 0.0) if spread else 0.0
-        by_ratio = scatter < spread
+        off_mean, off_ratio = made - mean, made - ratio * known
+        by_ratio = _deviation(off_ratio, mean) < _deviation(off_mean, mean)
+        off = off_ratio if by_ratio else off_mean
+        error = _deviation(off, mean)
+        skewness = max(float((off**3).mean()) / error**3, 0.0) if error else 0.0
         return cls(
-            sample,
-            len(made),
-            num_records,
-            mean,
-            spread,
-            ratio if by_ratio else None,
-            min(scatter, spread),
-            skewness,
+            sample, len(made), num_records, mean, ratio if by_ratio else None, error, skewness
         )
 
     @classmethod
@@ -77,7 +70,7 @@ class SizeEstimate:
         return round(self.mean * num_records if self.ratio is None else self.ratio * known_bytes)
 
     def shards_under(self, limit: int, *, num_records: int, num_bytes: int) -> int:
-        """Return the fewest shards, equal to within one record, that should not exceed `limit`.
+        """Return the fewest shards, equal in their prediction, that should not exceed `limit`.
 
         Args:
             limit: Largest shard in bytes.
@@ -97,10 +90,10 @@ class SizeEstimate:
     def largest_shard(self, shards: int, *, num_records: int, num_bytes: int) -> float:
         """Return the bytes that the largest shard should not exceed.
 
-        Two things are uncertain: the mean, which all shards share, and which records a shard gets.
-        Both vanish if all records are sampled, or if one shard has all records. The largest of many
-        sums of few skewed values is further out than a normal one, by the first term of the
-        Cornish-Fisher expansion (1938).
+        Two things are uncertain: the mean or ratio, which all shards share, and the deviations of a
+        shard's own records. Both vanish if all records are sampled and one shard has all records.
+        The largest of many sums of few skewed values is further out than a normal one, by the first
+        term of the Cornish-Fisher expansion (1938).
         """
         size = math.ceil(num_records / shards)
         unseen = max(1 - self.num_sampled / self.num_records, 0)
@@ -109,7 +102,7 @@ class SizeEstimate:
         )
         quantile = NormalDist().inv_cdf(1 - _RISK / shards)
         quantile += (quantile**2 - 1) / 6 * self.skewness / math.sqrt(size)
-        of_shard = quantile * self.spread * math.sqrt(size * (1 - size / num_records))
+        of_shard = quantile * self.error * math.sqrt(size * (1 - size / num_records))
         return size * (num_bytes / num_records + of_mean) + of_shard
 
 

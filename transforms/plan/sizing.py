@@ -124,7 +124,10 @@ def _recorded(root: Folder, digest: str) -> SizeEstimate | None:
     record = (read_json(root, naming.PLAN) or {}).get("estimate")
     if not isinstance(record, dict) or record.get("sample") != digest:
         return None
-    return SizeEstimate.from_json(record)
+    try:
+        return SizeEstimate.from_json(record)
+    except TypeError:  # of a version with other fields
+        return None
 
 
 def _measure_noted(references: pa.RecordBatch, job: WriteJob, digest: str) -> np.ndarray:

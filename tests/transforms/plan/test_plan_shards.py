@@ -14,14 +14,21 @@ from transforms.references import digest_of
 
 IDS = [f"c/{number}.png" for number in range(200)]
 SPLITS = ["test" if number % 5 == 0 else "train" for number in range(200)]
-WHOLE = references(IDS, labelled=True, split=SPLITS, group="g")
+SIZES = [1000 + 10**6 // (1 + number % 37) ** 2 for number in range(200)]  # a few are most of it
+WHOLE = references(IDS, labelled=True, split=SPLITS, group="g", num_bytes=SIZES)
+BY_RECORDS, BY_BYTES = ShardPolicy(num_records=30), ShardPolicy(num_bytes=2_000_000)
 BACKWARDS = WHOLE.take(pa.array(range(199, -1, -1)))
 SCATTERED = [BACKWARDS.slice(start, 33) for start in range(0, 200, 33)]
 
 
-def plan(batches: list[pa.RecordBatch], num_buckets: int = 8, *, seed: int = 0) -> Run:
+def plan(
+    batches: list[pa.RecordBatch],
+    num_buckets: int = 8,
+    *,
+    seed: int = 0,
+    policy: ShardPolicy = BY_RECORDS,
+) -> Run:
     options: Any = {"seed": seed, "settings": b"s", "num_buckets": num_buckets}
-    policy = ShardPolicy(num_records=30)
     return run_transform(PlanShards(name="pets", policy=policy, **options), batches)
 
 
@@ -59,6 +66,17 @@ def test_the_plan_does_not_depend_on_batches_and_buckets(
     whole: Run, batches: list[pa.RecordBatch], num_buckets: int
 ) -> None:
     assert shards_of(plan(batches, num_buckets)) == shards_of(whole)
+
+
+def test_shards_of_equal_bytes_do_not_depend_on_batches_and_buckets() -> None:
+    run = plan([WHOLE], policy=BY_BYTES)
+    assert shards_of(plan(SCATTERED, 64, policy=BY_BYTES)) == shards_of(run)
+    sizes = dict(zip(IDS, SIZES, strict=True))
+    shards = [[sizes[image_id] for image_id in ids] for _, ids in shards_of(run).values()]
+    assert sum(map(len, shards)) == 200
+    assert max(sum(shard) - max(shard) for shard in shards) <= 2_000_000
+    assert len(shards) == run.outputs["layout"][0].num_shards == 6
+    assert len(set(map(len, shards))) > 2, "the numbers of records follow the sizes"
 
 
 def test_the_seed_changes_order_and_digests(whole: Run) -> None:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from transforms.plan.layouts import BucketSizes, count_bucket, draft_layout, lay_out, place_bucket
 from transforms.plan.packing import ShardPolicy
 from transforms.plan.size_estimate import SizeEstimate
 
@@ -52,6 +53,30 @@ def test_number_of_shards(
 ) -> None:
     estimate = estimate_of(made, num_records=num_records)
     assert estimate.shards_under(limit, num_records=num_records, num_bytes=num_bytes) == shards
+
+
+@pytest.mark.parametrize(
+    ("per_shard", "noise", "most_margin"), [(20, 0.3, 0.7), (100, 0.3, 0.35), (1000, 0.1, 0.1)]
+)
+def test_the_cap_holds_to_one_record_for_cuts_by_bytes(
+    per_shard: int, noise: float, most_margin: float
+) -> None:
+    """Sizes have a heavy tail, and re-encoded ones follow them with a lognormal error."""
+    rng, over, margins = np.random.default_rng(7), 0, []
+    for _ in range(30):
+        known = rng.lognormal(math.log(40_000), 1, 20_000).astype(np.int64)
+        made = known * rng.lognormal(math.log(0.25), noise, len(known))
+        limit = int(per_shard * made.mean())
+        estimate = estimate_of(made[:256], known[:256], len(known))
+        assert estimate.ratio is not None
+        whole = BucketSizes(0, {"train": known}, known[:9])
+        draft = draft_layout([count_bucket(whole)], ShardPolicy(num_bytes=limit), estimate)
+        cuts = lay_out(draft, [place_bucket(whole, draft)]).cuts["train"]
+        written = np.add.reduceat(made, cuts.starts[:-1])
+        over += (written > limit + np.maximum.reduceat(made, cuts.starts[:-1])).any()
+        margins.append(1 - np.median(written) / limit)
+    assert over <= 1
+    assert np.mean(margins) < most_margin
 
 
 @pytest.mark.parametrize(
