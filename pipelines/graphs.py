@@ -19,6 +19,7 @@ from transforms.labels.join_labels import JoinLabels
 from transforms.plan.estimate_sizes import EstimateSizes
 from transforms.plan.plan_shards import PlanShards
 from transforms.publish.publish_dataset import PublishDataset
+from transforms.routing import Routed
 from transforms.splits.assign_splits import AssignSplits
 from transforms.write.clear_output import ClearOutput
 from transforms.write.write_shards import WriteShards
@@ -41,9 +42,18 @@ class PlanGraph(NamedTuple):
     rejects: beam.PCollection
 
 
-def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
-    """Add the steps from listing to references with split and features; metadata only."""
-    listed = pipeline | "ListImages" >> ListImages(job.source)  # references
+def reference_graph(
+    pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = None
+) -> ReferenceGraph:
+    """Add the steps from listing to references with split and features; metadata only.
+
+    Args:
+        pipeline: The pipeline.
+        job: The build.
+        listed: The references and rejects of INPUT, if another step lists them.
+    """
+    if listed is None:
+        listed = pipeline | "ListImages" >> ListImages(job.source)  # references
     labelled = (
         listed
         if job.label_table is None
@@ -91,24 +101,26 @@ def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | N
     )
 
 
-def plan_graph(pipeline: beam.Pipeline, job: BuildJob) -> PlanGraph:
+def plan_graph(pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = None) -> PlanGraph:
     """Add the steps from listing to shard plans; metadata only."""
-    listed = reference_graph(pipeline, job)
-    planned = listed.references | "PlanShards" >> PlanShards(
+    found = reference_graph(pipeline, job, listed)
+    planned = found.references | "PlanShards" >> PlanShards(
         name=job.options.name,
         policy=job.options.policy,
         seed=job.options.seed,
         settings=job.digest_settings,
         num_buckets=job.num_buckets,
-        estimate=size_estimate(listed, job),
+        estimate=size_estimate(found, job),
     )  # ShardPlan
-    rejects = (listed.rejects, planned.rejects) | "PlanRejects" >> beam.Flatten()
-    return PlanGraph(planned.shards, planned.layout, listed.vocabularies, rejects)
+    rejects = (found.rejects, planned.rejects) | "PlanRejects" >> beam.Flatten()
+    return PlanGraph(planned.shards, planned.layout, found.vocabularies, rejects)
 
 
-def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
+def build_graph(
+    pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = None
+) -> beam.PCollection:
     """Add all steps of a build and return one Manifest, which is written last."""
-    plan = plan_graph(pipeline, job)
+    plan = plan_graph(pipeline, job, listed)
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
         job.output_request,
         layout=plan.layout,

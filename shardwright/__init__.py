@@ -58,7 +58,11 @@ _MODULES = {
     "normalizer": "images.normalize",
 }
 # Of the application: the one exception to its packages not being imported from here.
-_WRITERS = {"Writer": "pipelines.write_records", "write": "pipelines.write_records"}
+_WRITERS = {
+    "WriteRecords": "pipelines.records_transform",
+    "Writer": "pipelines.write_records",
+    "write": "pipelines.write_records",
+}
 
 __all__ = [
     "BadRecord",
@@ -78,6 +82,7 @@ __all__ = [
     "SparseColumn",
     "Text",
     "TrainImage",
+    "WriteRecords",
     "Writer",
     "load",
     "normalize",

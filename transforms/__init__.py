@@ -4,6 +4,7 @@ Import them from here for a pipeline of your own (examples/own_pipeline.py). Eac
 step: its PTransform, which only wires, and its pure functions, which do not know Beam.
 
 inputs/      ListImages            files, tables, archives -> batches of references (references.py)
+             SpoolRecords          records of Python -> the same; their images go to the spool
 labels/      JoinLabels            a table of labels -> labels and features
 duplicates/  DropDuplicates        equal bytes -> one reference
 splits/      AssignSplits          hash of the id -> a split
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from transforms.inputs.detection import detect_source
     from transforms.inputs.list_images import ListImages
     from transforms.inputs.source import SourceRequest
+    from transforms.inputs.spool_records import SpoolRecords
     from transforms.labels.join_labels import JoinLabels
     from transforms.output_state import OutputRequest
     from transforms.plan.estimate_sizes import EstimateSizes
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 # plan made without a graph needs no Beam.
 _MODULES = {
     "ListImages": "inputs.list_images",
+    "SpoolRecords": "inputs.spool_records",
     "JoinLabels": "labels.join_labels",
     "DropDuplicates": "duplicates.drop_duplicates",
     "AssignSplits": "splits.assign_splits",
@@ -102,6 +105,7 @@ __all__ = [
     "Route",
     "ShardPolicy",
     "SourceRequest",
+    "SpoolRecords",
     "WriteJob",
     "WriteShards",
     "WriteWithBeam",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
 
 import shardwright as sw
+from shardwright.errors import UsageError
 from shardwright.inspect.verify import verify
 from tests import ROOT
 from tests.support.build_helpers import hashes_of, make_images, png_of, reasons_of
@@ -34,3 +37,29 @@ def test_it_runs_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     importlib.import_module("own_pipeline").main(words)
     assert hashes_of(out) == before
+
+
+def test_records_of_a_pipeline_become_a_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    example = importlib.import_module("write_records")
+    out = tmp_path / "out"
+
+    example.main([str(out), "--number", "120"])
+
+    dataset = sw.open(str(out))
+    assert dataset.num_records == 120
+    assert dataset.class_names == ("bright", "dark")
+    assert {shard.num_records for shard in dataset.splits["train"].shards[:-1]} == {50}
+    assert not list((out / "spool").iterdir())
+    assert verify(str(out)).faults == ()
+
+
+def test_records_of_a_pipeline_need_ids(tmp_path: Path) -> None:
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    shutil.rmtree(pipeline.local_tempdir)  # which only a run would remove
+    records = pipeline | beam.Create([{"image": png_of(0)}])
+
+    with pytest.raises(UsageError, match="need the key 'id'"):
+        _ = records | sw.WriteRecords(str(tmp_path / "out"), like={"image": png_of(0)})

@@ -1,0 +1,80 @@
+"""Write a PCollection of records as a dataset, as a step of a pipeline of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+
+from pipelines.graphs import build_graph
+from pipelines.job import prepare_job
+from pipelines.record_options import Split, record_options
+from shardwright.errors import UsageError
+from shardwright.format.schema import ExampleSchema
+from transforms.inputs.records.record_facts import RecordFacts
+from transforms.inputs.records.record_forms import simple_record
+from transforms.inputs.records.record_source import open_records
+from transforms.inputs.spool_records import SpoolRecords
+
+# What a pipeline's options say about its workers, beside the runner.
+_OF_WORKERS = (
+    "flink_master", "job_endpoint", "max_num_workers", "project", "region", "sdk_container_image",
+    "temp_location",
+)  # fmt: skip
+
+
+class WriteRecords(beam.PTransform):
+    """A transform that writes records as a dataset, and returns its Manifest when it is published.
+
+        records | sw.WriteRecords("gs://training/photos", like={"id": "a", "image": png})
+
+    Records are those of `sw.write`, each with its key `id`: a PCollection has no order to number
+    them by. Its images go to the spool once. Another run of the pipeline writes all shards again,
+    and needs `if_exists="overwrite"` if the dataset is finished.
+
+    Args:
+        output: The dataset's folder, which workers reach.
+        like: A record with the keys and types of all, because the schema must be known before the
+            pipeline runs; its values are not written.
+        schema: As for `sw.write`, and so are `split` and `options`, but those of Beam are the
+            pipeline's own.
+
+    Raises:
+        UsageError: `like` has no id, or an option is invalid.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        like: Mapping[str, Any],
+        schema: ExampleSchema | str | None = None,
+        split: Split | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._output, self._schema, self._split = output, schema, split
+        self._options = options
+        self._like = simple_record(like)
+
+    def expand(self, records: beam.PCollection) -> beam.PCollection:
+        runner = _options_of(records.pipeline)
+        options = record_options(self._output, self._schema, {**runner, **self._options})
+        job = prepare_job(
+            options.with_split(self._split, self._like), partial(open_records, [self._like])
+        )
+        facts = job.source.facts
+        assert isinstance(facts, RecordFacts)
+        if facts.records.numbered:
+            raise UsageError("records of a PCollection need the key 'id': they have no order")
+        listed = records | "SpoolRecords" >> SpoolRecords(facts)  # references
+        return build_graph(records.pipeline, job, listed)  # one Manifest
+
+
+def _options_of(pipeline: beam.Pipeline) -> dict[str, Any]:
+    """Return a pipeline's runner, and its options that decide what workers reach."""
+    given = pipeline.options.get_all_options(drop_default=True)
+    chosen = {name: given[name] for name in _OF_WORKERS if name in given}
+    return {"runner": type(pipeline.runner).__name__, **chosen}
