@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-peers bench-plan bench-startup bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-write-python clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -181,6 +181,9 @@ bench-read: install .torch/.peers  ## reading: images and records a second again
 .torch/.peers: .torch/.installed
 	.torch/bin/python -m pip install --quiet --constraint constraints.txt torchvision webdataset mosaicml-streaming litdata
 	touch $@
+
+bench-write-python: install  ## writing from Python, bytes and arrays, against tf.io.TFRecordWriter and webdataset (needs 2 GB, about 3 minutes)
+	$(BIN)/python benchmarks/write_python.py
 
 bench-runners: install  ## one table of the runners that are installed (make test-prism, test-flink): equal bytes, speed, memory (needs 4 GB)
 	$(BIN)/python benchmarks/runners.py --write

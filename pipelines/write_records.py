@@ -10,6 +10,7 @@ import itertools
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -133,17 +134,16 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         assert self._thread is not None
-        try:
+        thread, self._thread = self._thread, None
+        with thread:  # waits for it
             if error is None:
                 self._put(None)
-            elif not self._job.done():
-                self._put(error)
-            self._thread.shutdown()
-            if error is None:
-                with ProgressDisplay(PROGRESS):
-                    _published(self._job.result(), self._started)
-        finally:
-            self._thread = None
+            else:
+                with suppress(Exception):  # of the thread; the block's own is raised
+                    self._put(error)
+        if error is None:
+            with ProgressDisplay(PROGRESS):
+                _published(self._job.result(), self._started)
 
     def _fed(self) -> Iterator[Record]:
         """Yield the records of the block until it ends; raise the exception that ends it."""

@@ -102,9 +102,14 @@ class Folder:
         """Open a file of at most a few megabytes; from a store, one request reads it whole."""
         return pa.BufferReader(self.read_bytes(name)) if self.is_remote else self.open_input(name)
 
-    def open_sink(self, name: str) -> AbstractContextManager[Sink]:
-        """Open a sink whose file appears when the block ends; on an error nothing is left of it."""
-        return self._files.open_sink(self.path(name))
+    def open_sink(self, name: str, *, sync: bool = True) -> AbstractContextManager[Sink]:
+        """Open a sink whose file appears when the block ends; on an error nothing is left of it.
+
+        Args:
+            name: Name of the file.
+            sync: Wait until the disk has it; without, a power failure may undo it.
+        """
+        return self._files.open_sink(self.path(name), sync=sync)
 
     def write_bytes(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """Write or replace a small file atomically; unless `sync`, a power failure may undo it."""

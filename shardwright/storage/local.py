@@ -107,13 +107,13 @@ class LocalFiles:
         return os.path.lexists(path) and not os.path.isdir(path)
 
     @contextmanager
-    def open_sink(self, path: str) -> Iterator[FileSink]:
+    def open_sink(self, path: str, *, sync: bool = True) -> Iterator[FileSink]:
         """Open a sink whose file appears, synced, when the block ends; on an error nothing is left.
 
         Raises:
             StorageError: The folder or file cannot be written.
         """
-        with _sink(path, os.replace) as sink:
+        with _sink(path, os.replace, sync=sync) as sink:
             yield sink
 
     def create_bytes(self, path: str, data: bytes) -> None:

@@ -136,12 +136,13 @@ class ObjectFiles:
         return bool(parse_address(path).key) and self.num_bytes_of(path) is not None
 
     @contextmanager
-    def open_sink(self, path: str) -> Iterator[ObjectSink]:
+    def open_sink(self, path: str, *, sync: bool = True) -> Iterator[ObjectSink]:
         """Open a sink whose object appears when the block ends; on an error nothing is left of it.
 
         Raises:
             StorageError: The object cannot be written.
         """
+        del sync  # a store's object is lasting
         with open_upload(path, self._options) as sink:
             yield sink
 

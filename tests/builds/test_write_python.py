@@ -120,6 +120,15 @@ def test_shards_of_a_function_hold_the_same_records(written: Path, tmp_path: Pat
     assert hashes_of(tmp_path / "out") == hashes_of(written)
 
 
+def test_shards_are_made_again_for_another_build(tmp_path: Path) -> None:
+    """Nothing tells if a function has changed, but what it returns."""
+    out = str(tmp_path / "out")
+    sw.write(lambda number: make_shard(number), out, shards=2, **OPTIONS)
+
+    with pytest.raises(BuildError, match="INPUT has changed"):
+        sw.write(lambda number: make_shard(number + 1), out, shards=2, **OPTIONS)
+
+
 def test_a_function_whose_records_have_no_id_numbers_them_by_shard(tmp_path: Path) -> None:
     dataset = sw.write(
         lambda number: [{"image": png_of(number)}] * 2, str(tmp_path / "out"), shards=2

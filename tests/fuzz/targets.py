@@ -37,6 +37,7 @@ from transforms.images.kinds import RejectedImage
 from transforms.images.options import EncodeOptions
 from transforms.images.storing import store_image
 from transforms.inputs.archives.archive_members import normal_path, path_problem
+from transforms.inputs.arrays.array_files import records_in
 from transforms.output_state import OutputRequest, check_output
 from transforms.splits.split_rules import parse_split
 
@@ -72,6 +73,24 @@ def _image(data: bytes) -> None:
                 store_image(data, options, check=check, name="x.png")
             except RejectedImage:
                 check_image(data or b"x", "none")
+
+
+def _arrays(data: bytes) -> None:
+    for name in ("x.npy", "x.npz"):
+        with contextlib.suppress(ShardwrightError):
+            deque(records_in(io.BytesIO(data), name), maxlen=0)
+
+
+def _array_files() -> list[bytes]:
+    images, labels = np.zeros((3, 4, 5), np.uint8), np.arange(3)
+    made = []
+    for save in (np.savez, np.savez_compressed):
+        file = io.BytesIO()
+        save(file, x_train=images, y_train=labels)
+        made.append(file.getvalue())
+    alone = io.BytesIO()
+    np.save(alone, images)
+    return [*made, alone.getvalue()]
 
 
 def _ids(data: bytes) -> None:
@@ -121,6 +140,7 @@ PARSERS = {
     "records": Target(_records, [damage.frame(b"one") + damage.frame(_EXAMPLE), b""]),
     "example": Target(_example, [_EXAMPLE]),
     "image": Target(_image, _pictures()),
+    "arrays": Target(_arrays, _array_files()),
     "ids": Target(_ids, [b"x-train.tfrecord-00001-of-00002", b"a/../b", "Löwe/ü.png".encode()]),
     "addresses": Target(
         _addresses,

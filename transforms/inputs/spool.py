@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import google_crc32c
 import pyarrow as pa
@@ -92,7 +93,7 @@ class SpoolWriter:
 
     def place(self, data: bytes) -> dict[str, object]:
         """Append an image and return its place, a value of `PICTURE_TYPE`."""
-        etag = f"{SPOOL_ETAG}{_checksums(data)}" if self.etag is None else self.etag
+        etag = self.etag or f"{SPOOL_ETAG}{_checksums(data)}"
         return {"uri": self.uri, "offset": self.add(data), "num_bytes": len(data), "etag": etag}
 
     def flush(self) -> None:
@@ -147,9 +148,7 @@ def spooled(
         if isinstance(folder, UnwrittenFolder):
             yield from make(SpoolWriter(folder.path(f"{name}.bin"), etag, None))
             return
-        write_spool(
-            folder, name, etag, lambda writer: _unchanged(make(writer), source_uri, storage)
-        )
+        write_spool(folder, name, etag, lambda to: _unchanged(make(to), source_uri, storage))
     yield from read_listing(folder, name)
 
 
@@ -186,16 +185,17 @@ def write_spool(
     """Write the images of a part and their listing, or replace those of the same name.
 
     Args:
-        folder: `SourceRequest.spool`.
+        folder, make: As in `spooled`.
         name: Name of both files, without extension.
-        etag: Etag of all images; None for one of each image's bytes.
-        make: As in `spooled`.
+        etag: As in `SpoolWriter`.
 
     Raises:
         StorageError: The spool cannot be written.
     """
-    # Sinks close in reverse order, so the bytes are in place before their listing.
-    with folder.open_sink(f"{name}.parquet") as rows_sink, folder.open_sink(f"{name}.bin") as sink:
+    # Sinks close in reverse order, so the bytes are in place before their listing. What has no etag
+    # is read again by every build: a power failure may take it.
+    open_sink = partial(folder.open_sink, sync=etag is not None)
+    with open_sink(f"{name}.parquet") as rows_sink, open_sink(f"{name}.bin") as sink:
         writer = SpoolWriter(folder.path(f"{name}.bin"), etag, sink)
         _write_listing(rows_sink, make(writer))
         writer.flush()
@@ -258,7 +258,7 @@ def _rejects_of(file: pq.ParquetFile) -> list[Reject]:
 
 
 def _is_incomplete(folder: Folder, listing: str) -> bool:
-    """Return whether a part was not read to its end, which may have been a fault of its disk."""
+    """Return whether a part was not read to its end, maybe by a fault of its disk."""
     try:
         with folder.open_input(listing) as source, pq.ParquetFile(source) as file:
             return any(reject.reason == RejectReason.INCOMPLETE for reject in _rejects_of(file))

@@ -45,7 +45,7 @@ def _spool(records: Sequence[Any], *, facts: RecordFacts) -> Rows:
     assert folder is not None
     # Another name in each attempt: a worker that was given up may still write its file.
     name = f"{uuid.uuid4().hex}.bin"
-    with folder.open_sink(name) as sink:
+    with folder.open_sink(name, sync=False) as sink:
         writer = SpoolWriter(folder.path(name), None, sink)
         rows = list(list_records(facts, records_of(records), InputFile(URI, URI), "", writer))
         writer.flush()

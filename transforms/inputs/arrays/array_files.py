@@ -29,7 +29,11 @@ _NAMES = {"images": "image", "x": "image", "labels": "label", "y": "label", "tar
           "ids": "id"}  # fmt: skip
 _SPLIT = "split"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_FAULTS = (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, struct.error, KeyError)
+# RuntimeError: of zipfile, for an encrypted member or an unknown compression.
+_FAULTS = (
+    ValueError, EOFError, OSError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    struct.error,
+)  # fmt: skip
 
 
 def is_array_name(name: str) -> bool:
@@ -67,11 +71,21 @@ def read_records(uri: str, storage: StorageOptions) -> Iterator[Record]:
     """Yield a record for each row of a file's arrays.
 
     Raises:
-        BuildError: The file cannot be read, or its arrays have different lengths.
+        BuildError: The file is damaged, or its arrays have different lengths.
         StorageError: The store fails.
     """
+    with files_of(uri, storage).open_input(uri) as file:
+        yield from records_in(file, uri)
+
+
+def records_in(file: IO[bytes], uri: str) -> Iterator[Record]:
+    """Yield a record for each row of the arrays in an open file; its name tells the format.
+
+    Raises:
+        BuildError: As `read_records`.
+    """
     try:
-        with _open_columns(uri, storage) as columns:
+        with _open_columns(file, uri) as columns:
             splits: dict[str | None, list[_Column]] = {}
             for column in columns:
                 splits.setdefault(column.split, []).append(column)
@@ -92,12 +106,11 @@ def _check_lengths(uri: str, columns: list[_Column]) -> None:
 
 
 @contextmanager
-def _open_columns(uri: str, storage: StorageOptions) -> Iterator[list[_Column]]:
+def _open_columns(file: IO[bytes], uri: str) -> Iterator[list[_Column]]:
+    if uri.lower().endswith(".npy"):
+        yield [_column("image", file)]
+        return
     with ExitStack() as stack:
-        file = stack.enter_context(files_of(uri, storage).open_input(uri))
-        if uri.lower().endswith(".npy"):
-            yield [_column("image", file)]
-            return
         archive = stack.enter_context(zipfile.ZipFile(file))
         yield [
             _column(name.removesuffix(".npy"), stack.enter_context(archive.open(name)))
@@ -106,10 +119,7 @@ def _open_columns(uri: str, storage: StorageOptions) -> Iterator[list[_Column]]:
 
 
 def _column(name: str, file: IO[bytes]) -> _Column:
-    read = _HEADERS.get(npy.read_magic(file))
-    if read is None:
-        raise ValueError(f"array {name!r} has an unknown version of the format")
-    shape, by_columns, dtype = read(file)
+    shape, by_columns, dtype = _header(name, file)
     if dtype.hasobject or by_columns or not shape:
         problem = (
             "objects" if dtype.hasobject else "Fortran order" if by_columns else "a single value"
@@ -117,12 +127,27 @@ def _column(name: str, file: IO[bytes]) -> _Column:
         raise ValueError(
             f"array {name!r} has {problem}: save rows of numbers with numpy.ascontiguousarray"
         )
-    if min(shape) < 0 or dtype.itemsize * math.prod(shape[1:]) > MAX_IMAGE_BYTES:
-        raise ValueError(f"array {name!r} has rows of shape {shape[1:]}, which are too large")
+    row_bytes = dtype.itemsize * math.prod(shape[1:])
+    if min(shape) < 0 or not 0 < row_bytes <= MAX_IMAGE_BYTES:
+        raise ValueError(
+            f"array {name!r} has the shape {shape}: a row has 1 to {MAX_IMAGE_BYTES} bytes"
+        )
     if shape[1:] == (1,):  # labels of some data sets
         shape = shape[:1]
     column, split = _meaning_of(name)
     return _Column(column, split, file, shape, dtype)
+
+
+def _header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    read = _HEADERS.get(npy.read_magic(file))
+    if read is None:
+        raise ValueError(f"array {name!r} has an unknown version of the format")
+    try:
+        return read(file)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses the header as Python, with any error of that
+        raise ValueError(f"array {name!r} has a damaged header: {error}") from error
 
 
 def _meaning_of(name: str) -> tuple[str, str | None]:

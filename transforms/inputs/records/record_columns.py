@@ -90,7 +90,9 @@ class RecordColumns:
         self, values: Sequence[Any], column: pa.Field, pool: Executor
     ) -> tuple[pa.Array, dict[int, str]]:
         faults: dict[int, str] = {}
-        encoded = list(pool.map(_encoded, values))
+        # Handing bytes to a thread takes longer than what it does with them.
+        is_array = any(isinstance(value, np.ndarray) for value in values)
+        encoded = list((pool.map if is_array else map)(_encoded, values))
         for row, result in enumerate(encoded):
             if isinstance(result, ValueError):
                 faults[row] = f"key {column.name!r}: {result}"
