@@ -30,7 +30,8 @@ class OptionParser(argparse.ArgumentParser):
             allow_abbrev=False,  # abbreviations would capture options of Beam
         )
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every option and exit")
-        self._negative_number_matcher = re.compile(r"-\d")  # "-1..1" is a value, not an option
+        # argparse's own rule, and "-1..1", which is a value, too, not an option.
+        self._negative_number_matcher = re.compile(r"-\d+$|-\d*\.\d+$|-\d+\.\.")
         self.rare: set[str] = set()  # options that `--help` leaves out, to fit two screens
 
     def add_options(self, declaring: type) -> None:

@@ -237,18 +237,22 @@ def check_columns(
             check_computed(feature)
             continue
         if name not in columns.names:
-            there = ", ".join(map(repr, known)) or "none"
-            raise UsageError(
-                f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, "
-                f"which INPUT does not have; its columns are {there}. Set the feature's column to "
-                "one of them, or compute the feature with --transform"
-            )
+            raise _no_column(feature, known)
         check_column(columns.field(name).type, feature)
     if schema.label is not None and not has_label:
         raise UsageError(
             "--schema has a label, and INPUT has none: give its column with --label-column, or a "
             "schema without a label"
         )
+
+
+def _no_column(feature: Feature, known: Sequence[str]) -> UsageError:
+    there = ", ".join(map(repr, known)) or "none"
+    return UsageError(
+        f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, which INPUT "
+        f"does not have; its columns are {there}. Set the feature's column to one of them, or "
+        "compute the feature with --transform"
+    )
 
 
 def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
@@ -269,46 +273,39 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
 
 
 def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
-    encoding: str | None
-    normalize = ""
-    if feature.kind == FeatureKind.MASK:
-        encoding, shape, dtype = (
-            "png",
-            (*options.shape[:2], 1) if options.shape else (),
-            feature.dtype,
-        )
-    else:
-        encoding, shape, dtype = (
-            None if options.encode == "keep" else options.encode,
-            options.shape,
-            options.image_dtype,
-        )
-        normalize = options.normalize or ""
-    if feature.encoding not in (None, encoding):
+    stored = _as_stored(feature, options)
+    if feature.encoding not in (None, stored.encoding):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images "
             f"are stored with --encode {options.encode}: give --encode {feature.encoding}, or "
             "declare no encoding"
         )
-    if feature.shape and shape and feature.shape != shape:
+    if feature.shape and feature.shape != stored.shape:
         raise UsageError(
             f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes "
-            f"it {shape}"
+            f"it {stored.shape}"
         )
-    if feature.dtype not in ("", dtype or "uint8"):
+    if feature.dtype not in ("", stored.dtype or "uint8"):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the dtype {feature.dtype!r}, and images are "
-            f"stored as {dtype or 'uint8'}: give --encode raw or tensor with --tensor-dtype"
+            f"stored as {stored.dtype or 'uint8'}: give --encode raw or tensor with --tensor-dtype"
         )
-    if feature.normalize not in ("", normalize):
+    if feature.normalize not in ("", stored.normalize):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the normalization {feature.normalize!r}: give "
             f"--normalize {feature.normalize}"
         )
+    return stored
+
+
+def _as_stored(feature: Feature, options: EncodeOptions) -> Feature:
+    if feature.kind == FeatureKind.MASK:
+        shape = (*options.shape[:2], 1) if options.shape else feature.shape
+        return replace(feature, encoding="png", shape=shape)
     return replace(
         feature,
-        encoding=encoding,
-        shape=shape or feature.shape,
-        dtype=dtype,
-        normalize=normalize,
+        encoding=None if options.encode == "keep" else options.encode,
+        shape=options.shape or feature.shape,
+        dtype=options.image_dtype,
+        normalize=options.normalize or "",
     )

@@ -146,11 +146,8 @@ class Reader:
         return reopen, (self.options, self.state())
 
     def __repr__(self) -> str:
-        address = " + ".join(self.options.datasets)
-        return (
-            f"<Reader of {address} {self.options.split}: {counted(self.num_records, 'record')}, "
-            f"at {self.position:,}>"
-        )
+        address, size = " + ".join(self.options.datasets), counted(self.num_records, "record")
+        return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}>"
 
     def __enter__(self) -> Reader:
         return self

@@ -195,11 +195,8 @@ def test_1024_unlabeled_images_a_file(many: Path, tmp_path: Path) -> None:
     record = next(iter(tf.data.TFRecordDataset(sorted(map(str, Path(out).glob("*.tfrecord-*"))))))
     example = tf.train.Example.FromString(record.numpy())
     assert set(example.features.feature) == {"id", "image"}
-    assert tf.io.decode_image(example.features.feature["image"].bytes_list.value[0]).shape == (
-        1,
-        1,
-        3,
-    )
+    (image,) = example.features.feature["image"].bytes_list.value
+    assert tf.io.decode_image(image).shape == (1, 1, 3)
 
 
 def test_shards_for_the_hosts_of_a_tpu(many: Path, tmp_path: Path) -> None:

@@ -48,8 +48,7 @@ def settle_references(
     settled: dict[str, pa.Array] = {}
     for feature in column_features(schema):
         if extra_name(feature.column_name) not in batch.schema.names:
-            kind = PICTURE_TYPE if feature.kind in PICTURES else pa.null()
-            settled[feature.name] = pa.nulls(batch.num_rows, kind)
+            settled[feature.name] = _computed(feature, batch.num_rows)
             continue
         raw = batch.column(extra_name(feature.column_name))
         settled[feature.name], misfits = settle_column(raw, feature)
@@ -68,6 +67,10 @@ def settle_references(
     result = keep_rows(result, keep)
     if result.num_rows:
         yield result
+
+
+def _computed(feature: Feature, num_rows: int) -> pa.Array:
+    return pa.nulls(num_rows, PICTURE_TYPE if feature.kind in PICTURES else pa.null())
 
 
 def _rejects(

@@ -170,8 +170,7 @@ class EncodeOptions:
                 f"tensor-dtype {self.tensor_dtype} needs encode 'raw' or 'tensor', "
                 f"got {self.encode!r}"
             )
-        if self.normalize is not None:
-            self._check_normalize()
+        self._check_normalize()
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
             raise ValueError(
                 f"min-side {self.policy.min_side} is above max-side {self.max_side}: "
@@ -179,6 +178,8 @@ class EncodeOptions:
             )
 
     def _check_normalize(self) -> None:
+        if self.normalize is None:
+            return
         channels = len(self.normalization.mean)
         if self.tensor_dtype != "float32":
             raise ValueError(
