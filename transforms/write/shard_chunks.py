@@ -20,6 +20,8 @@ from transforms.write.write_job import WriteJob
 
 # A chunk costs its threads as much as several images, so a thread that is alone takes larger ones.
 _SCALE_ALONE = 2
+# Rows encoded at a time: a shard of images has fewer, one of small records has a million.
+_ENCODED_ROWS = 4096
 _TASKS_AT_START = 4  # in a store the checks last as long as reading a few hundred images
 
 
@@ -50,7 +52,7 @@ def _chunk_tasks(
 ) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
     # The results of users' functions are encoded row by row instead.
-    entries = [] if job.transforms else encoder.encode_known(references)
+    entries = iter(()) if job.transforms else _entries_of(references, encoder)
 
     def chunks() -> Iterator[pa.RecordBatch]:
         for start, stop in chunk_bounds(record_bytes(references), scale):
@@ -59,11 +61,16 @@ def _chunk_tasks(
 
     first_row = 0
     for rows, reads in read_ahead(chunks(), job.storage, job.threads):
-        known = entries[first_row : first_row + rows.num_rows]
+        known = list(itertools.islice(entries, rows.num_rows))
         yield functools.partial(
             make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job
         )
         first_row += rows.num_rows
+
+
+def _entries_of(references: pa.RecordBatch, encoder: ExampleEncoder) -> Iterator[bytes]:
+    for start in range(0, references.num_rows, _ENCODED_ROWS):
+        yield from encoder.encode_known(references.slice(start, _ENCODED_ROWS))
 
 
 def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]]:
