@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
+from shardwright.sizes import counted
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, detect, list_source
@@ -74,7 +75,8 @@ def test_one_table(tmp_path: Path, others: list[str], uri: str, named: tuple[str
         named,
         list(named),
     )
-    told = f"a csv table of {len(named)} files below {tmp_path}, columns image='path'"
+    files = counted(len(named), "file")
+    told = f"a csv table of {files} below {tmp_path}, columns image='path'"
     assert told in source.facts.description
 
 
