@@ -266,9 +266,9 @@ class Reader:
         """Return these batches as a `tf.data.Dataset`: see `trainers.tf.make_dataset`."""
         return _trainer("tf").make_dataset(self, as_supervised=as_supervised)
 
-    def keras(self) -> Any:
-        """Return (image, label) data for Keras, without TensorFlow: see `trainers.keras`."""
-        return _trainer("keras").make_data(self)
+    def keras(self, *, endless: bool = False) -> Any:
+        """Return data for Keras, without TensorFlow: see `trainers.keras.make_data`."""
+        return _trainer("keras").make_data(self, endless=endless)
 
     def keras_callback(self, directory: str | os.PathLike[str], *, every: int | None = None) -> Any:
         """Return a callback that resumes `fit` mid-epoch: see `trainers.keras.ResumeTraining`."""

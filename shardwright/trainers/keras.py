@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -241,28 +241,38 @@ def _seeds(model: Any) -> list[Any]:
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
-def make_data(reader: Reader) -> Iterator[tuple[Any, ...]] | keras.utils.PyDataset:
+def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, ...]]:
     """Return (image, label) batches of NumPy arrays, for Keras on JAX or torch without TensorFlow.
 
-        steps = train.steps_per_epoch
-        model.fit(train.keras(), steps_per_epoch=steps, epochs=5, validation_data=test.keras())
+        data, steps = train.keras(endless=True), train.steps_per_epoch
+        model.fit(data, steps_per_epoch=steps, epochs=5, validation_data=test.keras())
 
     With `remainder="pad"` batches are (image, label, sample weight), with weight 0 for padding
     rows. `weighted_metrics` are then exact, but Keras still divides the loss by all rows.
 
+    Args:
+        endless: True if the reader has no end. Then `fit` needs `steps_per_epoch`.
+
     Returns:
-        A generator, for a single `fit`, if the reader has no end. Otherwise a
-        `keras.utils.PyDataset` from the reader's current position to its end, repeatable. Neither
-        moves the reader.
+        If endless, a generator for a single `fit`: each epoch continues where the last one ended.
+        Otherwise a repeatable `keras.utils.PyDataset` from the reader's position to its end.
+        Neither moves the reader.
 
     Raises:
-        UsageError: The reader yields no image or no label.
+        UsageError: The reader yields no image or no label, or `endless` does not fit it.
     """
+    if endless != (reader.steps.end is None):
+        raise UsageError(
+            f"keras(endless={endless!r}) of a Reader with epochs={reader.options.epochs}: "
+            "pass epochs to the Reader, or endless=True to keras() and "
+            "steps_per_epoch=reader.steps_per_epoch to fit"
+        )
     names = SupervisedNames.of(reader)
-    return _stream(reader, names) if reader.steps.end is None else _Batches(reader, names)
+    return _stream(reader, names) if endless else _Batches(reader, names)
 
 
 def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]:
+    # No PyDataset: Keras 3.15 raises if `ResumeTraining` ends an epoch of one early.
     batches, position = LookAhead(reader), reader.position
     while True:
         position, batch = batches.take(position)

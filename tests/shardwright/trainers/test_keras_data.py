@@ -10,8 +10,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 import shardwright as sw
+from shardwright.errors import UsageError
 from tests.support.readers import take
 from tests.support.small_datasets import Datasets, datasets_fixture  # noqa: F401
 
@@ -36,10 +38,43 @@ def test_batches_for_keras_of_a_reader_with_an_end(datasets: Datasets) -> None:
 
 def test_batches_for_keras_of_an_endless_reader(datasets: Datasets) -> None:
     reader = evaluated(datasets, epochs=None, shuffle=True)
-    data = reader.keras()
+    data = reader.keras(endless=True)
     found = [next(data)[1].tolist() for _ in range(12)]
     assert reader.position == 0
     assert found == [batch["label"].tolist() for batch in take(reader, 12)]
+
+
+@pytest.mark.parametrize(("epochs", "endless"), [(None, False), (2, True)])
+def test_endless_batches_need_a_request_and_an_endless_reader(
+    datasets: Datasets, epochs: int | None, endless: bool
+) -> None:
+    """Otherwise `fit` without `steps_per_epoch` would never end its first epoch."""
+    reader = evaluated(datasets, epochs=epochs)
+    remedy = r"endless=True to keras\(\) and steps_per_epoch=reader\.steps_per_epoch to fit"
+    with pytest.raises(
+        UsageError, match=rf"{endless}\) of a Reader with epochs={epochs}: .*{remedy}"
+    ):
+        reader.keras(endless=endless)
+
+
+def test_each_epoch_of_fit_is_the_next_of_an_endless_reader(datasets: Datasets) -> None:
+    """Training sees the reader's batches in its order, with the steps that the error asks for."""
+    reader, seen = evaluated(datasets, epochs=None, shuffle=True, remainder="keep"), []
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
+    )
+
+    def loss(labels: Any, logits: Any) -> Any:
+        seen.append(np.ravel(labels).tolist())
+        return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+    model.compile("sgd", loss, run_eagerly=True)
+    steps = reader.steps_per_epoch
+    options = {"steps_per_epoch": steps, "epochs": 3, "shuffle": False, "verbose": 0}
+    fitted = model.fit(reader.keras(endless=True), **options)
+    assert fitted.epoch == [0, 1, 2]
+    trained = seen[-3 * steps :]  # Keras may call the loss before, to build it
+    assert trained == [batch["label"].tolist() for batch in take(reader, 3 * steps)]
 
 
 def test_an_evaluation_is_that_of_all_records(datasets: Datasets) -> None:
@@ -89,7 +124,7 @@ def train(data_of, directory=None, stop_after=0):
     return reader.position, fitted.epoch, [np.array(value).tolist() for value in variables]
 
 assert keras.backend.backend() == "jax"
-arrays = lambda reader: reader.keras()
+arrays = lambda reader: reader.keras(endless=reader.options.epochs is None)
 _, epochs, values = train(arrays)
 assert epochs == [0, 1, 2]
 position, epochs, stopped = train(arrays, sys.argv[2], 7)
