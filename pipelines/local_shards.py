@@ -31,6 +31,7 @@ from transforms.write.shard_writing import find_finished
 _MIN_BUCKETS, _BUCKET_BYTES = 8, 64 << 20
 # Shards looked up in a store at once; at most twice as many plans are held.
 _LOOKUPS = 16
+_SIZE_COLUMNS = ["split", KNOWN_BYTES]
 _COUNTED_COLUMNS = ["id", "uri", "row", "split"]
 
 
@@ -87,7 +88,8 @@ class LocalShards:
     ) -> Iterator[layouts.BucketSizes]:
         """Sort each bucket, keep it for `plans` if asked, and yield the sizes of its records."""
         for bucket in sorted(pieces):
-            ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()))
+            columns = () if with_plans else _SIZE_COLUMNS
+            ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()), columns)
             rejects.add(again)
             if with_plans:
                 self._buckets.append(bucket)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -25,15 +25,21 @@ def keep_inside(
         rows: References and rejects.
         folders: The real paths of the folders (and files) that may hold images.
     """
+
+    # A folder that does not exist has no links. Not remembered for longer: it may be made later.
+    @lru_cache(maxsize=4096)
+    def has_no_links(folder: str) -> bool:
+        return _holds(folders, folder) and not os.path.isdir(folder)
+
     for found in rows:
         if isinstance(found, Reject):
             yield found
         else:
-            yield from _keep_rows_inside(found, folders)
+            yield from _keep_rows_inside(found, folders, has_no_links)
 
 
 def _keep_rows_inside(
-    batch: pa.RecordBatch, folders: tuple[str, ...]
+    batch: pa.RecordBatch, folders: tuple[str, ...], has_no_links: Callable[[str], bool]
 ) -> Iterator[pa.RecordBatch | Reject]:
     outside = np.zeros(batch.num_rows, bool)
     pictures = map(batch.column, picture_columns(batch.schema))
@@ -41,7 +47,10 @@ def _keep_rows_inside(
         problems = {
             uri: problem
             for uri in column.unique().to_pylist()
-            if uri and not is_remote(uri) and (problem := outside_problem(uri, folders))
+            if uri
+            and not has_no_links(uri.rpartition("/")[0])
+            and not is_remote(uri)
+            and (problem := outside_problem(uri, folders))
         }
         if problems:
             found = pc.is_in(column, value_set=pa.array(list(problems), pa.string()))

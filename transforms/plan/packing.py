@@ -197,14 +197,21 @@ def spread(
     return spread_rows(set_column(batch, ORDER_KEY, pa.array(keys)), keys, num_buckets)
 
 
-def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Reject]]:
-    """Sort a bucket into the global order and reject ids that an earlier row or uri has."""
+def sort_bucket(
+    batches: Sequence[pa.RecordBatch], columns: Sequence[str] = ()
+) -> tuple[pa.RecordBatch, list[Reject]]:
+    """Sort a bucket into the global order and reject ids that an earlier row or uri has.
+
+    Args:
+        batches: The references of the bucket, in any order.
+        columns: The columns to return, or () for all.
+    """
     batch = concat(batches)
     keys = batch.column(ORDER_KEY).to_numpy()
     order = np.argsort(keys)
     # Equal ids have equal keys, so they share a bucket and are neighbors in it.
     if not (np.diff(keys[order]) == 0).any():
-        return batch.take(pa.array(order)), []
+        return (batch.select(columns) if columns else batch).take(pa.array(order)), []
     # By row and uri, too: which of two equal ids stays must not depend on which arrived first.
     ordered = batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")])
     ids = ordered.column("id")
@@ -218,7 +225,7 @@ def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list
             "row {row}: an earlier input has the id {id!r}",
         )
     )
-    return keep_rows(ordered, ~again), rejects
+    return keep_rows(ordered.select(columns) if columns else ordered, ~again), rejects
 
 
 def known_sizes(batch: pa.RecordBatch) -> pa.Array:

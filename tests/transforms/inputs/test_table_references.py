@@ -46,7 +46,8 @@ NONE = dict.fromkeys(ROLE_COLUMNS)
 def test_paths(monkeypatch: pytest.MonkeyPatch, relative: str, uri: str, forms: list[str]) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     for path in forms:
-        for beside in ([], ["x.png", "./odd.png"]):  # columns of plain paths take a faster way
+        # Columns of plain paths take a faster way.
+        for beside in ([], ["x.png", "./odd.png"], ["s3://bucket/key.png"]):
             found = resolve_paths(pa.array([path, *beside]), "/data/set")
             assert [column[0].as_py() for column in found] == [relative, uri], path
 

@@ -154,6 +154,13 @@ def test_equal_keys_are_ordered_by_id() -> None:
     assert sort_bucket([batch])[0]["id"].to_pylist() == ["Z", "a", "ab", "b"]
 
 
+@pytest.mark.parametrize("keys", [[3, 1, 2], [3, 1, 1]])
+def test_columns_of_a_sorted_bucket(keys: list[int]) -> None:
+    batch = references(["a", "b", "b"], split=["x", "y", "z"], row=[0, 1, 2], order_key=keys)
+    whole, rejects = sort_bucket([batch])
+    assert sort_bucket([batch], ["split"]) == (whole.select(["split"]), rejects)
+
+
 @pytest.mark.parametrize("order", itertools.permutations(range(3)))
 def test_the_earliest_of_equal_ids_stays(order: tuple[int, ...]) -> None:
     """Earliest by row, then by uri, in any order of arrival."""

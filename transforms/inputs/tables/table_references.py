@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardwright.storage.addresses import HIDDEN
 from transforms.inputs.boundary import keep_inside
 from transforms.inputs.file_lookups import look_up_batch
-from transforms.inputs.image_paths import SCHEME, STORE, resolve_paths, split_queries, stems_of
+from transforms.inputs.image_paths import (
+    SCHEME,
+    STORE,
+    has_addresses,
+    resolve_paths,
+    split_queries,
+    stems_of,
+)
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.inputs.tables.table_columns import (
     as_text,
@@ -27,9 +35,8 @@ from transforms.inputs.tables.table_pictures import look_up_pictures
 from transforms.references import QUERY, extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
-_EMPTY = r"^$"
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
-_HIDDEN_QUERY = r"\?\*{3}$"  # left by `resolve_paths`
+_HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 
 
 def list_part(facts: TableFacts, part: str) -> Rows:
@@ -62,9 +69,8 @@ def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: s
     """Yield references whose extra columns still have the table's types."""
     where = escaped(f"{name}: ") if name else ""
     batch = _raw_references(table, raw, first_row, name)
-    for column, pattern, reason, detail in _text_rules(table, where):
-        values = pc.replace_substring_regex(batch.column(column), _OBJECT, r"/\2")
-        mask = pc.match_substring_regex(values, pattern).to_numpy(zero_copy_only=False)
+    for column, is_bad, reason, detail in _text_rules(table, where):
+        mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
         yield from reject_rows(batch, mask, reason, detail)
         batch = keep_rows(batch, ~mask)
     if table.may_lack_images and table.names_files:
@@ -88,20 +94,35 @@ def _without_images(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
     return set_column(set_column(batch, "offset", nothing), "num_bytes", nothing)
 
 
-def _text_rules(table: TableLayout, where: str) -> Iterator[tuple[str, str, RejectReason, str]]:
-    """Yield (column, forbidden pattern, reason, detail); details begin with `where`."""
+def _is_empty(texts: pa.Array) -> pa.Array:
+    return pc.equal(texts, "")
+
+
+def _is_unreadable(uris: pa.Array) -> pa.Array:
+    """Return which addresses are not of objects."""
+    hidden = pc.ends_with(uris, _HIDDEN_QUERY)
+    if not has_addresses(uris):
+        return hidden
+    keys = pc.replace_substring_regex(uris, _OBJECT, r"/\2")
+    return pc.or_(hidden, pc.match_substring_regex(keys, SCHEME))
+
+
+def _text_rules(
+    table: TableLayout, where: str
+) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array], RejectReason, str]]:
+    """Yield (column, test for bad values, reason, detail); details begin with `where`."""
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
         yield (
             "uri",
-            _EMPTY,
+            _is_empty,
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: the image column {escaped(repr(table.image))} is empty",
         )
-    yield "id", _EMPTY, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
+    yield "id", _is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
     if table.names_files:
         yield (
             "uri",
-            f"{SCHEME}|{_HIDDEN_QUERY}",
+            _is_unreadable,
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: {{uri}} is not an object's address "
             "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
