@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pipelines.encoded_schema import as_encoded
 from pipelines.job_schema import default_schema, fit_schema, read_option_classes
 from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
-from pipelines.schemas_option import as_encoded, kinds_of, main_image
+from pipelines.schemas_option import kinds_of, main_image
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import UsageError
 from shardwright.format import naming
