@@ -176,6 +176,8 @@ def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
 
 def _check_declared(schema: ExampleSchema, given: str) -> None:
     """Raise UsageError for a source used twice, or an invalid declaration."""
+    if not schema.features:
+        raise UsageError(f"--schema {given} has no features, so records would be empty: add some")
     for source in _ONE_EACH:
         found = [feature.name for feature in schema.features if feature.source == source]
         if len(found) > 1:

@@ -82,7 +82,7 @@ def test_the_stock_writer_needs_ids(table: Path, tmp_path: Path, capsys: Capture
     ("record", "options", "message"),
     [
         (example(age=1), (), "or for records without images give --schema records"),
-        (b"text", (), "none of the first 1 records is a tf.Example with features: for other bytes"),
+        (b"text", (), "no tf.Example with features in the first 1 record: for other bytes"),
         (b"text", ("--label-column", "age"), "--label-column needs a table, but INPUT"),
     ],
 )

@@ -289,7 +289,7 @@ def test_a_writer_raises_what_is_wrong_with_its_records(tmp_path: Path) -> None:
         ({"if_exists": "maybe"}, "argument --if-exists: invalid choice"),
         ({"split": {"train": 0.5}}, "--split"),
         ({"schema": "nope"}, "--schema 'nope' is neither"),
-        ({"schema": ExampleSchema(())}, "--schema ExampleSchema has no image"),
+        ({"schema": ExampleSchema(())}, "--schema ExampleSchema has no features"),
         ({"shards": 2}, "shards=2 needs a function of a shard's number"),
         ({"label_column": "species"}, "--label-column 'species' is not in the records"),
     ],

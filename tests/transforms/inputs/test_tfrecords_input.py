@@ -209,7 +209,7 @@ def test_a_later_record_that_does_not_fit(
 
 @pytest.mark.parametrize(("records", "message"), [
     (["sequence"], "holds tf.SequenceExample records, which are not supported: write one"),
-    ([b"text", b"more text"], "none of the first 2 records is a tf.Example with features"),
+    ([b"text", b"more text"], "no tf.Example with features in the first 2 records"),
     ([], "has no records, and neither has any other of 1 file"),
 ])  # fmt: skip
 def test_files_without_examples(tmp_path: Path, records: list[Record], message: str) -> None:

@@ -104,8 +104,8 @@ def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
             found.setdefault(key, FeatureStatistics()).add(kind, values)
     if not good:
         told = (
-            f"none of the first {counted(total, 'record')} is a tf.Example with features: for "
-            "other bytes, give --schema FILE.json with "
+            f"no tf.Example with features in the first {counted(total, 'record')}: for other "
+            "bytes, give --schema FILE.json with "
             '{"features": [{"name": "record", "kind": "bytes"}]}'
         )
         raise UsageError(f"{place}: {told if total else 'no valid record'}")
