@@ -11,6 +11,7 @@ import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -24,7 +25,7 @@ from pipelines.running import say, say_result
 from shardwright.dataset import Dataset, open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
+from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record, hold_images
 from transforms.inputs.records.record_forms import records_of, simple_record
 from transforms.inputs.records.record_source import forget_records, open_records, spool_records
 from transforms.progress import PROGRESS
@@ -43,7 +44,7 @@ def write(
 ) -> Dataset:
     """Write records as a dataset, with the plan, the rejects and the bytes of `shardwright build`.
 
-    A record is a dict; its key `image` (or the only one with images) holds the image: encoded
+    A record is a dict. Its key `image` (or the only one with images) holds the image: encoded
     bytes, a path, a PIL image, or an array [height, width(, 1|3|4)] of uint8 or uint16. Bytes and
     files are stored unchanged, pixels as PNG, unless `encode` says otherwise. Other keys become the
     label, split and features, as columns of a table do. Records without a key `id` are numbered
@@ -59,7 +60,8 @@ def write(
             of NumPy arrays; or with `shards` a function that returns the records of a shard, given
             its number, the same ones in every call.
         output: The dataset's folder: a local path, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`.
-        schema: The features; inferred from the first 64 records, and logged, by default.
+        schema: The features; inferred from the first 64 records, and logged, by default. If no key
+            holds images, that is the ready schema "records".
         split: A key of the records, fractions or counts such as {"train": 0.9, "test": 0.1}, or one
             name for all records.
         shards: Number of parts that the function `records` makes, on the workers of any runner.
@@ -196,6 +198,9 @@ def _job_of_shards(
 def _prepared(
     options: RecordOptions, split: Split | None, sample: list[Record], opened: Any
 ) -> BuildJob:
+    if options.schema is None and options.image_column is None and not hold_images(sample):
+        options = replace(options, schema="records")
+        say("no key holds images: every key becomes a feature, as with schema='records'")
     chosen = options.with_split(split, {name for record in sample for name in record})
     check_services(chosen)
     job = prepare_job(chosen, opened)

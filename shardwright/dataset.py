@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardwright.reader.encodings import Encoding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Dataset(Manifest):
     """A finished dataset, as `shardwright.open` returns it: the manifest's fields, and these.
 
@@ -25,6 +25,12 @@ class Dataset(Manifest):
     """
 
     root: Folder
+
+    def __repr__(self) -> str:
+        """Return name, splits and features on one line; the fields would be pages."""
+        splits = ", ".join(f"{name}: {split.num_records}" for name, split in self.splits.items())
+        features = ", ".join(f"{one.name}: {one.kind}" for one in self.schema.features)
+        return f"Dataset({self.name!r}, records {{{splits}}}, features {{{features}}})"
 
     @property
     def class_names(self) -> tuple[str, ...]:

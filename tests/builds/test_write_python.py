@@ -273,7 +273,7 @@ def test_a_writer_whose_block_fails_leaves_nothing(tmp_path: Path, number: int) 
 
 def test_a_writer_raises_what_is_wrong_with_its_records(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no column of the records holds encoded images"):
-        feed(tmp_path / "out", 10_000, {"label": 1})
+        feed(tmp_path / "out", 10_000, {"image": 1.5})
     with pytest.raises(UsageError, match="there are no records"):
         feed(tmp_path / "out", 0, {})
     with pytest.raises(UsageError, match="the writer is not open"):

@@ -45,23 +45,28 @@ def detect_source(request: SourceRequest) -> InputSource:
         StorageError: The store does not respond.
     """
     found = checked(request)
-    if request.image is None:
-        _refuse_image_options(request)
+    refuse_image_options(request)
     for name, known in _candidates(request.input_format).items():
         facts = known.look(found)
         if facts is not None:
             if request.image is None and not known.reads_records:
                 raise UsageError(
                     f"--schema has no image, and {request.argument} is {facts.description}: give a "
-                    "schema with an image, or a table or TFRecord files"
+                    "schema with an image, or a table, NumPy arrays or TFRecord files"
                 )
             folders = _folders_of(found, facts)
             return InputSource(name, known, replace(facts, folders=folders))
     raise UsageError(f"{request.argument} {request.uri} {_problem(request)}")
 
 
-def _refuse_image_options(request: SourceRequest) -> None:
-    """Raise an error for an option that says where images are, which the schema lacks."""
+def refuse_image_options(request: SourceRequest) -> None:
+    """Raise an error for an option that says where images are, if the schema has none.
+
+    Raises:
+        UsageError: There is such an option.
+    """
+    if request.image is not None:
+        return
     given = {f"--{role}-column": request.columns.get(role) for role in ("image", "size")}
     for option, value in {**given, "--image-root": request.image_root}.items():
         if value is not None:

@@ -202,7 +202,9 @@ def split_hash(units: pa.Array) -> np.ndarray:
 
 def units_of(batch: pa.RecordBatch) -> pa.Array:
     """Return the units that stay in one split: the group, or else the id."""
-    return pc.coalesce(batch.column("group"), batch.column("id"))
+    groups, ids = batch.column("group"), batch.column("id")
+    # Mostly there are no groups, and `coalesce` would copy all ids.
+    return ids if groups.null_count == len(groups) else pc.coalesce(groups, ids)
 
 
 def assign_splits(

@@ -1,4 +1,4 @@
-"""Recognize `.npy` and `.npz` files of images."""
+"""Recognize `.npy` and `.npz` files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def look(request: SourceRequest) -> ArrayFacts | None:
     A folder is one only if the format is forced: `.npy` files often lie beside a table.
 
     Raises:
-        UsageError: The format is forced and there are no such files, no array holds images, or an
-            option does not fit.
+        UsageError: The format is forced and there are no such files, no array holds the images
+            of the schema, or an option does not fit.
         BuildError: The first file cannot be read.
         StorageError: A file cannot be read.
     """

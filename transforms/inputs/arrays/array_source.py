@@ -28,5 +28,5 @@ def list_part(facts: ArrayFacts, part: str) -> Rows:
 
 
 FORMAT = SourceFormat(
-    "NumPy arrays of images (.npy, .npz): a file or a wildcard", look, list_part, rank=20
+    "NumPy arrays (.npy, .npz): a file or a wildcard", look, list_part, rank=20, reads_records=True
 )

@@ -28,14 +28,14 @@ class EmbeddedLayout:
 
     Attributes:
         columns: All columns and their types.
-        image: The column of the main image.
+        image: The column of the main image, or None for records without one.
         others: Columns of further images.
         class_names: Column -> names of its class numbers, if the file states them.
         label, id, split, group: The column with this role, or None.
     """
 
     columns: pa.Schema
-    image: str
+    image: str | None
     others: tuple[str, ...] = ()
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     label: str | None = None
@@ -116,8 +116,26 @@ def make_layout(
         if _is_picture(column, said.get(name))
     ]
     image = _image_column(rows, pictures, columns.get("image"), place, forced=forced)
-    if image is None:
-        return None
+    return None if image is None else layout_with(image, pictures, schema, columns, place)
+
+
+def layout_with(
+    image: str | None,
+    pictures: Sequence[str],
+    schema: pa.Schema,
+    columns: Mapping[str, str | None],
+    place: str,
+) -> EmbeddedLayout:
+    """Return the layout of columns of which the images are known.
+
+    Args:
+        image: The column of the main image, or None for records without one.
+        pictures: All columns of images.
+        schema, columns, place: As for `make_layout`.
+
+    Raises:
+        UsageError, BuildError: As `make_layout`.
+    """
     doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if doubled:
         raise UsageError(f"{place} has two columns called {doubled[0]!r}: rename one")
@@ -189,7 +207,8 @@ def _image_column(
     if forced:
         raise UsageError(
             f"no column of {place} holds encoded images (JPEG, PNG, ...); "
-            f"it has the columns {_listed(rows.schema)}"
+            f"it has the columns {_listed(rows.schema)}: for records without images, give --schema "
+            "records, or a schema of your own without an image"
         )
     return None
 

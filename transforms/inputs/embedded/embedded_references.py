@@ -69,7 +69,8 @@ def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -
         BuildError: The image column is missing, a column has a type that cannot be cast, or the
             first file does not have it.
     """
-    if set(raw.schema.names) - set(layout.columns.names) or layout.image not in raw.schema.names:
+    lacks_image = layout.image is not None and layout.image not in raw.schema.names
+    if lacks_image or set(raw.schema.names) - set(layout.columns.names):
         raise BuildError(
             f"{file.uri} has the columns {', '.join(map(repr, raw.schema.names))}, but the first "
             f"file {', '.join(map(repr, layout.columns.names))}: "
@@ -102,12 +103,12 @@ def _references(
         for there in ids.is_valid().to_pylist()
     ]
     pictures = {}
-    for name in (layout.image, *layout.others):
+    for name in filter(None, (layout.image, *layout.others)):
         found = _find_pictures(raw.column(name), file, facts.request, writer, problems)
         needed = name == layout.image and not facts.request.may_lack_images
         missing = _NO_IMAGE if needed else None
         pictures[name] = _settled([one or missing for one in found], problems)
-    main = pictures[layout.image]
+    main = pictures[layout.image] if layout.image else pa.nulls(raw.num_rows, PICTURE_TYPE)
     columns: dict[str, pa.Array] = {
         "id": pc.coalesce(ids, numbered),
         "uri": pc.fill_null(main.field("uri"), file.uri),

@@ -117,12 +117,15 @@ class RecordColumns:
         return _array_of(kept, column.type), faults
 
 
-def infer_columns(records: Sequence[Record], said: Mapping[str, FeatureKind]) -> RecordColumns:
+def infer_columns(
+    records: Sequence[Record], said: Mapping[str, FeatureKind], *, find_images: bool = True
+) -> RecordColumns:
     """Return the columns of the first records.
 
     Args:
         records: The first records, of simple values; a key may be missing in some.
         said: Column -> kind, where `--schema` or an option sets it.
+        find_images: Columns are images by their values, too; if False by `said` only.
 
     Raises:
         UsageError: A key is no text, or the values of a key have no common type.
@@ -131,11 +134,10 @@ def infer_columns(records: Sequence[Record], said: Mapping[str, FeatureKind]) ->
     if bad := [name for name in keys if not isinstance(name, str) or not name]:
         raise UsageError(f"the keys of records must be texts, got {bad[0]!r}: rename it")
     columns = {name: [record.get(name) for record in records] for name in keys}
-    pictures = {
-        name
-        for name, values in columns.items()
-        if (said[name] in PICTURES if name in said else any(map(is_picture, values)))
-    } or set(_columns_of_paths(columns))
+    pictures = {name for name in columns if said.get(name) in PICTURES}
+    if find_images:
+        pictures |= {name for name in columns.keys() - said if any(map(is_picture, columns[name]))}
+        pictures = pictures or set(_columns_of_paths(columns))
     tensors: dict[str, Feature] = {}
     flat: set[str] = set()
     types = {}
@@ -150,6 +152,17 @@ def infer_columns(records: Sequence[Record], said: Mapping[str, FeatureKind]) ->
             flat.add(name)
             types[name] = _type_of(name, values, said.get(name))
     return RecordColumns(pa.schema(list(types.items())), tensors, frozenset(flat))
+
+
+def hold_images(records: Sequence[Record]) -> bool:
+    """Return whether records have images: by a key's values, or by its name.
+
+    So a wrong value under a usual name, such as `image`, is an error, and not a feature.
+    """
+    names = {name.strip().lower() for record in records for name in record if name}
+    return not names.isdisjoint(ROLE_COLUMNS["image"]) or any(
+        is_picture(value) for record in records for value in record.values()
+    )
 
 
 def _columns_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[str]:

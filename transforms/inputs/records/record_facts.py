@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
-from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
+from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, layout_with, make_layout
 from transforms.inputs.embedded.embedded_look import EmbeddedFacts
 from transforms.inputs.image_values import said_kinds
 from transforms.inputs.records.record_columns import Record, RecordColumns, infer_columns
@@ -20,6 +20,7 @@ from transforms.inputs.tables.table_roles import describe_columns
 from transforms.references import reference_schema
 
 _ID = "id"
+_PLACE = "the records"
 F = TypeVar("F", bound="RecordFacts")
 
 
@@ -56,7 +57,8 @@ def facts_of(sample: Sequence[Record], request: SourceRequest, what: str, kind: 
     """
     if not sample:
         raise UsageError(f"{what}: there are no records, so there is nothing to write")
-    columns = infer_columns(sample, said_kinds(request.columns, request.kinds))
+    said = said_kinds(request.columns, request.kinds)
+    columns = infer_columns(sample, said, find_images=request.image is not None)
     columns, layout = _with_ids(columns, _layout_of(columns, request))
     features, unstorable = features_or_problem(
         lambda: tuple(
@@ -84,12 +86,14 @@ def facts_of(sample: Sequence[Record], request: SourceRequest, what: str, kind: 
 
 
 def _layout_of(columns: RecordColumns, request: SourceRequest) -> EmbeddedLayout:
+    if request.image is None:
+        return layout_with(None, columns.pictures, columns.schema, request.columns, _PLACE)
     kinds = {**request.kinds, **dict.fromkeys(columns.pictures, FeatureKind.IMAGE)}
     layout = make_layout(
         pa.RecordBatch.from_pylist([], columns.schema),
         columns.schema,
         request.columns,
-        "the records",
+        _PLACE,
         kinds=kinds,
         forced=True,
     )

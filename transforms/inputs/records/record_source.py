@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from shardwright.storage.folder import Folder
+from transforms.inputs.detection import refuse_image_options
 from transforms.inputs.input_files import InputFile
 from transforms.inputs.records.record_columns import URI, Record
 from transforms.inputs.records.record_facts import RecordFacts, facts_of
@@ -28,8 +29,10 @@ def open_records(
         maker, shards: As in `RecordFacts`.
 
     Raises:
-        UsageError: There are no records, no key holds images, or an option names a missing key.
+        UsageError: There are no records, no key holds the schema's images, or an option names a
+            missing key.
     """
+    refuse_image_options(request)
     request = replace(request, uri=URI, image_root=request.image_root or os.getcwd())
     facts = facts_of(sample, request, "Python records", RecordFacts)
     return InputSource("records", FORMAT, replace(facts, maker=maker, shards=shards))
