@@ -18,7 +18,9 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 ROWS = 12
 X = np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3)
 Y = np.arange(ROWS) * 2
-OWN = ExampleSchema((Feature("X", FeatureKind.FLOAT32, shape=(3,)), Feature("y", FeatureKind.INT64)))
+OWN = ExampleSchema(
+    (Feature("X", FeatureKind.FLOAT32, shape=(3,)), Feature("y", FeatureKind.INT64))
+)
 RECORDS = [{"X": row, "y": int(number)} for row, number in zip(X, Y, strict=True)]
 
 
