@@ -326,8 +326,8 @@ def _notes(chosen: str) -> list[str]:
         "is Grain with the decoder that the reader uses. load is shardwright.load without "
         "decoding, with the crop of the tf.data pipeline in a map. That pipeline's variant: "
         f"{chosen}.",
-        "Records as stored: tfrecord reads and checks whole records; reader, and shuffled load, "
-        "read and check the image bytes alone; load in order reads whole records and parses them.",
+        "Records as stored: tfrecord reads and checks whole records; reader and load read and "
+        "check the image bytes alone.",
     ]
 
 
