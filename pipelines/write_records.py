@@ -210,5 +210,6 @@ def _prepared(
 
 def _published(job: BuildJob, started: float) -> Dataset:
     run_job(job)
+    forget_records(job.source)  # they are spooled anew in any case, so nothing would use them
     say_result(job, monotonic() - started)
     return open_dataset(job.options.output, job.options.storage)

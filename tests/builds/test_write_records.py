@@ -40,6 +40,7 @@ def test_records_without_an_image(tmp_path: Path, records: Any, schema: Any) -> 
     dataset = sw.write(records, str(tmp_path / "out"), schema=schema, name="plain")
 
     assert str(dataset).startswith("Dataset('plain', records {train: 12}, features {")
+    assert not list((tmp_path / "out" / "spool").glob("*"))
     shards = [str(path) for path in (tmp_path / "out").glob("*.tfrecord-*")]
     spec = {"X": tf.io.FixedLenFeature([3], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)}
     parsed = [tf.io.parse_single_example(data, spec) for data in tf.data.TFRecordDataset(shards)]
@@ -51,6 +52,7 @@ def test_records_without_an_image(tmp_path: Path, records: Any, schema: Any) -> 
     ("records", "options", "message"),
     [
         ((X, Y), {}, "for records without images, give --schema records"),
+        ({"image": "a.png"}, {}, "a dict of arrays, got one dict of single values"),
         ({"X": 1}, {}, "a dict of arrays, got one dict of single values: put it in a list"),
         (RECORDS, {"schema": "records", "image_column": "X"}, "--image-column"),
         (RECORDS, {"schema": "records", "encode": "jpeg"}, "is for images, and --schema has none"),

@@ -68,7 +68,7 @@ def _items_of(source: Any) -> Iterable[Any]:
 
 def _rows_of_arrays(columns: Mapping[str, Any], number: int) -> Iterator[Record]:
     """Yield a record for each row of arrays of the same length."""
-    if not all(hasattr(column, "__len__") for column in columns.values()):
+    if any(isinstance(one, str | bytes) or not hasattr(one, "__len__") for one in columns.values()):
         raise UsageError(
             "records must be an iterable of dicts, or a dict of arrays, got one dict of single "
             "values: put it in a list"
