@@ -139,6 +139,8 @@ def _declared_schema(
         if given in WITH_ALL_COLUMNS:
             raise
         extras = ()
+    if given in WITHOUT_IMAGE and any(extra.name == "label" for extra in extras):
+        _check_no_labels(source.facts, *([] if table is None else [table]))
     return load_schema(
         given,
         read,
@@ -146,6 +148,15 @@ def _declared_schema(
         columns=columns,
         extras=extras,
     )
+
+
+def _check_no_labels(*inputs: SourceFacts) -> None:
+    """Raise UsageError if the records have labels beside a column of numbers called label."""
+    if any(facts.may_have_labels for facts in inputs):
+        raise UsageError(
+            "column 'label' holds numbers or lists, and another column the labels, which become "
+            "the feature 'label': rename column 'label'"
+        )
 
 
 def _check_one_source(columns: Sequence[str]) -> None:

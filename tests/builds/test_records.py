@@ -290,3 +290,14 @@ def test_a_transform_changes_them(table: Path, schema: Path, tmp_path: Path) -> 
     assert build(table, tmp_path / "out", *options) == 0
     found = {record["id"][0]: record["age"] for record in records_of(tmp_path / "out").values()}
     assert found == {name: [row["age"] + 1] for name, row in WANTED.items()}
+
+
+def test_a_column_of_numbers_called_label(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("id,label,kind\na,0.5,u\nb,1.5,v\n")
+
+    assert build(table, tmp_path / "out", "--schema", "records") == 0
+    found = sw.open(str(tmp_path / "out")).to_numpy()
+    assert dict(zip(found["id"], found["label"], strict=True)) == {"a": 0.5, "b": 1.5}
+    columns = ("--schema", "records", "--label-column", "kind")
+    assert build(table, tmp_path / "other", *columns) == 2
