@@ -39,15 +39,16 @@ class HeldBatches:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches in order."""
-        for held in self._held:
-            yield self._file.read(held) if isinstance(held, Place) else held
+        yield from map(self._batch_of, self._held)
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches in order, once; each is let go when the next one is taken."""
         self._held.reverse()
         while self._held:
-            held = self._held.pop()
-            yield self._file.read(held) if isinstance(held, Place) else held
+            yield self._batch_of(self._held.pop())
+
+    def _batch_of(self, held: pa.RecordBatch | Place) -> pa.RecordBatch:
+        return self._file.read(held) if isinstance(held, Place) else held
 
 
 class HeldRejects:

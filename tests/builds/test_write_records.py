@@ -53,6 +53,7 @@ def test_records_without_an_image(tmp_path: Path, records: Any, schema: Any) -> 
     [
         ((X, Y), {}, "for records without images, give --schema records"),
         ({"image": "a.png"}, {}, "a dict of arrays, got one dict of single values"),
+        ([{1: 2}], {}, "the keys of records must be texts, got 1: rename it"),
         ({"X": 1}, {}, "a dict of arrays, got one dict of single values: put it in a list"),
         (RECORDS, {"schema": "records", "image_column": "X"}, "--image-column"),
         (RECORDS, {"schema": "records", "encode": "jpeg"}, "is for images, and --schema has none"),

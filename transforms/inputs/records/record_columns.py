@@ -159,7 +159,8 @@ def hold_images(records: Sequence[Record]) -> bool:
 
     So a wrong value under a usual name, such as `image`, is an error, and not a feature.
     """
-    names = {name.strip().lower() for record in records for name in record if name}
+    keys = {name for record in records for name in record}
+    names = {name.strip().lower() for name in keys if isinstance(name, str)}
     return not names.isdisjoint(ROLE_COLUMNS["image"]) or any(
         is_picture(value) for record in records for value in record.values()
     )

@@ -50,7 +50,7 @@ def spool_records(source: InputSource, records: Iterable[Record]) -> None:
 
 
 def forget_records(source: InputSource) -> None:
-    """Remove listings of an earlier build, so that shards of records are made again."""
+    """Remove the listings of records, which every build makes anew."""
     assert isinstance(source.facts, RecordFacts)
     names = [f"{_name_of(part)}.parquet" for part in source.facts.parts()]
     _spool_of(source.facts).remove_all(names)
