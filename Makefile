@@ -3,7 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 # One process more than cores, up to 4: some always wait for a store or a deadline.
 PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
+# Files in their own order: else those of few and long tests come last, and two processes wait for the third.
+# Compiled tests are kept, for the other processes and the next run.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines
 
 .DEFAULT_GOAL := help
 .PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-write-python clean
@@ -121,7 +123,7 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-BENCHMARKS := writing build startup plan join encode peers storage read runners decoders
+BENCHMARKS := writing build startup plan join encode peers storage read runners decoders write_python
 
 bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --write --no-check || echo "not measured: $$name" >&2; done
@@ -130,7 +132,7 @@ bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; 
 bench-tables: install  ## the tables of RESULTS.md, README.md and docs/ from benchmarks/results/; says which are older than the code
 	$(BIN)/python benchmarks/tables.py
 
-bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 9 minutes)
+bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 10 minutes)
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
 
@@ -183,7 +185,7 @@ bench-read: install .torch/.peers  ## reading: images and records a second again
 	touch $@
 
 bench-write-python: install  ## writing from Python, bytes and arrays, against tf.io.TFRecordWriter and webdataset (needs 2 GB, about 3 minutes)
-	$(BIN)/python benchmarks/write_python.py
+	$(BIN)/python benchmarks/write_python.py --write
 
 bench-runners: install  ## one table of the runners that are installed (make test-prism, test-flink): equal bytes, speed, memory (needs 4 GB)
 	$(BIN)/python benchmarks/runners.py --write

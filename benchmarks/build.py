@@ -16,7 +16,7 @@ Beam's stock transforms hold several copies of the input in memory, so they run 
 run at the two largest sizes only, and start-up is timed at the largest. Before the first round each
 system converts 8 files, unmeasured: whichever imports from a cold disk would take seconds longer.
 
-Exit code 1 if a required target fails, unless --no-check is given. Takes about 7 minutes.
+Exit code 1 if a required target fails, unless --no-check is given. Takes about 8 minutes.
 """
 
 from __future__ import annotations

@@ -59,5 +59,5 @@ def check_output(system: str, out: Path, *, files: int, num_bytes: int) -> None:
             f"{system}: found {len(sizes)} records of {sum(sizes)} bytes, expected {files} records "
             f"of at least {num_bytes} bytes. The run does not count: check its output."
         )
-    if system == "shardwright" and not (out / "manifest.json").exists():
-        raise RunFailedError("shardwright: no manifest.json, so the dataset is not finished")
+    if system in ("shardwright", "two-processes") and not (out / "manifest.json").exists():
+        raise RunFailedError(f"{system}: no manifest.json, so the dataset is not finished")

@@ -17,7 +17,7 @@ from raw_results import pack
 from raw_results import unpack as unpack_runs
 from systems import NAMES
 
-OURS, BEAM = "shardwright", "beam-stock"
+OURS, BEAM, PROCESSES = "shardwright", "beam-stock", "two-processes"
 WHOLE_FILES = 80_000  # whole commands are compared here, where start-up is a small part of the time
 BASE_FILES = 8  # enough to pass through every part of Beam, too few to take time themselves
 
@@ -112,6 +112,21 @@ def _ratio(results: Results, other: str, need: float, *, note: str = "") -> Targ
     return Target(text, f"{ratio:.2f}x ({rates})", ratio >= need)
 
 
+def _processes_target(results: Results) -> Target:
+    """Return the target for two processes; a slope above twice that of one says nothing.
+
+    Then the smaller size took too long, because one process got most of its shards.
+    """
+    text = "slope of two processes at least 1.6x that of one"
+    two, one = slopes(results, PROCESSES), slopes(results, OURS)
+    if not two or not one:
+        return Target(text, "not measured", None)
+    ratio = median(two) / median(one)
+    if ratio > 2:
+        return Target(text, f"{ratio:.2f}x, more than possible: uneven shards", None)
+    return Target(text, f"{ratio:.2f}x", ratio >= 1.6)
+
+
 def _share_of_tar(results: Results) -> float:
     """Return 0.9 where tar makes 13,000 images/s, 0.75 where it makes 20,000, a line between."""
     rate = median(slopes(results, "tar") or [0.0])
@@ -158,6 +173,7 @@ def targets(results: Results) -> list[Target]:
         _ratio(results, "tar", _share_of_tar(results)),
         _ratio(results, "tf-loop", 1.3),
         _ratio(results, BEAM, 12, note=" own rate, excluding its start-up"),
+        _processes_target(results),
         _start_up_target(results),
         _whole_target(results, WHOLE_FILES),
         *_memory_targets(results),

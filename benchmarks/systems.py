@@ -9,6 +9,7 @@ Each reads every image of IN once and writes it, with an id and a label, below O
   beam-stock   Beam's transforms: MatchFiles | ReadMatches | Map(to tf.train.Example) |
                WriteToTFRecord, on the in-memory runner, with the shard count for 150 MB
   shardwright  `shardwright build IN OUT --shard-size 150MB`, its defaults, the local runner
+  two-processes  the same with two worker processes of that runner (`multi_processing`)
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 SHARD_BYTES = 150_000_000
+# Our systems, with their options for Beam.
+_OPTIONS = {
+    "shardwright": (),
+    "two-processes": ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
+}
 HERE = Path(__file__).resolve().parent
 
 
@@ -38,8 +44,9 @@ def command(name: str, source: Path, out: Path, extra: Sequence[str] = ()) -> li
     if name == "tar":
         # Without --hard-dereference tar would store the other names of a photo as links.
         return ["tar", "cf", str(out / "images.tar"), "--hard-dereference", "-C", str(source), "."]
-    if name == "shardwright":
-        return shardwright_command("build", str(source), str(out), "--shard-size", "150MB", *extra)
+    if name in _OPTIONS:
+        options = ("--shard-size", "150MB", *_OPTIONS[name], *extra)
+        return shardwright_command("build", str(source), str(out), *options)
     return [sys.executable, str(HERE / "systems.py"), name, str(source), str(out)]
 
 
@@ -132,7 +139,7 @@ _LOOPS: dict[str, Callable[[Path, Path], None]] = {
     "tf-loop": run_tf_loop,
     "beam-stock": run_beam_stock,
 }
-NAMES = ("tar", "webdataset", "tf-loop", "beam-stock", "shardwright")
+NAMES = ("tar", "webdataset", "tf-loop", "beam-stock", "shardwright", "two-processes")
 
 
 def main() -> None:

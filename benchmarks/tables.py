@@ -33,6 +33,7 @@ REPORTS = {
     "storage": "storage_report",
     "read": "read_report",
     "decoders": "decoders_report",
+    "write_python": "write_python",
 }
 
 

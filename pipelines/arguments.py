@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 from pipelines.option_parser import OptionParser
 from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
+from shardwright.fail_on import Limit
 from shardwright.format.naming import is_dataset_name
 from shardwright.sizes import parse_size
 from shardwright.storage.addresses import absolute
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.images.checks import CHECKS
 from transforms.images.options import IMAGES, EncodeOptions
-from transforms.inputs.tables.table_layout import LABEL_KEYS
 from transforms.options import OptionGroup
+from transforms.publish.fail_on import NAMES as LIMITED
+from transforms.publish.fail_on import parse_fail_on
 from transforms.reject_limits import RejectLimits
 from transforms.splits.split_rules import SplitRule, parse_split
 from transforms.user_code import UserTransform
 
+# Join keys of a table of labels: the id (a column of ids, else the path), the path, or the file's
+# name without an image's extension.
+_LABEL_KEYS = ("id", "path", "stem")
 _PLACES = OptionGroup("")
 _INPUT = OptionGroup("input")
 _SHARDS = OptionGroup("splits and shards")
@@ -87,7 +93,7 @@ class BuildArguments:
         "id",
         "join key of --labels: id (default: its id column, else its path column; the id of a "
         "file is its path), path (even if it has ids), or stem (file name without extension)",
-        choices=LABEL_KEYS,
+        choices=_LABEL_KEYS,
     )
     class_names: str | None = _INPUT.option(
         None,
@@ -220,6 +226,19 @@ class BuildArguments:
         choices=("resume", "overwrite", "error"),
         usual=True,
     )
+    fail_on: tuple[Limit, ...] | None = _DATASET.option(
+        None,
+        "publish nothing and exit with 1 above a limit, such as 'drift>0.1,leaks>0'; names: "
+        f"{', '.join(LIMITED)}. `shardwright diff --help` explains drift",
+        metavar="LIMITS",
+        parse=parse_fail_on,
+    )
+    against: str | None = _DATASET.option(
+        None,
+        "dataset that --fail-on measures drift against (default: the one in OUTPUT that the build "
+        "overwrites)",
+        metavar="DATASET",
+    )
     writer: str = _DATASET.option(
         "planned",
         "planned (default), or beam: Beam's stock WriteToTFRecord, with inexact sizes and order",
@@ -249,6 +268,12 @@ class BuildArguments:
         "accept local paths with a cluster's runner: all its workers see them under the same "
         "names (NFS, or a cluster on this machine)",
     )
+
+
+def answer_help(command: str, argv: Sequence[str]) -> None:
+    """Print the help and exit if it is asked for, before what takes longer is imported."""
+    if not {"-h", "--help"}.isdisjoint(argv):
+        make_parser(command).parse_args(["--help"])
 
 
 def make_parser(command: str) -> OptionParser:

@@ -1,7 +1,7 @@
 """The command `shardwright build`, also run by `python -m pipelines.build_dataset`.
 
-Beam and the steps are imported when options are valid, so that `--help` and mistakes are answered
-at once.
+Options are imported when no help is asked for, Beam and the steps when options are valid, so that
+`--help` and mistakes are answered at once.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.options import BuildOptions, parse_options
-from pipelines.runners import is_dataflow, option_of
-from pipelines.running import run_build
+from pipelines.arguments import answer_help
 
 if TYPE_CHECKING:
     from pipelines.job import BuildJob
+    from pipelines.options import BuildOptions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 the build failed, 2 wrong usage."""
-    return run_build(run_job, lambda: _prepare(sys.argv[1:] if argv is None else argv))
+    words = sys.argv[1:] if argv is None else argv
+    answer_help("build", words)
+    from pipelines.running import run_build
+
+    return run_build(run_job, lambda: _prepare(words))
 
 
 def _prepare(argv: Sequence[str]) -> BuildJob:
+    from pipelines.options import parse_options
+
     options = parse_options(argv)
     check_services(options)
     from pipelines.job import prepare_job
@@ -33,6 +38,8 @@ def _prepare(argv: Sequence[str]) -> BuildJob:
 
 def check_services(options: BuildOptions) -> None:
     """Ask registry and stores what would fail or cost on Dataflow, before INPUT is listed."""
+    from pipelines.runners import is_dataflow, option_of
+
     if not is_dataflow(options.beam_args):
         return
     from pipelines.dataflow_stores import check_buckets

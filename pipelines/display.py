@@ -6,7 +6,7 @@ import sys
 import threading
 from time import monotonic
 
-from shardwright.sizes import show_bytes, show_seconds
+from shardwright.sizes import counted, show_bytes, show_seconds
 from transforms.progress import Progress as Counters
 
 _TICK_SECONDS = 0.2
@@ -78,7 +78,8 @@ class ProgressDisplay:
 
 
 def _before_writing(counters: Counters) -> str:
-    return f"read {counters.read_records} records" if counters.read_records else "planning"
+    read = counters.read_records
+    return f"read {counted(read, 'record')}" if read else "planning"
 
 
 class _Meter:

@@ -53,7 +53,8 @@ def reference_graph(
         listed: The references and rejects of INPUT, if another step lists them.
     """
     if listed is None:
-        listed = pipeline | "ListImages" >> ListImages(job.source)  # references
+        one_machine = is_local(job.options.beam_args)
+        listed = pipeline | "ListImages" >> ListImages(job.source, one_machine=one_machine)
     labelled = (
         listed
         if job.label_table is None

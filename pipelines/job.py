@@ -28,6 +28,7 @@ from transforms.inputs.tables.table_layout import TableFacts
 from transforms.inputs.tables.table_look import open_label_table
 from transforms.output_state import OutputRequest, check_output
 from transforms.partial_inputs import PartialInputs
+from transforms.publish.fail_on import FailOn, check_against
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
 from transforms.write.write_job import WriteJob
@@ -145,11 +146,7 @@ class BuildJob:
         options = self.options
         partial = PartialInputs(options.accept_partial, self._learned_classes)
         return OutputRequest(
-            options.root,
-            options.settings,
-            options.if_exists,
-            input=options.input,
-            partial=partial,
+            options.root, options.settings, options.if_exists, input=options.input, partial=partial
         )
 
     @property
@@ -174,6 +171,7 @@ class BuildJob:
             settings=options.settings,
             provenance=provenance_of(options),
             limits=options.limits,
+            fail_on=FailOn(options.fail_on or (), options.compared),
         )
 
 
@@ -203,6 +201,7 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
     spool = Folder(options.root.path(naming.SPOOL_DIR), options.storage)
     job = describe_job(options, spool, detect)
     check_output(job.output_request)
+    check_against(job.publication.fail_on)
     check_own_files(options)
     forget_lost_spools(
         options.root,
@@ -227,7 +226,7 @@ def describe_job(
     """
     read = options.read_schema()
     source = detect(_request_for(options, spool, read))
-    table = None if options.labels is None else _detect_label_table(options, options.labels, source)
+    table = None if options.labels is None else _label_table(options, options.labels, source, read)
     declared = None
     if options.schema is not None:
         declared, source, table = fit_schema(options, options.schema, read, source, table)
@@ -245,7 +244,7 @@ def describe_job(
 
 
 def _label_facts(source: InputSource, table: TableFacts | None) -> SourceFacts:
-    """Return the facts about where labels come from: the label table if it has a label column."""
+    """Return the facts about where labels come from: the label table if it has such a column."""
     return source.facts if table is None or table.layout.label is None else table
 
 
@@ -288,10 +287,12 @@ def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
     return {**dict.fromkeys(options.columns), "size": options.size_column}
 
 
-def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableFacts:
+def _label_table(
+    options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
+) -> TableFacts:
     """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
     root = options.image_root or source.facts.label_paths_root or options.input
     columns = {**options.columns, "size": None}
-    request = SourceRequest(labels, "--labels", columns, options.storage)
+    request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
     folders = source.facts.folders
     return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)

@@ -33,7 +33,11 @@ def default_schema(
             "column 'label' holds lists: give --schema multi_label, or another column with "
             "--label-column"
         )
+    is_target = any(extra.name == "label" for extra in extras)  # floats, which are no classes
+    if is_target:
+        _check_no_labels(source.facts, *([] if table is None else [table]))
     return image_classification(
+        labeled=not is_target,
         feature_names=source.facts.feature_names or options.feature_names,
         image_encoding=None if encode.encode == "keep" else encode.encode,
         image_shape=encode.shape,
@@ -154,8 +158,8 @@ def _check_no_labels(*inputs: SourceFacts) -> None:
     """Raise UsageError if the records have labels beside a column of numbers called label."""
     if any(facts.may_have_labels for facts in inputs):
         raise UsageError(
-            "column 'label' holds numbers or lists, and another column the labels, which become "
-            "the feature 'label': rename column 'label'"
+            "column 'label' does not hold the labels, but the labels become the feature 'label': "
+            "rename the column"
         )
 
 

@@ -1,12 +1,12 @@
 """Plan the shards of a build in this process, without Beam.
 
-The functions are those of `PlanShards`, so both make the same plan.
+The functions are those of `PlanShards` and `ClearOutput`, so both make the same plan.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,10 +21,12 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.batch_file import BatchFile
 from transforms.features.vocabularies import Vocabularies
+from transforms.output_state import Clearance
 from transforms.plan import layouts, packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import set_column
+from transforms.write.clearance import clear_here, judge
 from transforms.write.shard_writing import find_finished
 
 # A bucket at a time is in memory and sorted.
@@ -121,6 +123,25 @@ class LocalShards:
         return (
             map_reads(look, self.plans(), _LOOKUPS) if root.is_remote else map(look, self.plans())
         )
+
+    def clear(self, digests: Sequence[tuple[str, str]]) -> Clearance:
+        """Check the plan against OUTPUT, record it there and permit writing.
+
+        Args:
+            digests: As in `judge`.
+
+        Raises:
+            BuildError: OUTPUT holds another build, or there are too many rejects.
+        """
+        verdict = judge(
+            digests,
+            request=self._job.output_request,
+            layout=self.layout,
+            vocabularies=self.vocabularies,
+            tally=self.rejects.tally,
+            limits=self._job.options.limits,
+        )
+        return clear_here(verdict, self.rejects.packed)
 
     def _plan(self, split: str, index: int, references: pa.RecordBatch) -> ShardPlan:
         name = ShardName(self._job.options.name, split, index, self.layout.cuts[split].num_shards)

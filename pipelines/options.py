@@ -83,6 +83,7 @@ class BuildOptions(BuildArguments):
             "OUTPUT": self.output,
             "--labels": self.labels,
             "--image-root": self.image_root,
+            "--against": self.against,
         }
 
     def read_schema(self) -> ExampleSchema | None:
@@ -118,6 +119,11 @@ class BuildOptions(BuildArguments):
     def root(self) -> Folder:
         """The dataset's folder."""
         return Folder.at(self.output, self.storage)
+
+    @property
+    def compared(self) -> Folder | None:
+        """The folder of the dataset that drift is measured against, if it was given."""
+        return None if self.against is None else Folder.at(self.against, self.storage)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -10,9 +10,11 @@ from pipelines.arguments import make_parser
 from pipelines.command_line import split_command_line
 from pipelines.option_parser import read_options
 from pipelines.options import BuildOptions
+from pipelines.running import say
 from pipelines.schemas_option import checked_schema
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
+from transforms.inputs.records.record_columns import Record, hold_images
 from transforms.splits.split_rules import parse_split
 
 INPUT = "Python records"
@@ -47,6 +49,17 @@ class RecordOptions(BuildOptions):
             return checked_schema(self.own_schema, _OWN_SCHEMA)
         return super().read_schema()
 
+    def for_records(self, sample: Sequence[Record]) -> RecordOptions:
+        """Return the options with the ready schema of records without images, if these have none.
+
+        Args:
+            sample: The first records; a schema or an image column that is given counts instead.
+        """
+        if self.schema is not None or self.image_column is not None or hold_images(sample):
+            return self
+        say("no key holds images: every key becomes a feature, as with schema='records'")
+        return replace(self, schema="records")
+
     def with_split(self, split: Split | None, keys: Collection[str]) -> RecordOptions:
         """Return the options with a split: a key of the records, a rule, or one name for all."""
         if split is None:
@@ -64,13 +77,17 @@ def record_options(
     Args:
         output: The dataset's folder.
         schema: An `ExampleSchema`, or a value of `--schema`.
-        options: Name of an option of the command line or of Beam -> its value.
+        options: Name of an option of the command line or of Beam -> its value; `storage_options`,
+            a dict, as for `shardwright.open`.
 
     Raises:
         UsageError: An option is unknown or invalid.
     """
     own = schema if isinstance(schema, ExampleSchema) else None
     given = {**options, "schema": _OWN_SCHEMA if own else schema}
+    storage = given.pop("storage_options", None) or {}
+    texts = [f"{name}={value}" for name, value in storage.items()]
+    given["storage_option"] = [*texts, given.get("storage_option")]
     argv = [INPUT, str(output), *(arg for pair in given.items() for arg in _arguments(*pair))]
     parser = make_parser("build")
     parser.error = _refuse  # type: ignore[method-assign]  # argparse would end the process

@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 
 from pipelines.graphs import build_graph
 from pipelines.job import prepare_job
 from pipelines.record_options import Split, record_options
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
+from transforms.features.lists import value_type
+from transforms.inputs.records.record_columns import RecordColumns
 from transforms.inputs.records.record_facts import RecordFacts
 from transforms.inputs.records.record_forms import simple_record
 from transforms.inputs.records.record_source import open_records
@@ -30,19 +33,21 @@ class WriteRecords(beam.PTransform):
 
         records | sw.WriteRecords("gs://training/photos", like={"id": "a", "image": png})
 
-    Records are those of `sw.write`, each with its key `id`: a PCollection has no order to number
-    them by. Its images go to the spool once. Another run of the pipeline writes all shards again,
-    and needs `if_exists="overwrite"` if the dataset is finished.
+    Records are those of `sw.write`, with images or without, each with its key `id`: a PCollection
+    has no order to number them by. Their images go to the spool once. It cannot be resumed: another
+    run of the pipeline writes all shards again, and needs `if_exists="overwrite"` if the dataset is
+    finished.
 
     Args:
         output: The dataset's folder, which workers reach.
         like: A record with the keys and types of all, because the schema must be known before the
-            pipeline runs; its values are not written.
-        schema: As for `sw.write`, and so are `split` and `options`, but those of Beam are the
-            pipeline's own.
+            pipeline runs, when no record of a PCollection is; its values are not written.
+        schema: As for `sw.write`, inferred from `like`, and so are `split` and `options`, but those
+            of Beam are the pipeline's own.
 
     Raises:
-        UsageError: `like` has no id, or an option is invalid.
+        UsageError: `like` has no id, the type of one of its keys is unknown, or an option is
+            invalid.
     """
 
     def __init__(
@@ -62,15 +67,26 @@ class WriteRecords(beam.PTransform):
     def expand(self, records: beam.PCollection) -> beam.PCollection:
         runner = _options_of(records.pipeline)
         options = record_options(self._output, self._schema, {**runner, **self._options})
-        job = prepare_job(
-            options.with_split(self._split, self._like), partial(open_records, [self._like])
-        )
+        chosen = options.for_records([self._like]).with_split(self._split, self._like)
+        job = prepare_job(chosen, partial(open_records, [self._like]))
         facts = job.source.facts
         assert isinstance(facts, RecordFacts)
-        if facts.records.numbered:
-            raise UsageError("records of a PCollection need the key 'id': they have no order")
+        _check_known(facts.records)
         listed = records | "SpoolRecords" >> SpoolRecords(facts)  # references
         return build_graph(records.pipeline, job, listed)  # one Manifest
+
+
+def _check_known(columns: RecordColumns) -> None:
+    """Raise UsageError if not all is known that a PCollection cannot tell before it runs."""
+    if columns.numbered:
+        raise UsageError("records of a PCollection need the key 'id': they have no order")
+    for column in columns.schema:
+        if pa.types.is_null(value_type(column.type)):
+            raise UsageError(
+                f"like: key {column.name!r} has no value, and no record of a PCollection is known "
+                "before the pipeline runs: give a value, or declare the key, such as schema="
+                f'ExampleSchema((..., Feature("{column.name}", FeatureKind.FLOAT32)))'
+            )
 
 
 def _options_of(pipeline: beam.Pipeline) -> dict[str, Any]:

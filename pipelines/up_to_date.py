@@ -11,7 +11,6 @@ from shardwright.storage.folder import Folder
 from transforms.progress import PROGRESS
 from transforms.publish.publication import publish
 from transforms.publish.written_shards import WrittenShards
-from transforms.write.clearance import clear_here, judge
 
 
 def publish_finished(job: BuildJob) -> bool:
@@ -38,15 +37,7 @@ def publish_finished(job: BuildJob) -> bool:
             all_finished = False
         else:
             finished.add(state.finished)
-    verdict = judge(
-        digests,
-        request=job.output_request,
-        layout=shards.layout,
-        vocabularies=shards.vocabularies,
-        tally=shards.rejects.tally,
-        limits=options.limits,
-    )
-    clearance = clear_here(verdict, shards.rejects.packed)
+    clearance = shards.clear(digests)
     if not all_finished:
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)

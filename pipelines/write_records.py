@@ -11,7 +11,6 @@ import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -20,12 +19,14 @@ from typing import Any
 from pipelines.build_dataset import check_services, run_job
 from pipelines.display import ProgressDisplay
 from pipelines.job import BuildJob, prepare_job
+from pipelines.local_build import build_here
 from pipelines.record_options import RecordOptions, Split, record_options
 from pipelines.running import say, say_result
 from shardwright.dataset import Dataset, open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record, hold_images
+from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
+from transforms.inputs.records.record_facts import RecordFacts
 from transforms.inputs.records.record_forms import records_of, simple_record
 from transforms.inputs.records.record_source import forget_records, open_records, spool_records
 from transforms.progress import PROGRESS
@@ -50,12 +51,15 @@ def write(
     label, split and features, as columns of a table do. Records without a key `id` are numbered
     from 0, in shards as "SHARD/NUMBER".
 
+    A pair (X, y) is an input and its label. The input's key is `features` if it is a vector or a
+    number, so that there is no image; else it is `image`.
+
     Calling it again with the same records and options resumes: finished shards are kept, and a
     finished dataset is left as it is. Lists, tables, arrays and data sets can be given again; for a
     generator, make it anew. Records are read again in any case.
 
     Args:
-        records: An iterable of dicts or (image, label) pairs, a pandas DataFrame, an Arrow table, a
+        records: An iterable of dicts or (input, label) pairs, a pandas DataFrame, an Arrow table, a
             torch-style data set (`__len__` and `__getitem__`), a `tf.data.Dataset`, a pair or dict
             of NumPy arrays; or with `shards` a function that returns the records of a shard, given
             its number, the same ones in every call.
@@ -108,26 +112,29 @@ class Writer:
     ) -> None:
         self._options = record_options(output, schema, options)
         self._split = split
-        self._feed: queue.Queue[Record | BaseException | None] = queue.Queue(2 * SAMPLE_RECORDS)
+        self._feed: queue.Queue[list[Record] | BaseException | None] = queue.Queue(2)
+        self._some: list[Record]  # handed over together, because each time waits for a lock
         self._thread: ThreadPoolExecutor | None = None
         self._job: Future[BuildJob]
 
     def __enter__(self) -> Writer:
-        self._started = monotonic()
+        self._started, self._some = monotonic(), []
         PROGRESS.start(total_images=0, total_shards=0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardwright-writer")
         self._job = self._thread.submit(_spooled_job, self._fed(), self._options, self._split)
         return self
 
     def write(self, record: Any) -> None:
-        """Add a record: a dict, or a pair of image and label. It may be changed afterwards.
+        """Add a record: a dict, or a pair of input and label. It may be changed afterwards.
 
         Raises:
             UsageError: The record is neither, or the writer is not open.
         """
         if self._thread is None:
             raise UsageError("the writer is not open: write in `with sw.Writer(...) as writer:`")
-        self._put(simple_record(record))
+        self._some.append(simple_record(record))
+        if len(self._some) == SAMPLE_RECORDS:
+            self._hand_over()
 
     def __exit__(
         self,
@@ -139,6 +146,7 @@ class Writer:
         thread, self._thread = self._thread, None
         with thread:  # waits for it
             if error is None:
+                self._hand_over()
                 self._put(None)
             else:
                 with suppress(Exception):  # of the thread; the block's own is raised
@@ -152,9 +160,13 @@ class Writer:
         while (item := self._feed.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
-            yield item
+            yield from item
 
-    def _put(self, item: Record | BaseException | None) -> None:
+    def _hand_over(self) -> None:
+        some, self._some = self._some, []
+        self._put(some)
+
+    def _put(self, item: list[Record] | BaseException | None) -> None:
         """Hand an item to the thread; raise what ended the thread."""
         while not self._job.done():
             try:
@@ -198,10 +210,8 @@ def _job_of_shards(
 def _prepared(
     options: RecordOptions, split: Split | None, sample: list[Record], opened: Any
 ) -> BuildJob:
-    if options.schema is None and options.image_column is None and not hold_images(sample):
-        options = replace(options, schema="records")
-        say("no key holds images: every key becomes a feature, as with schema='records'")
-    chosen = options.with_split(split, {name for record in sample for name in record})
+    keys = {name for record in sample for name in record}
+    chosen = options.for_records(sample).with_split(split, keys)
     check_services(chosen)
     job = prepare_job(chosen, opened)
     say(job.describe_inputs())
@@ -209,7 +219,11 @@ def _prepared(
 
 
 def _published(job: BuildJob, started: float) -> Dataset:
-    run_job(job)
+    facts, options = job.source.facts, job.options
+    assert isinstance(facts, RecordFacts)
+    # The graph is for functions of shards and options of Beam; its start takes longest of all.
+    needs_graph = facts.maker or options.beam_args or options.writer == "beam"
+    (run_job if needs_graph else build_here)(job)
     forget_records(job.source)  # they are spooled anew in any case, so nothing would use them
     say_result(job, monotonic() - started)
-    return open_dataset(job.options.output, job.options.storage)
+    return open_dataset(options.output, options.storage)

@@ -31,6 +31,7 @@ FEATURE_NAMES: Mapping[str, tuple[Feature, ...]] = {"tfds": _TFDS, "model-garden
 def image_classification(
     *,
     feature_names: str = "tfds",
+    labeled: bool = True,
     image_encoding: str | None = None,
     image_shape: tuple[int | None, ...] = (),
     image_dtype: str = "",
@@ -41,6 +42,7 @@ def image_classification(
 
     Args:
         feature_names: "tfds" or "model-garden".
+        labeled: False for a schema without a class label.
         image_encoding: "jpeg", "png", "raw" or "tensor" if all images are stored in it.
         image_shape: (height, width, channels) if all images have it; None for a size that differs.
         image_dtype: Dtype of images that are stored as tensors of another type than uint8.
@@ -51,4 +53,6 @@ def image_classification(
     image = replace(image, shape=image_shape, encoding=image_encoding, dtype=image_dtype)
     name = "orientation" if feature_names == "tfds" else "image/orientation"
     orientation = (Feature(name, FeatureKind.INT64, Source.ORIENTATION),) if oriented else ()
+    if not labeled:
+        others = [one for one in others if one.source not in (Source.LABEL, Source.LABEL_TEXT)]
     return ExampleSchema((image, *others, *orientation, *extras))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing.util
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,8 +27,9 @@ os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LA
 
 # Part of why a test is skipped for want of a server (tests/servers/processes.py).
 NO_SERVER = "is not built: run `make servers`"
-# pytest's own folders, and what multiprocessing and TensorFlow remove when a process ends.
-_ALLOWED = ("pytest-of-", "pymp-", "__autograph_generated_file")
+# pytest's own folders, what multiprocessing and TensorFlow remove when a process ends, and what
+# Python compiles of TensorFlow's generated files.
+_ALLOWED = ("pytest-of-", "pymp-", "__autograph_generated_file", "__pycache__")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,6 +92,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of this run: with `--long`, the long and the random ones; else the others."""
     is_long = random_tests.is_long()
+    if "apache_beam" in sys.modules and not is_long:
+        importlib.import_module("tests.support.quick_beam")
 
     def is_wanted(item: pytest.Item) -> bool:
         if item.get_closest_marker("long"):

@@ -17,10 +17,10 @@ import dataclasses
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import os
 import sys
+import tokenize
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -259,15 +259,15 @@ def _import_file(spec: str, path: str) -> ModuleType:
     if not os.path.isfile(path):
         raise UsageError(f"--transform {spec}: there is no file {path}")
     name = f"shardwright_transform_{hashlib.blake2b(path.encode(), digest_size=8).hexdigest()}"
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None, "a path that ends in .py has a loader"
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    module = ModuleType(name)
+    module.__file__ = path
     sys.modules[name] = module  # dataclasses and inspect look it up there
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.append(folder)  # for the modules beside it
     try:
-        found.loader.exec_module(module)
+        # Not by a loader: its bytecode may be that of a file which was edited within a second.
+        with tokenize.open(path) as file:
+            exec(compile(file.read(), path, "exec"), module.__dict__)
     except Exception as error:
         raise _import_error(spec, path, error) from error
     return module

@@ -23,7 +23,7 @@ METADATA = Path(__file__).with_name("metadata.json")
 # Options that a Dataflow job cannot use: its workers share no local paths, and Beam's stock writer
 # writes only to local folders.
 LEFT_OUT = ("help", "help_all", "shared_filesystem", "writer")
-_PLACES = ("INPUT", "OUTPUT", "DIR", "TABLE")
+_PLACES = ("INPUT", "OUTPUT", "DIR", "TABLE", "DATASET")
 _PLACE = r"^(gs|s3|az)://.+$"
 # Wording of the help -> wording in a template.
 _WORDING = (

@@ -22,6 +22,7 @@ from shardwright.cache.eviction import PART, PARTS
 from shardwright.cache.files import CacheFiles, DiskFullError, crc32c_of, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
+from shardwright.sizes import counted
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object
@@ -151,7 +152,7 @@ class ShardDownload:
             raise MissingError(f"{uri} is in the manifest, but missing from the store: {_ADVICE}")
         if found.num_bytes != self.info.num_bytes:
             raise StorageError(
-                f"{uri} is {found.num_bytes:,} bytes long, "
+                f"{uri} is {counted(found.num_bytes, 'byte')} long, "
                 f"and the manifest states {self.info.num_bytes:,}: {_ADVICE}"
             )
         return found.etag or ""

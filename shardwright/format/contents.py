@@ -6,6 +6,8 @@ from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
+from shardwright.sizes import counted
+
 _BLOCK_BYTES = 1 << 20
 
 
@@ -23,7 +25,8 @@ class FileContent(NamedTuple):
     def fault(self, stated: FileContent) -> str | None:
         """Return the difference of this content from the one in the manifest, or None."""
         if self.num_bytes != stated.num_bytes:
-            return f"the file has {self.num_bytes} bytes, the manifest says {stated.num_bytes}"
+            found = counted(self.num_bytes, "byte")
+            return f"the file has {found}, the manifest says {stated.num_bytes:,}"
         if self.crc32c != stated.crc32c:
             return (
                 f"the file's crc32c is {self.crc32c:#010x}, the manifest says {stated.crc32c:#010x}"

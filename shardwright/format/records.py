@@ -20,6 +20,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from shardwright.errors import RecordFault
+from shardwright.sizes import counted
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -82,7 +83,9 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
     if length is None:
         return None
     cut_off = RecordFault(
-        offset, f"the file ends inside the record, which claims {length} bytes", is_truncated=True
+        offset,
+        f"the file ends inside the record, which claims {counted(length, 'byte')}",
+        is_truncated=True,
     )
     if num_bytes is not None and offset + FRAME_BYTES + length > num_bytes:
         raise cut_off
@@ -113,7 +116,7 @@ def _read_length(file: BinaryIO, offset: int) -> int | None:
         raise RecordFault(offset, "the checksum of the record's length is wrong")
     if length > MAX_RECORD_BYTES:
         raise RecordFault(
-            offset, f"the record claims {length} bytes, more than an example can have"
+            offset, f"the record claims {counted(length, 'byte')}, more than an example can have"
         )
     return int(length)
 
@@ -150,7 +153,7 @@ def check_parts(header: bytes, data: bytes, footer: bytes, offset: int) -> None:
         )
     if length != len(data):
         raise RecordFault(
-            offset, f"the record claims {length} bytes, but the index says {len(data)}"
+            offset, f"the record claims {counted(length, 'byte')}, but the index says {len(data):,}"
         )
     if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
         raise RecordFault(

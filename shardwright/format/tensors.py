@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from shardwright.format.example import ExampleFault
 from shardwright.format.messages import message_classes
+from shardwright.sizes import counted
 
 _STRING, _BFLOAT16 = 7, 14
 # DataType -> NumPy's name, for all types that `tf.io.serialize_tensor` and NumPy share.
@@ -130,7 +131,7 @@ def _values(message: Any, count: int) -> npt.NDArray[Any]:
         if len(message.tensor_content) != count * stored.itemsize:
             raise ExampleFault(
                 f"a serialized tensor of {count} {name} values in "
-                f"{len(message.tensor_content)} bytes"
+                f"{counted(len(message.tensor_content), 'byte')}"
             )
         values = np.frombuffer(message.tensor_content, stored)
     else:

@@ -27,6 +27,7 @@ from shardwright.images.headers import check_size, essential_png, read_size
 from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
 from shardwright.images.libraries import cv2
 from shardwright.images.normalization import Normalization
+from shardwright.sizes import counted
 
 Pixels = NDArray[Any]  # uint8; or floats, of images that are stored as floats
 
@@ -185,7 +186,7 @@ def _open_raw(data: bytes | memoryview, stored: StoredImage) -> OpenedImage:
         size = f" x {dtype.itemsize}" if dtype.itemsize > 1 else ""
         wanted = f"{height} x {width} x {channels}{size} = {num_bytes:,}"
         raise ImageFault(
-            f"raw pixels of {len(data):,} bytes, but the dataset's shape needs {wanted}"
+            f"raw pixels of {counted(len(data), 'byte')}, but the dataset's shape needs {wanted}"
         )
     pixels = np.frombuffer(data, dtype).reshape(height, width, channels)
     return _opened(pixels, stored)

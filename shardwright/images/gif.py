@@ -24,6 +24,7 @@ from shardwright.images.formats.gif import (
     gif_frame,
 )
 from shardwright.images.libraries import load_library
+from shardwright.sizes import counted
 
 _HAS_TRANSPARENCY = 0x01
 
@@ -55,7 +56,9 @@ def first_frame(data: bytes) -> FirstFrame:
     try:
         return _first_frame(data)
     except (IndexError, struct.error) as error:
-        raise ImageFault(f"the gif image is cut short, after {len(data):,} bytes") from error
+        raise ImageFault(
+            f"the gif image is cut short, after {counted(len(data), 'byte')}"
+        ) from error
 
 
 def _first_frame(data: bytes) -> FirstFrame:

@@ -12,6 +12,7 @@ from shardwright.images.formats.bmp import BITFIELDS, bmp_header, has_bgr_masks,
 from shardwright.images.formats.kinds import MAX_PIXELS
 from shardwright.images.formats.png import png_header, png_of_chunks
 from shardwright.images.formats.webp import webp_size
+from shardwright.sizes import counted
 
 
 def check_size(kind: str, height: int, width: int) -> None:
@@ -39,7 +40,7 @@ def read_size(kind: str, data: bytes) -> tuple[int, int]:
         width, height = {"png": _png_size, "bmp": _bmp_size, "webp": webp_size}[kind](data)
     except (struct.error, IndexError) as error:
         raise ImageFault(
-            f"the {kind} image ends in its header, after {len(data):,} bytes"
+            f"the {kind} image ends in its header, after {counted(len(data), 'byte')}"
         ) from error
     check_size(kind, height, width)
     return height, width
@@ -77,6 +78,7 @@ def essential_png(data: bytes) -> bytes:
     essential = png_of_chunks(data, lambda chunk: chunk.is_critical)
     if not essential:
         raise ImageFault(
-            f"the png image is cut short or has a damaged length: no end in {len(data):,} bytes"
+            "the png image is cut short or has a damaged length: no end in "
+            f"{counted(len(data), 'byte')}"
         )
     return essential

@@ -1,4 +1,4 @@
-"""The commands `inspect`, `verify`, `show` and `doctor`.
+"""The commands `inspect`, `verify`, `show`, `diff` and `doctor`.
 
 Results go to stdout, messages and progress to stderr.
 """
@@ -6,18 +6,23 @@ Results go to stdout, messages and progress to stderr.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
+from shardwright.errors import ShardwrightError
+from shardwright.fail_on import exceeded, parse_limits
 from shardwright.format.manifest import read_manifest
+from shardwright.inspect.command_parts import (
+    EXIT_DONE,
+    EXIT_FAULTS,
+    fail,
+    make_parser,
+    print_safely,
+    root_of,
+    to_json,
+)
 from shardwright.sizes import counted
-from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-
-EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 
 _VERIFY_EPILOG = """\
 Checks the length and checksum of every shard; the frame, example, features, label and id of every
@@ -46,6 +51,24 @@ number; --by number overrides this. Reads only the index and that one record.
 
 Exit codes: 0 shown, 1 record missing or unreadable, 2 wrong usage or not a dataset.
 """
+_DIFF_EPILOG = """\
+examples
+  shardwright diff monday/ tuesday/
+  shardwright diff s3://bucket/monday s3://bucket/tuesday --fail-on 'drift>0.1,gone>0,changed>1%'
+  shardwright diff monday/ tuesday/ --ids changes.csv
+
+A record is the same if its id, split, class and image are (by length and checksum); a record
+without an image is compared by its length. Other features are not compared. Reads the manifests
+and indexes only, and holds the ids of both in memory.
+
+The drift of classes is half the sum of the differences of their shares (total variation); that of
+width, height and image_length the largest difference of their cumulative shares (Kolmogorov-
+Smirnov). Both are 0 for equal distributions and 1 for disjoint ones. --fail-on compares the largest
+of them, all splits together.
+
+Exit codes: 0 compared, 1 a limit of --fail-on exceeded or an index unreadable, 2 wrong usage or not
+a dataset.
+"""
 _DOCTOR_EPILOG = """\
 examples
   shardwright doctor dataset/
@@ -64,19 +87,19 @@ def inspect(argv: Sequence[str]) -> int:
     """Run `shardwright inspect` and return its exit code."""
     from shardwright.inspect.describe import describe, format_description
 
-    parser = _make_parser(
+    parser = make_parser(
         "inspect",
         "Show a dataset's splits, records, bytes, features, classes and shard sizes.",
         _INSPECT_EPILOG,
     )
     args = parser.parse_args(argv)
     try:
-        root = _root(args)
+        root = root_of(args)
         manifest = read_manifest(root)
         description = describe(manifest, root.uri)
     except ShardwrightError as error:
-        return _fail(error)
-    print_safely(_to_json(description) if args.json else format_description(manifest, description))
+        return fail(error)
+    print_safely(to_json(description) if args.json else format_description(manifest, description))
     return EXIT_DONE
 
 
@@ -84,7 +107,7 @@ def verify(argv: Sequence[str]) -> int:
     """Run `shardwright verify` and return its exit code."""
     from shardwright.inspect import verify as verifying
 
-    parser = _make_parser(
+    parser = make_parser(
         "verify", "Check a dataset against its manifest, byte by byte.", _VERIFY_EPILOG
     )
     parser.add_argument(
@@ -108,14 +131,14 @@ def verify(argv: Sequence[str]) -> int:
         if args.quick:
             from shardwright.inspect.quick_verify import verify_quickly
 
-            result = verify_quickly(_root(args), threads=args.threads)
+            result = verify_quickly(root_of(args), threads=args.threads)
         else:
             result = verifying.verify(
                 args.dataset, threads=args.threads, progress=progress, storage_options=options
             )
     except ShardwrightError as error:
-        return _fail(error)
-    print_safely(_to_json(result.to_json()) if args.json else result.to_text())
+        return fail(error)
+    print_safely(to_json(result.to_json()) if args.json else result.to_text())
     return EXIT_DONE if result.is_sound else EXIT_FAULTS
 
 
@@ -124,7 +147,7 @@ def show(argv: Sequence[str]) -> int:
     from shardwright.inspect.record_lookup import find_record
     from shardwright.inspect.show import format_record, record_json, save_image
 
-    parser = _make_parser(
+    parser = make_parser(
         "show", "Show one record: its place, its image and its features.", _SHOW_EPILOG
     )
     parser.add_argument("record", metavar="ID|N", help="a record's id, or its number in the split")
@@ -135,24 +158,58 @@ def show(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        root = _root(args)
+        root = root_of(args)
         manifest = read_manifest(root)
         found = find_record(
             root.below(manifest.folder), manifest, args.record, split=args.split, by=args.by
         )
         print_safely(
-            _to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
+            to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
         )
         if args.save is not None:
             print(f"shardwright: saved {save_image(manifest, found, args.save)}", file=sys.stderr)
     except ShardwrightError as error:
-        return _fail(error)
+        return fail(error)
     return EXIT_DONE
+
+
+def diff(argv: Sequence[str]) -> int:
+    """Run `shardwright diff` and return its exit code."""
+    from shardwright.inspect import diff as diffing
+    from shardwright.inspect.diff_report import format_difference
+
+    parser = make_parser(
+        "diff", "Compare a dataset with a newer one: records, classes, schema, drift.", _DIFF_EPILOG
+    )
+    parser.add_argument("newer", metavar="NEWER", help="the newer dataset's folder")
+    parser.add_argument(
+        "--fail-on",
+        metavar="LIMITS",
+        help=f"exit with 1 above a limit, such as 'drift>0.1,gone>1%%'; names: "
+        f"{', '.join(diffing.LIMITED)}",
+    )
+    parser.add_argument(
+        "--ids", metavar="FILE", help="write the ids of all changes to a CSV file: change,split,id"
+    )
+    args = parser.parse_args(argv)
+    try:
+        limits = parse_limits(args.fail_on or "", diffing.LIMITED, diffing.PERCENTAGES)
+        old, new = map(diffing.OpenedDataset.at, (root_of(args), root_of(args, args.newer)))
+        found = diffing.compare(old, new)
+        print_safely(to_json(found.summary) if args.json else format_difference(found.summary))
+        if args.ids is not None:
+            diffing.write_ids(found.changes, args.ids)
+    except ShardwrightError as error:
+        return fail(error)
+    above = exceeded(limits, diffing.measured_values(found, new.manifest))
+    for line in above:
+        print(f"shardwright: --fail-on {line}", file=sys.stderr)
+    return EXIT_FAULTS if above else EXIT_DONE
 
 
 def doctor(argv: Sequence[str]) -> int:
     """Run `shardwright doctor` and return its exit code."""
-    parser = _make_parser(
+    parser = make_parser(
         "doctor",
         "Measure how fast a dataset can be read for training, and find the bottleneck and its fix.",
         _DOCTOR_EPILOG,
@@ -175,10 +232,10 @@ def doctor(argv: Sequence[str]) -> int:
         ) as reader:
             found = diagnose(reader, args.seconds)
     except ShardwrightError as error:
-        return _fail(error)
+        return fail(error)
     extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}
     print_safely(
-        _to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target)
+        to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target)
     )
     return EXIT_DONE
 
@@ -222,50 +279,7 @@ def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _make_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"shardwright {command}",
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "dataset",
-        metavar="DATASET",
-        help="a dataset's folder: a local path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
-    )
-    parser.add_argument(
-        "--storage-option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a storage option, such as endpoint=http://minio:9000; may be repeated",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
-
-
-def _root(args: argparse.Namespace) -> Folder:
-    return Folder.at(args.dataset, StorageOptions.parse(args.storage_option))
-
-
-def _to_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False)
-
-
-def print_safely(text: str) -> None:
-    """Print text, with backslash escapes for characters that stdout's encoding lacks."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
 def _show_progress(done: int, total: int) -> None:
     end = "\n" if done == total else ""
     told = f"\rshardwright: {done} of {counted(total, 'shard')} checked"
     print(told, end=end, file=sys.stderr, flush=True)
-
-
-def _fail(error: ShardwrightError) -> int:
-    print(f"shardwright: error: {error}", file=sys.stderr)
-    return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS

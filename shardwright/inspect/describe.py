@@ -59,11 +59,11 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
             f"{manifest.name} {manifest.version}    {description['dataset']}",
             _summary_line(manifest),
         ],
-        ["splits", *_table(_split_rows(splits))],
-        ["images", *_table(_image_rows(splits))] if manifest.schema.image else [],
+        ["splits", *table_lines(_split_rows(splits))],
+        ["images", *table_lines(_image_rows(splits))] if manifest.schema.image else [],
         [
             "features",
-            *_table(
+            *table_lines(
                 [
                     (feature.name, str(feature.kind), _shape_text(feature))
                     for feature in manifest.schema.features
@@ -73,7 +73,7 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
         _class_lines(manifest),
         [
             "rejects",
-            *_table(
+            *table_lines(
                 [(reason, f"{number:,}") for reason, number in manifest.rejects.items()]
                 or [("none",)]
             ),
@@ -193,7 +193,7 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
     return [f"{_INDENT}{key.ljust(width)}  {_show_value(value)}" for key, value in values.items()]
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def table_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the rows in columns as wide as their longest cell, numbers aligned right."""
     columns = max((len(row) for row in rows), default=0)
     widths = [

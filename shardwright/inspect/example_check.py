@@ -115,7 +115,7 @@ def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
         num_bytes = height * width * channels * np.dtype(feature.dtype or "uint8").itemsize
         if len(image) != num_bytes:
             yield (
-                f"feature {feature.name!r} has {len(image)} bytes, "
+                f"feature {feature.name!r} has {counted(len(image), 'byte')}, "
                 f"a raw image of {height}x{width}x{channels} has {num_bytes}"
             )
 

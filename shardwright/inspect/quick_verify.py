@@ -85,8 +85,9 @@ def _shard_faults(
         )
         return
     if found.num_bytes != info.num_bytes:
+        length = counted(found.num_bytes, "byte")
         yield DatasetFault.of_file(
-            name.shard, f"the file has {found.num_bytes} bytes, the manifest says {info.num_bytes}"
+            name.shard, f"the file has {length}, the manifest says {info.num_bytes:,}"
         )
         return
     if info.etag is not None and found.etag == info.etag:

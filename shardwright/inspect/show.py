@@ -79,7 +79,7 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
             f"{found.number} of split {name.split!r} "
             f"({counted(manifest.splits[name.split].num_records, 'record')})",
         ),
-        ("shard", f"{name.shard}, {row['length']:,} bytes at byte {row['offset']:,}"),
+        ("shard", f"{name.shard}, {counted(row['length'], 'byte')} at byte {row['offset']:,}"),
         ("image", _image_text(row)),
         ("source", " ".join(str(row[key]) for key in ("uri", "etag") if row[key]) or "unknown"),
     ]
@@ -96,7 +96,7 @@ def _image_text(row: Mapping[str, Any]) -> str:
     )
     return (
         f"{row['format'] or 'unknown format'}, {size}, {show_bytes(row['image_length'])} "
-        f"({row['image_length']:,} bytes at byte {row['image_offset']:,}), "
+        f"({counted(row['image_length'], 'byte')} at byte {row['image_offset']:,}), "
         f"crc32c {row['crc32c']:#010x}"
     )
 
@@ -165,7 +165,7 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
     target = Folder(folder)
     if feature.encoding not in ("raw", "tensor"):
         target.write_bytes(filename, image)
-        return f"{path}: {len(image):,} bytes of {found.row['format'] or 'unknown format'}"
+        return f"{path}: {counted(len(image), 'byte')} of {found.row['format'] or 'unknown format'}"
     if not path.endswith(".npy"):
         raise UsageError(
             f"--save {path}: the image is raw pixels; use a file name that ends in .npy"
@@ -187,7 +187,7 @@ def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[A
     dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
     if len(image) != math.prod(shape) * dtype.itemsize:
         raise StorageError(
-            f"{found.name.shard}: the image has {len(image)} bytes, "
+            f"{found.name.shard}: the image has {counted(len(image), 'byte')}, "
             f"but shape {shape} needs {math.prod(shape) * dtype.itemsize}"
         )
     return np.frombuffer(image, dtype).reshape(shape)

@@ -35,9 +35,9 @@ def open_shard(ref: ShardRef) -> tuple[int, PinnedShard | None]:
 
 def shard_fault(path: str, shard: ShardInfo, num_bytes: int | None) -> StorageError:
     """Return the error for a shard file of a wrong size; `num_bytes` is None for a missing file."""
-    found = "is missing" if num_bytes is None else f"is {num_bytes:,} bytes long"
+    found = "is missing" if num_bytes is None else f"is {counted(num_bytes, 'byte')} long"
     return (MissingError if num_bytes is None else StorageError)(
-        f"{path} {found}, and the manifest states {shard.num_bytes:,} bytes with "
+        f"{path} {found}, and the manifest states {counted(shard.num_bytes, 'byte')} with "
         f"{counted(shard.num_records, 'record')}: "
         "copy the dataset again, or run its `shardwright build` command again"
     )

@@ -7,6 +7,7 @@ cut at a key that is spelled with the letters of the keys seen so far, halfway b
 from __future__ import annotations
 
 import json
+import string
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -41,27 +42,56 @@ class KeyRange(NamedTuple):
 ALL_KEYS = KeyRange()
 
 
-def middle(low: str, high: str | None, prefix: str, letters: Iterable[str]) -> str | None:
+class SeenKeys:
+    """The keys seen so far: the letters that they are spelled with, and how all of them start.
+
+    Keys that are still to be listed begin like those, so a range is cut there: above all keys there
+    is nothing to list.
+    """
+
+    def __init__(self) -> None:
+        self._letters = set(string.digits)
+        self._start: str | None = None
+
+    def add(self, *keys: str) -> None:
+        """Add keys, such as the first and the last one of a page."""
+        for key in keys:
+            self._letters.update(key)
+            self._start = key if self._start is None else key[: _num_same(key, self._start)]
+
+    def middle_of(self, keys: KeyRange) -> str | None:
+        """Return a key to cut a range at, which begins after a key that was added."""
+        return middle(keys.after or "", keys.up_to, self._start or "", self._letters)
+
+
+def middle(low: str, high: str | None, start: str, letters: Iterable[str]) -> str | None:
     """Return a key to cut at, after `low` and before `high`; None if no letters spell one.
 
+    Digits are cut among digits, other letters among other letters.
+
     Args:
-        low: A key below the prefix.
-        high: The end of the range; None for the end of the prefix.
-        prefix: The start of all keys.
+        low: The key after which the range begins.
+        high: The end of the range; None for all keys after `low`.
+        start: The start of `low` and of the other keys.
         letters: The characters that keys have.
     """
-    end = prefix if high is None else high
-    shorter = min(len(low), len(end))
-    same = next((place for place in range(shorter) if low[place] != end[place]), shorter)
+    end = start if high is None else high
     # Letters below "/" could cut between `photos` and its placeholder `photos/`, listed as one.
     usable = sorted(letter for letter in letters if letter > "/")
-    for place in range(same, len(low) + 1):
-        start = low[:place]
-        cuts = [start + one for one in usable if one > low[place : place + 1]]
-        if cuts := [cut for cut in cuts if high is None or cut < high]:
+    for place in range(_num_same(low, end), len(low) + 1):
+        above = [one for one in usable if one > low[place : place + 1]]
+        cuts = [low[:place] + one for one in above if high is None or low[:place] + one < high]
+        is_digit = low[place : place + 1].isdigit()
+        if cuts := [cut for cut in cuts if cut[-1].isdigit() == is_digit] or cuts:
             cut = cuts[len(cuts) // 2]
             return None if key_problem(cut) else cut
     return None
+
+
+def _num_same(one: str, other: str) -> int:
+    """Return the number of letters that two keys start with."""
+    shorter = min(len(one), len(other))
+    return next((place for place in range(shorter) if one[place] != other[place]), shorter)
 
 
 def cut_range(

@@ -21,7 +21,7 @@ from shardwright.storage import peers
 from shardwright.storage.addresses import Address, key_problem
 from shardwright.storage.clients import Client
 from shardwright.storage.etags import plain_etag
-from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, cut_range, middle
+from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, SeenKeys, cut_range
 
 PAGE_KEYS = 1000
 LONG_KEYS = PAGE_KEYS - 1  # a full first page may lack the folder's own placeholder
@@ -61,7 +61,7 @@ def list_pages(client: Client, prefix: str, keys: KeyRange = ALL_KEYS) -> Iterat
     if len(page) < PAGE_KEYS or not _can_be_cut(client):
         yield from pages
         return
-    lister = ParallelLister(list_after, prefix and f"{prefix}/")
+    lister = ParallelLister(list_after)
     try:
         yield from lister.run(pages, KeyRange(page[-1].key, keys.up_to))
     finally:
@@ -211,20 +211,17 @@ class ParallelLister:
 
     Args:
         list_after: Yields the pages after a key, in key order.
-        prefix: The start of all keys.
         page_keys: The keys of a page; one with fewer is the last.
     """
 
     def __init__(
         self,
         list_after: Callable[[str | None], Iterator[Page]],
-        prefix: str,
         page_keys: int = PAGE_KEYS,
     ) -> None:
         self._list_after = list_after
-        self._prefix = prefix
         self._page_keys = page_keys
-        self._letters: set[str] = set()
+        self._seen = SeenKeys()
         self._ranges: queue.SimpleQueue[tuple[Iterator[Page], KeyRange] | None]
         self._ranges = queue.SimpleQueue()
         self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(_WAITING_PAGES)
@@ -271,19 +268,19 @@ class ParallelLister:
                 return
             keys = self._share(KeyRange(page[-1].key, keys.up_to), page[0].key)
 
-    def _share(self, keys: KeyRange, seen: str) -> KeyRange:
-        """Return what is left of a range after giving its upper part to a thread that waits."""
-        low = keys.after or ""
+    def _share(self, keys: KeyRange, first: str) -> KeyRange:
+        """Return what is left of a range after giving its upper part to a thread that waits.
+
+        `first` is the first key of its last page.
+        """
         with self._lock:
-            if self._unlisted >= _LISTERS:
-                return keys
-            self._letters.update(low, seen)
-            cut = middle(low, keys.up_to, self._prefix, self._letters)
+            self._seen.add(first, keys.after or first)
+            cut = self._seen.middle_of(keys) if self._unlisted < _LISTERS else None
             if cut is None:
                 return keys
             self._unlisted += 1
         self._ranges.put((self._list_after(cut), KeyRange(cut, keys.up_to)))
-        return KeyRange(low, cut)
+        return KeyRange(keys.after, cut)
 
     def _give(self, found: Page | BaseException | None) -> None:
         while not self._stopped:  # a caller that stopped early takes no more pages

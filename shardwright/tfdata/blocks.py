@@ -40,6 +40,7 @@ class BlockReader:
         at_a_time: Number of shards of a store that are needed at once.
         max_bad_records: Bad records to skip; one more is an error.
         kept: Store for records that have been read; None keeps none.
+        in_order: Records are read in stored order.
         of_images: Read the image bytes alone, where the index states them, not whole examples.
 
     Attributes:
@@ -56,6 +57,7 @@ class BlockReader:
         at_a_time: int,
         max_bad_records: int,
         kept: KeptRecords | None,
+        in_order: bool = False,
         of_images: bool = False,
     ) -> None:
         self._corpus = corpus
@@ -64,12 +66,14 @@ class BlockReader:
         self._bad_records: list[BadRecord] = []
         self._bad_lock = threading.Lock()
         self._kept = kept
+        # The kernel reads ahead in stored order. Kept records are read once.
+        self._announces = kept is None and not in_order
         self._is_closed = False
         self._decodable = np.zeros(corpus.num_records, np.bool_)
         self._first_rows = [shard.first_row for shard in corpus.shards]
         # A record's slot is its number over all shards; this is the slot of each shard's first.
         self._starts: I64 = starts_of(corpus.sizes)
-        self.files = ShardFiles(corpus.shards, at_a_time=at_a_time)
+        self.files = ShardFiles(corpus.shards, at_a_time=at_a_time, in_order=in_order)
         self._records = RecordReader(corpus, self.files, self._indexes, check=True)
         self._read_bytes = self._records.read_image if of_images else self._records.read_data
 
@@ -110,7 +114,7 @@ class BlockReader:
 
     def _read(self, shards: list[int], rows: list[int]) -> Block:
         examples, slots = [], []
-        if self._kept is None:
+        if self._announces:
             for shard, row in zip(shards, rows, strict=True):
                 self._records.announce(shard, self._first_rows[shard] + row)
         for shard, row in zip(shards, rows, strict=True):

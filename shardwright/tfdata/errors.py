@@ -37,7 +37,9 @@ def unless_failed(failed: Any, given: tf.data.Dataset) -> tf.data.Dataset:
     """
 
     def fail() -> Any:
-        return tf.data.experimental.to_variant(_cache_at(failed).flat_map(lambda _: given))
+        # Repeated, so that iteration that goes on raises again instead of skipping records.
+        failing = tf.data.Dataset.from_tensors(failed).repeat().flat_map(_cache_at)
+        return tf.data.experimental.to_variant(failing.flat_map(lambda _: given))
 
     # A condition rather than a dataset that is empty or raises: four iterators less per call.
     variant = tf.cond(tf.equal(failed, ""), lambda: tf.data.experimental.to_variant(given), fail)

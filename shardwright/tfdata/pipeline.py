@@ -226,6 +226,7 @@ def _make_reader(plan: ReadPlan, options: LoadOptions, *, of_images: bool) -> Bl
         at_a_time=plan.corpus.window(options.window) if options.shuffle else 1,
         max_bad_records=options.max_bad_records,
         kept=options.keep_records(plan),
+        in_order=not options.shuffle,
         of_images=of_images,
     )
 

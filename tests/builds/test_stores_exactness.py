@@ -9,6 +9,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+import shardwright as sw
 from shardwright.format.example import parse_example
 from shardwright.format.records import scan_records
 from shardwright.inspect import cli
@@ -24,7 +25,7 @@ from tests.support.build_helpers import (
     record_ids,
 )
 from tests.support.store_builds import Pair, Sources, build_between, by_pair
-from tests.support.store_places import KINDS, Kind, Place, Places
+from tests.support.store_places import KINDS, STORES, Kind, Place, Places
 
 # Names that a request, a listing in XML or JSON, or an address must quote; each is one image's.
 ODD_NAMES = (
@@ -184,3 +185,21 @@ def test_a_table_of_images_in_three_places(mixed: Path, sources: Sources, tmp_pa
         table = builds.write_table(tmp_path / f"{name}.jsonl", rows)
         assert build(table, tmp_path / name, *args, "--name", "t", "--records-per-shard", "9") == 0
     assert hashes_of(tmp_path / "far") == hashes_of(tmp_path / "near")
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_records_of_python(places: Places, tmp_path: Path, kind: Kind) -> None:
+    records = [{"id": str(row), "image": png_of(row), "label": row % 3} for row in range(30)]
+    output, local = places.make(kind), tmp_path / "local"
+    for to, storage in ((str(local), {}), (output.uri, output.storage_options)):
+        options = {"name": "t", "records_per_shard": 8, "storage_options": storage}
+        assert sw.write(records, to, **options).num_records == 30
+    root = output.download(tmp_path / "out")
+    assert hashes_of(root) == hashes_of(local)
+    assert not [name for name in output.names() if name.endswith(".spool")]
+    assert output.pending_uploads() == []
+    stamps = output.stamps()
+    sw.write(records, output.uri, **options)
+    assert {name: stamp for name, stamp in output.stamps().items() if "tfrecord" in name} == {
+        name: stamp for name, stamp in stamps.items() if "tfrecord" in name
+    }

@@ -18,6 +18,7 @@ from sklearn.preprocessing import LabelBinarizer
 import shardwright as sw
 from pipelines import plan_dataset
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
+from tests.support.archive_files import pack_zip
 from tests.support.build_helpers import make_images, png_of, write_table
 from tests.support.helpers import write_schema
 from tests.support.small_datasets import Datasets, build, datasets_fixture, pixels_of  # noqa: F401
@@ -212,7 +213,7 @@ def test_shards_for_the_hosts_of_a_tpu(many: Path, tmp_path: Path) -> None:
 
 
 def test_files_of_100_to_200_mb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan of a table with sizes needs no images: 4 GB in 27 files."""
+    """The plan of a table with sizes needs no images: 4 GB in 27 files. A real build follows."""
     rows = "".join(f"{number}.jpg,{90_000 + number % 7 * 10_000}\n" for number in range(33_000))
     (tmp_path / "t.csv").write_text(f"path,bytes\n{rows}")
     options = ["--size-column", "bytes", "--shard-size", "150MB", "--json"]
@@ -221,6 +222,21 @@ def test_files_of_100_to_200_mb(tmp_path: Path, capsys: pytest.CaptureFixture[st
     plan = json.loads(capsys.readouterr().out)
     assert 100e6 < plan["num_bytes"] / plan["num_shards"] < 200e6
     assert plan["num_records"] == 33_000
+
+
+def test_files_of_1_to_2_mb_hold_every_image(tmp_path: Path) -> None:
+    """The case above, built: all sizes are a hundredth, so that it takes seconds and no gigabytes.
+
+    TensorFlow's own parser reads the files; only their names and lengths are looked at besides.
+    """
+    images = {f"{number}.png": png_of(number, side=20 + number % 40) for number in range(900)}
+    pack_zip(tmp_path / "photos.zip", images)
+    out = build(tmp_path / "photos.zip", tmp_path / "out", "--shard-size", "1500kB")
+    sizes = [path.stat().st_size for path in Path(out).glob("*.tfrecord-*")]
+    assert len(sizes) > 2
+    assert 1e6 < min(sizes) <= max(sizes) < 2e6
+    found = records_of(out, {"image": STRING})
+    assert sorted(one["image"].numpy() for one in found.values()) == sorted(images.values())
 
 
 IMAGE = sw.DecodedImage(8)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,10 @@ from tests.support.build_helpers import (
     rejects_of,
     stamps_of,
 )
+from transforms.plan.shard_plans import ShardPlan
+from transforms.write import shards_in_turn
+from transforms.write.shard_writing import write_records
+from transforms.write.write_job import WriteJob
 
 NUMBER = 24
 OPTIONS: dict[str, Any] = {"records_per_shard": 5, "name": "python", "seed": 3}
@@ -176,6 +182,32 @@ def test_an_unfinished_build_writes_only_what_it_lacks(tmp_path: Path) -> None:
     assert {str(len(row["image"])) for row in rows} == {str(len(png_of(0)))}
 
 
+def test_an_interrupt_leaves_whole_shards_which_stay(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, begun = tmp_path / "out", []
+
+    def interrupted(plan: ShardPlan, job: WriteJob) -> Any:
+        begun.append(plan)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return write_records(plan, job)
+
+    monkeypatch.setattr(shards_in_turn, "write_records", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sw.write(records(), str(out), split=SPLIT, **OPTIONS)
+    monkeypatch.undo()
+    before = shard_stamps(out)
+    assert len(before) == 2
+    assert leftovers_of(out) == []
+    assert not (out / "manifest.json").exists()
+
+    sw.write(records(), str(out), split=SPLIT, **OPTIONS)
+
+    assert before.items() <= shard_stamps(out).items()
+    assert hashes_of(out) == hashes_of(written)
+
+
 def test_files_are_references_in_place_with_the_bytes_of_a_build(tmp_path: Path) -> None:
     images = make_images(tmp_path / "in", 9)
     assert build(images, tmp_path / "built", "--name", "same") == 0
@@ -271,8 +303,19 @@ def test_a_writer_whose_block_fails_leaves_nothing(tmp_path: Path, number: int) 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_a_writer_starts_anew_after_a_block_that_failed(tmp_path: Path) -> None:
+    writer = sw.Writer(str(tmp_path / "out"))
+    with suppress(KeyError), writer:
+        writer.write({"image": png_of(0)})
+        raise KeyError
+    with writer:
+        writer.write({"image": png_of(1)})
+
+    assert manifest_of(tmp_path / "out")["num_inputs"] == 1
+
+
 def test_a_writer_raises_what_is_wrong_with_its_records(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no column of the records holds encoded images"):
+    with pytest.raises(UsageError, match="key 'image': an image must be a uint8 or uint16 array"):
         feed(tmp_path / "out", 10_000, {"image": 1.5})
     with pytest.raises(UsageError, match="there are no records"):
         feed(tmp_path / "out", 0, {})
@@ -301,6 +344,25 @@ def test_options_are_checked_before_anything_is_written(
         sw.write([{"image": png_of(0)}], str(tmp_path / "out"), **options)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_functions_with_shards_and_options_of_beam_need_beam(tmp_path: Path) -> None:
+    """Its import and graph take longer than writing thousands of records."""
+    script = f"""
+import sys
+import shardwright as sw
+rows = [{{"id": str(row), "x": row}} for row in range(9)]
+sw.write(rows, {str(tmp_path / "a")!r}, name="n", records_per_shard=2)
+with sw.Writer({str(tmp_path / "b")!r}, name="n", records_per_shard=2) as writer:
+    for row in rows:
+        writer.write(row)
+assert "apache_beam" not in sys.modules
+sw.write(rows, {str(tmp_path / "c")!r}, name="n", records_per_shard=2, runner="FnApiRunner")
+assert "apache_beam" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+    assert hashes_of(tmp_path / "a") == hashes_of(tmp_path / "b") == hashes_of(tmp_path / "c")
 
 
 def test_without_beam_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

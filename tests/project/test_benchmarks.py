@@ -115,6 +115,7 @@ def test_slopes_and_targets() -> None:
     results = report.Results()
     seconds = {
         "shardwright": (2.0, 6.0, 10.0),
+        "two-processes": (3.0, 5.0, 7.5),
         "tf-loop": (4.0, 10.0, 17.0),
         "tar": (1.0, 4.0, 7.0),
     }
@@ -129,10 +130,24 @@ def test_slopes_and_targets() -> None:
     results.add_start_up(80_000, 4.9)
     assert through_json(report, results) == results
     found = [target.passed for target in report.targets(results)]
-    assert found == [False, True, True, True, True, False, True]
+    assert found == [False, True, True, True, True, True, False, True]
     assert report.targets(results)[0].text == "slope at least 0.89x tar's"
     assert "beam-stock is not run above 8,000 files" in report.render(results, [])
-    assert [check.passed for check in report.targets(report.Results())] == [None] * 7
+    assert [check.passed for check in report.targets(report.Results())] == [None] * 8
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passed"), [(3.0, False), (2.4, True), (2.0, True), (1.9, None)]
+)
+def test_two_processes_are_judged_by_a_slope_that_is_possible(
+    seconds: float, passed: bool | None
+) -> None:
+    report, usage_of = load("report"), load("measure").Usage
+    results = report.Results()
+    for system, more in (("shardwright", 4.0), ("two-processes", seconds)):
+        for files, wall_s in ((40_000, 5.0), (80_000, 5.0 + more)):
+            results.add(system, files, usage_of(wall_s, wall_s, 1, 1, Path()))
+    assert report.targets(results)[3].passed is passed
 
 
 def test_the_page_keeps_what_stands_around_its_section() -> None:
@@ -172,7 +187,8 @@ def test_a_system_runs_at_the_sizes_that_are_needed() -> None:
     }
     assert sizes["beam-stock"] == [8, 8000]
     assert sizes["shardwright"] == [8000, 40_000, 80_000]
-    assert sizes["tar"] == sizes["webdataset"] == sizes["tf-loop"] == [40_000, 80_000]
+    peers = ("tar", "webdataset", "tf-loop", "two-processes")
+    assert all(sizes[name] == [40_000, 80_000] for name in peers)
 
 
 def test_peers_are_compared_by_slope_and_memory() -> None:

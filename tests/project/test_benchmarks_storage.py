@@ -74,6 +74,14 @@ def test_builds_are_compared_by_their_slopes(
     assert found[0].found.endswith(f"x ({rates[0]:,.0f} against {rates[2]:,.1f}/s)")
 
 
+def test_the_bound_by_cpu_is_that_of_all_processes_together() -> None:
+    results = made_results(1000.0, 400.0, 160.0, 0.6)
+    results.cores = 2
+    row = "| shardwright to S3 | 1,200 | 600 | 100 | 1,900 | 1,053 | 2.63x |"
+    assert row in report.render(results, [])
+    assert report.targets(results)[1].found.endswith("; bound by CPU: 2.63x")
+
+
 def test_listings_and_uploads_are_compared_round_by_round() -> None:
     results = report.Results()
     upload, listing = ("upload", 0, "s3"), ("list", "one folder")

@@ -63,3 +63,17 @@ def test_records_of_a_pipeline_need_ids(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="need the key 'id'"):
         _ = records | sw.WriteRecords(str(tmp_path / "out"), like={"image": png_of(0)})
+    with pytest.raises(UsageError, match=r"like: key 'x' .* declare the key, such as schema="):
+        _ = records | "x" >> sw.WriteRecords(str(tmp_path / "out"), like={"id": "a", "x": None})
+
+
+def test_records_of_a_pipeline_without_images(tmp_path: Path) -> None:
+    """The schema is inferred from `like`, as `sw.write` infers it from its first records."""
+    rows = [{"id": f"r{row}", "x": row / 2, "tags": ["a"] * row} for row in range(3)]
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        records = pipeline | beam.Create(rows)
+        _ = records | sw.WriteRecords(str(tmp_path / "out"), like=rows[1])
+
+    found = sw.open(str(tmp_path / "out")).to_numpy()
+    assert dict(zip(found["id"], found["x"], strict=True)) == {"r0": 0, "r1": 0.5, "r2": 1}
+    assert sorted(map(len, found["tags"])) == [0, 1, 2]

@@ -6,7 +6,8 @@ ruff's `D` rules check their form. These checks are of their first words.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+
+import pytest
 
 from tests import ROOT
 
@@ -26,8 +27,13 @@ NO_VERBS = QUESTIONS | {"The", "A", "An", "One", "Every", "Each", "Of", "All", "
 FREE = {"property", "cached_property", "fixture"}  # decorators of what has a noun as its name
 
 
-def docstrings() -> Iterator[tuple[str, ast.AST, str]]:
-    """Yield (place, node, docstring)."""
+Docstrings = list[tuple[str, ast.AST, str]]  # place, node, text
+
+
+@pytest.fixture(scope="module")
+def docstrings() -> Docstrings:
+    """Return every docstring of the project."""
+    found: Docstrings = []
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -35,7 +41,8 @@ def docstrings() -> Iterator[tuple[str, ast.AST, str]]:
                     text = ast.get_docstring(node)
                     if text:
                         line = getattr(node, "lineno", 1)
-                        yield f"{path.relative_to(ROOT)}:{line}", node, text
+                        found.append((f"{path.relative_to(ROOT)}:{line}", node, text))
+    return found
 
 
 def first_word(text: str) -> str:
@@ -48,17 +55,17 @@ def decorators(node: ast.FunctionDef) -> set[str]:
     return {ast.unparse(one).rpartition(".")[2] for one in calls}
 
 
-def test_no_docstring_begins_with_a_question_word() -> None:
-    found = [f"{place}: {text[:60]}" for place, _, text in docstrings()
+def test_no_docstring_begins_with_a_question_word(docstrings: Docstrings) -> None:
+    found = [f"{place}: {text[:60]}" for place, _, text in docstrings
              if first_word(text) in QUESTIONS]  # fmt: skip
     assert found == []
 
 
-def test_functions_begin_with_a_verb() -> None:
+def test_functions_begin_with_a_verb(docstrings: Docstrings) -> None:
     """Tests are named by what must hold, and their docstrings say why."""
     found = [
         f"{place}: {text[:60]}"
-        for place, node, text in docstrings()
+        for place, node, text in docstrings
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("test_")
         and not decorators(node) & FREE

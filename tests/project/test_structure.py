@@ -5,24 +5,32 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+import pytest
+
 from tests import ROOT, structure
 
-TREES = {
-    structure.module_name(path, ROOT): ast.parse(path.read_text())
-    for path in structure.python_files(ROOT)
-}
+Trees = dict[str, ast.Module]
 
 
-def test_no_modules_import_one_another() -> None:
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """Return the source of each module."""
+    return {
+        structure.module_name(path, ROOT): ast.parse(path.read_text())
+        for path in structure.python_files(ROOT)
+    }
+
+
+def test_no_modules_import_one_another(trees: Trees) -> None:
     """Imports in functions and for type checking count, too."""
-    early, every = structure.import_graphs(TREES)
+    early, every = structure.import_graphs(trees)
     assert structure.circles_of(every) == []
     assert structure.circles_of(early) == []  # packages count, which Python imports first
 
 
-def test_a_public_class_has_its_name_alone() -> None:
+def test_a_public_class_has_its_name_alone(trees: Trees) -> None:
     modules = defaultdict(list)
-    for module, tree in TREES.items():
+    for module, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules[node.name].append(module)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.errors import UsageError
+from shardwright.errors import ImageFault, UsageError
+from shardwright.format.contents import FileContent
+from shardwright.format.manifest import ShardInfo
+from shardwright.format.records import RecordFault, frame_header, read_record
+from shardwright.images.headers import read_size
+from shardwright.reader.shard_opening import shard_fault
 from shardwright.sizes import counted, parse_size, show_bytes, show_seconds
 
 
@@ -51,6 +60,26 @@ def test_showing_bytes_and_seconds() -> None:
 @given(st.integers(1, 10**15))
 def test_a_size_in_bytes_is_itself(num_bytes: int) -> None:
     assert parse_size(str(num_bytes), "x") == num_bytes
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda: read_size("png", b"\0"),
+        lambda: read_size("bmp", b"B"),
+        lambda: read_record(io.BytesIO(frame_header(1)), 0),
+    ],
+)
+def test_a_message_about_one_byte_has_no_plural(fail: Callable[[], object]) -> None:
+    with pytest.raises((ImageFault, RecordFault), match=r"1 byte\b"):
+        fail()
+
+
+def test_a_fault_of_one_record_or_byte_has_no_plural() -> None:
+    shard = ShardInfo(0, num_records=1, num_bytes=1, crc32c=0, digest="")
+    for told in (shard_fault("a/b", shard, 1), FileContent(1, 0).fault(FileContent(2, 0))):
+        assert "1 byte" in str(told)
+        assert not re.search(r"\b1 \w+s\b", str(told))
 
 
 def test_counts() -> None:

@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from tests.support import random_tests
+
 CLASSES = ("bird", "cat", "Löwe")
 COMMAND = Path(sys.executable).with_name("shardwright")
 
@@ -151,6 +153,7 @@ def forks() -> multiprocessing.context.ForkServerContext:
     """Return processes forked from a server that has imported Beam: saves 2 s each."""
     context = multiprocessing.get_context("forkserver")
     support = ["tests.support.planned_builds", "tests.support.cruel_service"]
+    support += [] if random_tests.is_long() else ["tests.support.quick_beam"]
     context.set_forkserver_preload(["pipelines.build_dataset", "pipelines.graphs", *support])
     return context
 

@@ -29,6 +29,7 @@ from shardwright.images.formats.jpeg import (
 from shardwright.images.formats.kinds import image_format
 from shardwright.images.formats.png import png_header
 from shardwright.images.formats.webp import is_animated, riff_end, webp_pixels, webp_size
+from shardwright.sizes import counted
 from transforms.images.gif import read_gif
 from transforms.images.kinds import Header, ImageInfo, RejectedImage, fault_of_stranger
 from transforms.rejects import RejectReason
@@ -67,7 +68,7 @@ def read_header(data: bytes) -> Header:
     except (IndexError, ValueError, struct.error) as error:
         raise RejectedImage(
             RejectReason.TRUNCATED,
-            f"the {kind} file ends early, after {len(data):,} bytes: fetch it again",
+            f"the {kind} file ends early, after {counted(len(data), 'byte')}: fetch it again",
         ) from error
 
 
@@ -186,13 +187,13 @@ def _bmp(data: bytes) -> Header:
         if width * abs(height) > 256 * len(data):
             raise RejectedImage(
                 RejectReason.CORRUPT,
-                f"a BMP of {len(data):,} bytes cannot fill {width} x {height} pixels",
+                f"a BMP of {counted(len(data), 'byte')} cannot fill {width} x {height} pixels",
             )
     gray = bits == 8 and _bmp_palette_is_gray(data, header)
     info = ImageInfo("bmp", width, abs(height), 1 if gray else 4 if bits == 32 else 3)
     refusal = _bmp_refusal(data, header, gray=gray)
     if not refusal and len(data) > num_bytes:
-        refusal = f"a BMP with {len(data) - num_bytes:,} bytes after its pixels"
+        refusal = f"a BMP with {counted(len(data) - num_bytes, 'byte')} after its pixels"
     return Header(info, "fewer bytes than it says" if len(data) < num_bytes else "", "", refusal)
 
 

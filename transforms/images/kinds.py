@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from shardwright.images.formats.kinds import GIF_MAGICS, JPEG_MAGIC, MAX_PIXELS, RIFF_MAGIC
 from shardwright.images.formats.png import PNG_MAGIC
+from shardwright.sizes import counted
 from transforms.rejects import RejectReason
 
 MAX_GIF_PIXELS = MAX_PIXELS // 2
@@ -144,7 +145,7 @@ def fault_of_stranger(data: bytes) -> RejectedImage:
     if len(data) < 8 and any(magic.startswith(data) for magic in _OWN_MAGIC):
         return RejectedImage(
             RejectReason.TRUNCATED,
-            f"the file ends after {len(data)} bytes, inside its first marker",
+            f"the file ends after {counted(len(data), 'byte')}, inside its first marker",
         )
     name = _other_image(data)
     if name:

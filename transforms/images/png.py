@@ -17,6 +17,7 @@ from shardwright.images.formats.png import (
     png_header,
     png_of_chunks,
 )
+from shardwright.sizes import counted
 from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
 
@@ -47,7 +48,8 @@ def check_png(data: bytes) -> None:
     if chunks[-1].kind != b"IEND":
         raise RejectedImage(
             RejectReason.TRUNCATED,
-            f"the PNG ends after {len(data):,} bytes without an IEND chunk: fetch it again",
+            f"the PNG ends after {counted(len(data), 'byte')} without an IEND chunk: "
+            "fetch it again",
         )
     kinds = [chunk.kind for chunk in chunks]
     if b"IDAT" not in kinds or (header.color == 3 and b"PLTE" not in kinds[: kinds.index(b"IDAT")]):

@@ -18,11 +18,14 @@ class ListImages(beam.PTransform):
 
     Args:
         source: The source that `transforms.inputs.detection.detect_source` found.
+        one_machine: All workers are on one machine. Then a long prefix of a store is one part,
+            which a process lists with many requests at a time; finding smaller ones takes longer.
     """
 
-    def __init__(self, source: InputSource) -> None:
+    def __init__(self, source: InputSource, *, one_machine: bool = False) -> None:
         super().__init__()
         self._source = source
+        self._one_machine = one_machine
 
     def expand(self, begin: beam.pvalue.PBegin) -> Routed:
         source = self._source
@@ -35,14 +38,15 @@ class ListImages(beam.PTransform):
         bare = replace(source, facts=SourceFacts(source.facts.description))
         return (
             facts
-            | "Parts" >> beam.FlatMap(_parts)  # part name
+            | "Parts" >> beam.FlatMap(_parts, self._one_machine)  # part name
             | "Spread" >> beam.Reshuffle()
             | "List" >> Route(_list_part, pa.RecordBatch, source=bare, facts=AsSingleton(facts))
         )  # references, any order
 
 
-def _parts(facts: bytes) -> Iterator[str]:
-    return unpack_facts(facts).worker_parts()
+def _parts(packed: bytes, one_machine: bool) -> Iterator[str]:
+    facts = unpack_facts(packed)
+    return facts.parts() if one_machine else facts.worker_parts()
 
 
 def _list_part(part: str, *, source: InputSource, facts: bytes) -> Rows:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.sizes import show_bytes
+from shardwright.sizes import counted, show_bytes
 from transforms.plan.packing import KNOWN_BYTES, Layout, ShardCuts, ShardPolicy, known_sizes
 from transforms.plan.size_estimate import SizeEstimate
 
@@ -170,8 +170,9 @@ def _warn_of_small_shards(layout: Layout, draft: Draft) -> str:
         return ""
     return (
         f"--shard-size {size} is less than {_FEWEST_MEDIANS} records of the median size, "
-        f"{show_bytes(draft.median)}, so {layout.num_records} records are in {layout.num_shards} "
-        f"shards: use --shard-size {least} ({show_bytes(least)}) or more"
+        f"{show_bytes(draft.median)}, so {counted(layout.num_records, 'record')} are in "
+        f"{counted(layout.num_shards, 'shard')}: use --shard-size {least} ({show_bytes(least)}) "
+        "or more"
     )
 
 

@@ -25,6 +25,7 @@ from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
 from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
+from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.leaks import LEAKS, find_leaks
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
@@ -43,6 +44,7 @@ class Publication:
         settings: The options that decide the shards' bytes.
         provenance: The dataset's origin.
         limits: The rejects that the build accepts.
+        fail_on: Limits of the finished dataset.
     """
 
     root: Folder
@@ -52,6 +54,7 @@ class Publication:
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
     limits: RejectLimits
+    fail_on: FailOn = NO_LIMITS
 
 
 def publish(
@@ -97,6 +100,8 @@ def _publish_in(
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
     manifest = published or _with_leaks(root, manifest)
+    replaced = publication.root if folder else None
+    check_limits(publication.fail_on, root, manifest, replaced)
     files = _write_companions(root, manifest)
     files |= {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
     manifest = replace(manifest, files=files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import apache_beam as beam
@@ -16,9 +16,9 @@ from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.reject_files import read_rejects
-from transforms.rejects import Reject
 from transforms.routing import Route, Routed, in_global_window, routed
-from transforms.write.shard_writing import find_finished, write_records
+from transforms.write.shard_writing import find_finished
+from transforms.write.shards_in_turn import ShardsInTurn, Written
 from transforms.write.write_job import WriteJob
 
 
@@ -42,21 +42,14 @@ class WriteShards(beam.PTransform):
         return plans | "Write" >> write  # ShardSummary
 
 
-_Finishing = Future[tuple[ShardSummary, list[Reject]]]
-
-
 class _WriteFn(beam.DoFn):
-    """A DoFn whose thread ends each shard while the next one is read and written.
-
-    Otherwise reading would pause while the last images arrive and, in a store, for about ten
-    requests, one after another, and the store's own copying.
-    """
+    """A DoFn that ends each shard of a bundle while the next one is begun."""
 
     def setup(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
 
     def start_bundle(self) -> None:
-        self._finishing: list[_Finishing] = []  # at most one shard
+        self._shards = ShardsInTurn(self._thread)
 
     def process(self, plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Any]:
         job = job.cleared(clearance)
@@ -68,27 +61,20 @@ class _WriteFn(beam.DoFn):
             return
         count("images_in", plan.references.num_rows)
         with timed("write_shard_msec"):
-            try:
-                finish = write_records(plan, job)
-            finally:
-                wait(self._finishing)  # one at a time, and none goes on after a failed write
-            # Submitted before the previous result is taken: if that raises, this shard is finished
-            # all the same, so that no open upload is left behind.
-            previous, self._finishing = self._finishing, [self._thread.submit(finish)]
-        yield from _results_of(previous)
+            written = self._shards.write(plan, job)
+        yield from _results_of(written)
 
     def finish_bundle(self) -> Iterator[Any]:
-        for result in _results_of(self._finishing):
+        for result in _results_of(self._shards.finish()):
             yield in_global_window(result)
 
     def teardown(self) -> None:
         self._thread.shutdown()
 
 
-def _results_of(finishing: Iterable[_Finishing]) -> Iterator[Any]:
-    """Wait for shards, count them, and yield their summaries and rejects as `routed`."""
-    for shard in finishing:
-        summary, rejects = shard.result()
+def _results_of(written: Iterable[Written]) -> Iterator[Any]:
+    """Count shards, and yield their summaries and rejects as `routed`."""
+    for summary, rejects in written:
         for name, number in COUNTERS.drain().items():
             count(f"storage_{name}", number)
         for name, number in summary.stats.get("fixes", {}).items():

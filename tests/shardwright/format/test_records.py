@@ -97,7 +97,7 @@ def test_only_a_sound_length_gives_the_next_offset() -> None:
 @pytest.mark.parametrize(("length", "known", "what"), [
     (MAX_RECORD_BYTES + 1, None, "more than an example can have"),
     (2**63, None, "more than an example can have"),
-    (2**30, 100, "the file ends inside the record, which claims 1073741824 bytes"),
+    (2**30, 100, "the file ends inside the record, which claims 1,073,741,824 bytes"),
     (5, 100, "the file ends inside the record, which claims 5 bytes"),
 ])  # fmt: skip
 def test_lengths_no_record_can_have(length: int, known: int | None, what: str) -> None:

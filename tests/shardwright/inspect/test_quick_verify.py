@@ -77,7 +77,7 @@ def test_changes_of_a_dataset_in_a_store_are_found(store: StoreServer, pictures:
 
     put_object(store, root.path(name.shard), bytes(data[:-1]))
     assert _whats(verify_quickly(root)) == [
-        f"{name.shard}: the file has {len(data) - 1} bytes, the manifest says {len(data)}"
+        f"{name.shard}: the file has {len(data) - 1:,} bytes, the manifest says {len(data):,}"
     ]
 
     delete_object(store, root.path(name.shard))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import StorageError
 from shardwright.storage.addresses import key_problem
-from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, cut_range, middle
+from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, SeenKeys, cut_range, middle
 from shardwright.storage.listing import ObjectRow, Page, ParallelLister
 
 PREFIX = "p/"
@@ -42,7 +42,7 @@ class Store:
             yield [ObjectRow(name, 1, "") for name in page]
 
     def listed(self, keys: KeyRange = ALL_KEYS) -> Counter[str]:
-        lister = ParallelLister(self.rows_after, PREFIX, self.page_keys)
+        lister = ParallelLister(self.rows_after, self.page_keys)
         try:
             pages = lister.run(self.rows_after(keys.after), keys)
             return Counter(row.key for page in pages for row in page)
@@ -100,6 +100,25 @@ def test_a_cut_is_a_key_between(low: str, high: str | None, letters: set[str]) -
         assert cut[-1] in letters
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{:06d}.jpg",
+        "class_{:05d}/r.jpg",
+        "train/n{0:08d}/n{0:08d}.JPEG",
+        "deep/er/{:05d}",
+        "{:06x}",
+    ],
+)
+def test_a_range_is_cut_among_its_keys(name: str) -> None:
+    """A cut above all of them would give the thread that waits nothing to list."""
+    keys, seen = [PREFIX + name.format(number) for number in range(9000)], SeenKeys()
+    seen.add(keys[0], keys[1999])
+    cut = seen.middle_of(KeyRange(keys[1999]))
+    assert cut is not None
+    assert keys[2200] < cut < keys[-1]
+
+
 def test_even_names_are_cut_evenly() -> None:
     keys = {f"{PREFIX}photos/{number:06d}.jpg" for number in range(20_000)}
     store = Store(keys, 100)
@@ -111,7 +130,7 @@ def test_even_names_are_cut_evenly() -> None:
 
 def test_a_store_without_order_is_an_error() -> None:
     pages = [[ObjectRow(f"p/{name}", 1, "") for name in "bac"]]
-    lister = ParallelLister(lambda _: iter(pages), PREFIX, 3)
+    lister = ParallelLister(lambda _: iter(pages), 3)
     with pytest.raises(StorageError, match="lists 'p/a/' after 'p/b', so keys may be missing"):
         list(lister.run(iter(pages), ALL_KEYS))
     lister.stop()
@@ -119,7 +138,7 @@ def test_a_store_without_order_is_an_error() -> None:
 
 def test_a_store_that_begins_anywhere_else_is_an_error() -> None:
     store = Store({f"p/{number:03d}" for number in range(100)}, 10)
-    lister = ParallelLister(lambda _: store.rows_after(None), PREFIX, 10)
+    lister = ParallelLister(lambda _: store.rows_after(None), 10)
     with pytest.raises(StorageError, match="so keys may be missing"):
         list(islice(lister.run(store.rows_after(None), ALL_KEYS), 1000))
     lister.stop()

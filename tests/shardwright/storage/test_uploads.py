@@ -18,7 +18,7 @@ from shardwright.errors import DeniedError, StorageError, ThrottledError
 from shardwright.storage import uploads
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.uploads import PART_BYTES
+from shardwright.storage.uploads import PART_BYTES, ObjectSink
 from tests import ROOT
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Answer, Bucket, Counted, Request, answering, on_s3_and_gcs, takes
@@ -75,6 +75,26 @@ def test_the_earlier_object_is_looked_up_while_the_upload_begins(
         sink.write([DATA])
         begun.set()
     assert s3_bucket.get("x") == DATA
+
+
+def test_the_answer_says_what_arrived(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    """No request follows it: HEAD for the earlier object, the begin, two parts, the completion."""
+    s3_bucket.put("x", b"old")
+    with s3_bucket.behind(s3_proxy).folder().open_sink("x") as sink:
+        sink.write([DATA])
+    assert s3_proxy.num_requests == 5
+    assert sink.etag == s3_bucket.folder().stated()["x"].etag
+
+
+def test_an_answer_that_counts_other_parts_is_not_believed(s3_bucket: Bucket) -> None:
+    s3_bucket.put("x", b"12")
+    client, uri = s3_bucket.client(), f"{s3_bucket.uri}/x"
+    sink = ObjectSink(client, "x", uri)
+    sink.num_bytes, sink.num_parts = 3, 2
+    uploads._compare(client, "x", uri, sink, "0123-2")
+    assert sink.etag == "0123-2"
+    with pytest.raises(StorageError, match=f"^{uri} was damaged during the upload"):
+        uploads._compare(client, "x", uri, sink, "0123-1")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +210,7 @@ def test_corrupt_uploads_to_gcs_are_found(
 
 
 START = """
-import os, signal, sys
+import os, signal, sys, time
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -200,7 +220,8 @@ BEGIN_AND_WAIT = """
 with folder.open_sink("index/train-00000-of-00001.parquet") as sink:
     sink.write([bytes(30 << 20)])
     print("begun", flush=True)
-    signal.pause()
+    while True:  # a signal just before signal.pause() would not end it
+        time.sleep(0.05)
 """
 
 

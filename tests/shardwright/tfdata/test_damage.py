@@ -18,7 +18,7 @@ from shardwright.errors import MissingError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from shardwright.tfdata import options
+from shardwright.tfdata import blocks, options
 from tests.support import damage
 from tests.support.small_datasets import build, write_flat_folder
 
@@ -171,6 +171,23 @@ def test_by_default_the_first_bad_record_is_an_error_that_names_it(
         list(sw.load(str(dataset), "train[12:15]", decode=False))
     assert len(list(sw.load(str(dataset), "train[:13]", decode=False))) == 13
     assert len(list(sw.load(str(dataset), "train[14:]", decode=False))) == NUM_IMAGES - 14
+
+
+@pytest.mark.parametrize("batch_size", [None, 5])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_iteration_that_goes_on_after_a_bad_record_raises_again(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, batch_size: int | None, *, shuffle: bool
+) -> None:
+    monkeypatch.setattr(options, "_INDEXED_RECORD_BYTES", 1)
+    monkeypatch.setattr(blocks, "_BLOCK_RECORDS", 4)
+    flip(dataset, 1, 3, DATA)
+    ds = sw.load(str(dataset), shuffle=shuffle, decode=False, batch_size=batch_size)
+    records = iter(ds)
+    with pytest.raises(tf.errors.DataLossError, match="record 3 at byte"):
+        list(records)
+    for _ in range(3):
+        with pytest.raises(tf.errors.DataLossError, match="record 3 at byte"):
+            next(records)
 
 
 @pytest.mark.parametrize("arguments", [

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import shardwright as sw
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS
@@ -101,6 +102,30 @@ def test_arrays_of_several_lengths_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BuildError, match="the same length, got 'image' 9, 'label' 8"):
         listed(tmp_path / "x.npz", tmp_path / "spool")
+
+
+def test_two_arrays_of_one_column_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=ARRAYS["x_test"], images=ARRAYS["x_test"])
+
+    with pytest.raises(BuildError, match=r"two arrays of .* are both the column 'image'"):
+        listed(tmp_path / "x.npz", tmp_path / "spool")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_rows_that_are_vectors_are_records_without_images(tmp_path: Path, name: str) -> None:
+    vectors, labels = np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4) + 5
+    if name == "x.npy":
+        np.save(tmp_path / name, vectors)
+    else:
+        np.savez(tmp_path / name, x_train=vectors, y_train=labels)
+
+    assert build(tmp_path / name, tmp_path / "out", "--schema", "records") == 0
+
+    found = sw.open(str(tmp_path / "out")).to_numpy()
+    order = np.argsort(found["id"])
+    np.testing.assert_array_equal(np.stack(found["features"])[order], vectors)
+    assert ("label" in found) is (name == "x.npz")
+    assert not list((tmp_path / "out" / "spool").glob("*.bin"))
 
 
 def test_a_folder_is_no_file_of_arrays(tmp_path: Path) -> None:

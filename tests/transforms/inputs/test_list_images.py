@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import pickle
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +11,11 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
+from shardwright.storage.options import NO_OPTIONS
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import columns_of, detect
+from transforms.inputs import list_images
+from transforms.inputs.folders.folder_look import FolderFacts
 from transforms.inputs.list_images import ListImages
 from transforms.inputs.tables.table_layout import TableFacts
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
@@ -43,6 +48,14 @@ def test_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "t.csv").write_text("image,label\n")
     run = run_transform(ListImages(detect(str(tmp_path / name), NONE)))
     assert (run.rows, run.rejects, run.counters) == ([], [], {})
+
+
+def test_one_machine_lists_a_long_prefix_whole() -> None:
+    """Its parts would be found by requests one after another, and it has one process to list it."""
+    facts = FolderFacts(
+        "a folder", root="s3://bucket/in", split_folders=(), storage=NO_OPTIONS, is_long=True
+    )
+    assert list(list_images._parts(bz2.compress(pickle.dumps(facts)), one_machine=True)) == [""]
 
 
 def test_the_graph_of_a_table_in_100_000_files_is_small(

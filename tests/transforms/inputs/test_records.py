@@ -77,6 +77,48 @@ def test_arrays_of_one_length_are_records() -> None:
     assert all(np.array_equal(one["image"], row) for one, row in zip(found, PIXELS, strict=True))
 
 
+def test_one_array_has_a_record_in_each_row() -> None:
+    named = np.array([(1, 0.5), (2, 1.5)], [("size", np.int64), ("weight", np.float32)])
+
+    assert [[*record] for record in records_of(PIXELS)] == [["image"]] * len(PIXELS)
+    assert [*records_of(np.arange(2.0))] == [{"features": 0.0}, {"features": 1.0}]
+    assert [*records_of(named)] == [{"size": 1, "weight": 0.5}, {"size": 2, "weight": 1.5}]
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (np.zeros(3, np.float32), "features"),
+        (np.zeros(3, np.uint8), "features"),
+        ([1.5, 2], "features"),
+        (1.5, "features"),
+        (PIXELS[0], "image"),
+        (PIXELS[0, 0], "image"),
+        (np.zeros((4, 4), np.float32), "image"),
+        (png_of(1), "image"),
+        ("a.png", "image"),
+        (["a.png"], "image"),
+        (Path("a.png"), "image"),
+        (None, "image"),
+    ],
+)
+def test_the_first_of_a_pair_is_an_image_or_features(value: Any, key: str) -> None:
+    (record,) = records_of([(value, 1)])
+
+    assert [*record] == [key, "label"]
+    if isinstance(value, np.ndarray):
+        (row,) = records_of((value[np.newaxis], np.ones(1)))
+        assert [*row] == [key, "label"]
+
+
+@pytest.mark.parametrize("value", [np.zeros((4, 4, 3), np.float32), [[1, 2], [3, 4]], 7])
+def test_a_key_of_images_without_any_is_named_with_the_fix(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"key 'image': an image must be .* rename the key"):
+        infer_columns([{"image": value}], {})
+    infer_columns([{"image": value, "photo": PIXELS[0]}], {})  # another key is the image
+    infer_columns([{"image": value}, {"image": PIXELS[0]}], {})  # the first is a reject
+
+
 def test_what_pandas_lacks_is_missing() -> None:
     table = pd.DataFrame({"image": ["a.png", "b.png"], "label": ["x", None], "size": [1.5, np.nan]})
 
@@ -87,8 +129,10 @@ def test_what_pandas_lacks_is_missing() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
+        ("photos/", "got 'photos/'; `shardwright build` reads files and folders"),
+        (Path("photos"), "`shardwright build` reads files"),
         (42, "got int; for a function that makes them, pass shards="),
-        ([b"bytes"], "a record must be a dict, or a pair of image and label, got bytes"),
+        ([b"bytes"], "a record must be a dict, or a pair of input and label, got bytes"),
         ((PIXELS, np.arange(4)), "of one length, got 2 arrays of lengths"),
         ((PIXELS, np.arange(5), np.arange(5)), "got 3 arrays"),
     ],
@@ -171,6 +215,11 @@ def columns_of(**values: Any) -> RecordColumns:
     return infer_columns([{"image": PIXELS[0], **values}], {})
 
 
+def test_the_text_of_columns_is_the_same_in_every_process() -> None:
+    """It decides the name of a spool, which a resumed build must find again; a set has no order."""
+    assert columns_of(x=1, label="a", words=["b"]).flat == ("x", "label", "words")
+
+
 @pytest.mark.parametrize(
     ("first", "value", "detail"),
     [
@@ -191,22 +240,22 @@ def test_values_that_do_not_fit_are_rejects(
     pool: ThreadPoolExecutor, first: Any, value: Any, detail: str
 ) -> None:
     columns = columns_of(x=first)
-    rows = [{"image": PIXELS[0], "x": each} for each in (first, value, None)]
+    records = [{"image": PIXELS[0], "x": each} for each in (first, value, None)]
 
-    batch, rejects = columns.batch(rows, ["0", "1", "2"], pool)
+    rows, rejects = columns.rows(records, ["0", "1", "2"], pool)
 
-    assert batch.num_rows == 2
+    assert rows.columns.num_rows == len(rows.pictures["image"]) == 2
     (reject,) = rejects
     assert (reject.id, reject.reason) == ("1", "bad_value")
     assert detail in reject.detail
 
 
 def test_a_new_key_is_a_reject_and_a_missing_one_is_null(pool: ThreadPoolExecutor) -> None:
-    batch, rejects = columns_of(x=1).batch(
+    rows, rejects = columns_of(x=1).rows(
         [{"image": PIXELS[0]}, {"image": PIXELS[0], "y": 1}], ["0", "1"], pool
     )
 
-    assert batch.column("x").to_pylist() == [None]
+    assert rows.columns.column("x").to_pylist() == [None]
     assert "unknown key 'y'" in rejects[0].detail
 
 

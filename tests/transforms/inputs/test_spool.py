@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, MissingError, UsageError
 from shardwright.format import naming
@@ -16,6 +18,7 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.support.helpers import references, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from tests.support.store_places import STORES, Kind, Places
+from transforms.hashing import content_hash
 from transforms.images.kinds import RejectedImage
 from transforms.inputs import spool
 from transforms.inputs.spool import SpoolWriter, UnwrittenFolder, forget_lost_spools, spooled
@@ -220,3 +223,16 @@ def test_files_of_a_spool_are_a_builds() -> None:
     assert [
         path for path in [*ours, "spool/a.txt", "spool"] if naming.is_build_output(path)
     ] == ours
+
+
+@given(data=st.binary(min_size=1, max_size=40), row=st.integers(0, 39), other=st.integers(0, 39))
+def test_a_changed_image_has_another_hash(data: bytes, row: int, other: int) -> None:
+    row, other = row % len(data), other % len(data)
+    flipped, swapped = bytearray(data), bytearray(data)
+    flipped[row] ^= 1 << other % 8
+    swapped[row], swapped[other] = data[other], data[row]
+
+    found = {content_hash(bytes(one)) for one in (data, flipped, swapped)}
+
+    assert len(found) == len({data, bytes(flipped), bytes(swapped)})
+    assert content_hash(b"") not in found

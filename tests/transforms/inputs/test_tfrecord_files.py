@@ -121,4 +121,4 @@ def test_a_length_that_memory_cannot_hold() -> None:
     first, second = read_frames(file)
     assert isinstance(first, RecordSpan)
     assert isinstance(second, RecordFault)
-    assert "claims 1099511627776 bytes" in str(second)
+    assert "claims 1,099,511,627,776 bytes" in str(second)

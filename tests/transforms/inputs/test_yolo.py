@@ -15,7 +15,7 @@ from shardwright.errors import BuildError, UsageError
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.listings import columns_of, detect, list_source
-from transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
+from transforms.inputs.annotations import label_trees
 from transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
 
 YAML = "nc: 3\nnames: [cat, dog, zebra]\n"
@@ -141,10 +141,13 @@ def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str | Non
     assert source.facts.states_splits == (splits[0] is not None)
 
 
-def test_a_split_list_is_read_whole_or_the_build_fails(tmp_path: Path) -> None:
+def test_a_split_list_is_read_whole_or_the_build_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lists of millions of images are longer than any file of labels may be."""
     det.write(tmp_path, {**det.pictures("images", "ab"), **txts("labels", "a", "b")})
-    long = "x\n" * (MAX_LABEL_BYTES // 2) + "images/a.png\n"
+    monkeypatch.setattr(label_trees, "MAX_LABEL_BYTES", 1000)
+    long = "x\n" * 1000 + "images/a.png\n"
     det.write(tmp_path, {"one.txt": long, "two.txt": "images/b.png\n"})
     det.write(tmp_path, {"data.yaml": f"{YAML}train: one.txt\nval: two.txt\n"})
     source, rows, _ = det.listed(tmp_path)

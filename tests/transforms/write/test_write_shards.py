@@ -24,7 +24,7 @@ from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.rejects import Reject
 from transforms.routing import Routed
-from transforms.write import write_shards
+from transforms.write import shards_in_turn
 from transforms.write.shard_writing import write_records
 from transforms.write.write_job import WriteJob
 from transforms.write.write_shards import WriteShards
@@ -134,7 +134,7 @@ def test_a_shard_is_finished_while_the_next_is_written(
             return finish
         return lambda: finish() if second.wait(10) else pytest.fail("finished too early")
 
-    monkeypatch.setattr(write_shards, "write_records", records_written)
+    monkeypatch.setattr(shards_in_turn, "write_records", records_written)
     run = write(tmp_path / "out", plans)
     assert len(summaries(run)) == run.counters["shards_written"] == 2
     assert run.counters["records_out"] == 5
@@ -153,7 +153,7 @@ def test_a_shard_that_cannot_be_finished_fails_the_build(
         begun.append(plan)
         return fail if len(begun) == number + 1 else write_records(plan, job)
 
-    monkeypatch.setattr(write_shards, "write_records", records_written)
+    monkeypatch.setattr(shards_in_turn, "write_records", records_written)
     with pytest.raises(Exception, match="the upload is gone"):
         write(tmp_path / "out", plans)
     assert leftovers_of(tmp_path / "out") == []

@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
+from shardwright.sizes import counted
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.local import open_regular
@@ -147,7 +148,7 @@ class TarReader:
                 if info.size < 0 or tar.offset <= position:
                     raise ArchiveFault(
                         RejectReason.CORRUPT,
-                        f"the header of {info.name!r} states {info.size} bytes",
+                        f"the header of {info.name!r} states {counted(info.size, 'byte')}",
                     )
                 if self.compression is None and info.offset_data + info.size > self._num_bytes:
                     raise ArchiveFault(

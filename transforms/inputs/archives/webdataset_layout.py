@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -137,12 +137,17 @@ class SampleLayout:
         return texts
 
 
-def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -> SampleLayout:
+def learn_layout(
+    samples: Sequence[Sample],
+    columns: Mapping[str, str | None],
+    declared: Collection[str] = (),
+) -> SampleLayout:
     """Infer the layout of samples.
 
     Args:
         samples: The first ones; those with invalid json are skipped here, and rejected later.
         columns: Role -> field of the json given by an option, or None.
+        declared: Fields that `--schema` fills features from, whatever their role.
 
     Raises:
         UsageError: No json has that field, or no field can have that role.
@@ -153,12 +158,9 @@ def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -
     pictures = tuple(
         dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:])
     )
-    names = {CAPTION, *map(_picture_name, pictures), *_TAKEN_NAMES}
-    fields = tuple(
-        (name, kind)
-        for name, kind in kinds.items()
-        if name not in names and name not in roles.values()
-    )
+    taken = {CAPTION, *map(_picture_name, pictures)}
+    taken |= {*_TAKEN_NAMES, *roles.values()}.difference(declared)
+    fields = tuple((name, kind) for name, kind in kinds.items() if name not in taken)
     used = {*dict(fields), *roles.values()}
     return SampleLayout(
         has_labels=has_labels,

@@ -56,7 +56,7 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
             "expected members KEY.SUFFIX, such as 000017.jpg and 000017.cls"
         )
     layout = layout_of(list(map(_paths_of, starts)), archives)
-    samples = learn_layout(found, request.columns)
+    samples = learn_layout(found, request.columns, request.kinds)
     told = describe_files(request, archives, "WebDataset shard")
     return WebDatasetFacts(
         f"{told}{samples.describe()}{layout.describe()}",

@@ -23,10 +23,11 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
 from transforms.inputs.records.record_columns import Record
-from transforms.inputs.records.record_values import simple_value
+from transforms.inputs.records.record_values import input_key, simple_value
 
-_NAMES = {"images": "image", "x": "image", "labels": "label", "y": "label", "targets": "label",
-          "ids": "id"}  # fmt: skip
+_INPUTS = "x"
+_NAMES = {_INPUTS: _INPUTS, "images": "image", "labels": "label", "y": "label",
+          "targets": "label", "ids": "id"}  # fmt: skip
 _SPLIT = "split"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 # RuntimeError: of zipfile, for an encrypted member or an unknown compression.
@@ -44,7 +45,8 @@ class _Column(NamedTuple):
     """An array of a file.
 
     Attributes:
-        name: Name of the column: "image" for images or x, "label" for labels, targets or y.
+        name: Name of the column: "image" for images, "label" for labels, targets or y; for x, and
+            an array without a name, "image" or "features" by `input_key`.
         split: The split that the array's name states, or None.
         file: The array's bytes after its header.
         shape: Its shape; (N, 1) counts as (N,).
@@ -90,7 +92,7 @@ def records_in(file: IO[bytes], uri: str) -> Iterator[Record]:
             for column in columns:
                 splits.setdefault(column.split, []).append(column)
             for split, group in splits.items():
-                _check_lengths(uri, group)
+                _check_columns(uri, group)
                 stated = {} if split is None else {_SPLIT: split}
                 for row in zip(*(column.rows() for column in group), strict=True):
                     names = (column.name for column in group)
@@ -99,7 +101,11 @@ def records_in(file: IO[bytes], uri: str) -> Iterator[Record]:
         raise BuildError(f"{uri} cannot be read as NumPy arrays: {error}") from error
 
 
-def _check_lengths(uri: str, columns: list[_Column]) -> None:
+def _check_columns(uri: str, columns: list[_Column]) -> None:
+    """Raise BuildError for arrays of different lengths, or two that are the same column."""
+    names = [column.name for column in columns]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise BuildError(f"two arrays of {uri} are both the column {doubled[0]!r}: rename one")
     if len({column.shape[0] for column in columns}) > 1:
         lengths = ", ".join(f"{column.name!r} {column.shape[0]}" for column in columns)
         raise BuildError(f"the arrays of {uri} must have the same length, got {lengths}")
@@ -108,7 +114,7 @@ def _check_lengths(uri: str, columns: list[_Column]) -> None:
 @contextmanager
 def _open_columns(file: IO[bytes], uri: str) -> Iterator[list[_Column]]:
     if uri.lower().endswith(".npy"):
-        yield [_column("image", file)]
+        yield [_column(_INPUTS, file)]
         return
     with ExitStack() as stack:
         archive = stack.enter_context(zipfile.ZipFile(file))
@@ -135,6 +141,8 @@ def _column(name: str, file: IO[bytes]) -> _Column:
     if shape[1:] == (1,):  # labels of some data sets
         shape = shape[:1]
     column, split = _meaning_of(name)
+    if column == _INPUTS:
+        column = input_key(np.empty(shape[1:], dtype))
     return _Column(column, split, file, shape, dtype)
 
 

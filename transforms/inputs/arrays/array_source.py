@@ -22,7 +22,8 @@ def list_part(facts: ArrayFacts, part: str) -> Rows:
         records = read_records(part, request.storage)
         yield from list_records(facts, records, file, f"{file.name}#", writer)
 
-    rules = rules_digest(file, facts.records, facts.layout)
+    declared = sorted(facts.layout.declared.items())
+    rules = rules_digest(file, facts.records, facts.layout, *declared)
     etag = f"{state.etag}-{state.num_bytes}-{rules}"
     yield from spooled(request.spool, part, etag, request.storage, make)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,14 +13,16 @@ from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from transforms.features.lists import is_list
 from transforms.inputs.embedded.embedded_files import stated_class_names
 from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic, said_kinds
-from transforms.inputs.tables.table_columns import check_text, extra_feature
+from transforms.inputs.tables.table_columns import can_be_text, check_text, extra_feature
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.references import PICTURE_TYPE
+from transforms.references import PICTURE_TYPE, reference_schema
 
 _BYTES = "bytes"  # of the hub's struct<bytes: binary, path: string>
 _PATH = "path"
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 _ROLES = ("label", "id", "split", "group")
+_NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32})
+PictureParts = tuple[bytes | None, str | None]  # an image's bytes, or else its path
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class EmbeddedLayout:
         others: Columns of further images.
         class_names: Column -> names of its class numbers, if the file states them.
         label, id, split, group: The column with this role, or None.
+        declared: Column with a role that fills a feature of a schema, too -> the feature's kind.
     """
 
     columns: pa.Schema
@@ -42,19 +46,36 @@ class EmbeddedLayout:
     id: str | None = None
     split: str | None = None
     group: str | None = None
+    # Not in the text of a layout, which decides the name of a spool: see `embedded_source`.
+    declared: Mapping[str, FeatureKind] = field(default_factory=dict, repr=False)
 
     @property
     def extras(self) -> tuple[str, ...]:
         """The columns that become features, with those of further images."""
-        roles = {self.image, self.label, self.id, self.split, self.group}
+        roles = {self.image, self.label, self.id, self.split, self.group} - self.declared.keys()
         return tuple(name for name in self.columns.names if name not in roles)
+
+    @property
+    def reference_schema(self) -> pa.Schema:
+        """The columns of references."""
+        return reference_schema((name, self.type_of(name)) for name in self.extras)
+
+    def for_features(self, features: Sequence[Feature]) -> EmbeddedLayout:
+        """Return the layout in which columns with a role fill these features, too."""
+        roles = {self.label, self.id, self.split, self.group}
+        declared = {one.column_name: one.kind for one in features if one.column_name in roles}
+        return replace(self, declared=declared)
+
+    def names_in(self, extra: str) -> tuple[str, ...] | None:
+        """Return the class names that an extra column has in place of its numbers, or None."""
+        return None if self.declared.get(extra) in _NUMBERS else self.class_names.get(extra)
 
     def type_of(self, extra: str) -> pa.DataType:
         """Return the type of an extra column in references."""
         kind = self.columns.field(extra).type
         if extra in self.others:
             return PICTURE_TYPE
-        if extra in self.class_names:
+        if self.names_in(extra) is not None:
             return pa.list_(pa.string()) if is_list(kind) else pa.string()
         return kind
 
@@ -75,8 +96,8 @@ class EmbeddedLayout:
         return extra_feature(extra, kind)
 
 
-def picture_parts(column: pa.Array) -> list[tuple[bytes | None, str | None]]:
-    """Return (bytes, path) of each row of an image column; the path counts only without bytes."""
+def picture_parts(column: pa.Array) -> list[PictureParts]:
+    """Return each row of an image column."""
     if not pa.types.is_struct(column.type):
         return [(value, None) for value in column.to_pylist()]
     return [
@@ -116,7 +137,9 @@ def make_layout(
         if _is_picture(column, said.get(name))
     ]
     image = _image_column(rows, pictures, columns.get("image"), place, forced=forced)
-    return None if image is None else layout_with(image, pictures, schema, columns, place)
+    if image is None:
+        return None
+    return layout_with(image, pictures, schema, columns, place, declared=kinds or {})
 
 
 def layout_with(
@@ -125,6 +148,8 @@ def layout_with(
     schema: pa.Schema,
     columns: Mapping[str, str | None],
     place: str,
+    *,
+    declared: Collection[str],
 ) -> EmbeddedLayout:
     """Return the layout of columns of which the images are known.
 
@@ -132,6 +157,7 @@ def layout_with(
         image: The column of the main image, or None for records without one.
         pictures: All columns of images.
         schema, columns, place: As for `make_layout`.
+        declared: Columns that `--schema` fills features from.
 
     Raises:
         UsageError, BuildError: As `make_layout`.
@@ -140,7 +166,8 @@ def layout_with(
     if doubled:
         raise UsageError(f"{place} has two columns called {doubled[0]!r}: rename one")
     names = _names_of_classes(schema)
-    roles = _find_roles(schema, columns, place, pictures, names)
+    odd = [one.name for one in schema if one.name in declared and not can_be_text(one.type)]
+    roles = _find_roles(schema, columns, place, [*pictures, *odd], names)
     others = tuple(name for name in pictures if name != image)
     return EmbeddedLayout(schema.remove_metadata(), image, others, names, **roles)
 
@@ -158,13 +185,14 @@ def _find_roles(
     schema: pa.Schema,
     columns: Mapping[str, str | None],
     place: str,
-    pictures: Sequence[str],
+    odd: Sequence[str],
     named: Collection[str],
-) -> dict[str, str | None]:
-    """Return the column of each role; a single column with `named` classes is the label."""
-    roles = {
-        role: _role_column(schema, role, columns.get(role), place, pictures) for role in _ROLES
-    }
+) -> dict[str, Any]:
+    """Return the column of each role, by its name none of the `odd` ones.
+
+    A single column with `named` classes is the label.
+    """
+    roles = {role: _role_column(schema, role, columns.get(role), place, odd) for role in _ROLES}
     classes = [name for name in named if not is_list(schema.field(name).type)]
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
@@ -249,7 +277,7 @@ def _is_integers(schema: pa.Schema, name: str) -> bool:
 
 
 def _role_column(
-    schema: pa.Schema, role: str, given: str | None, place: str, pictures: Sequence[str]
+    schema: pa.Schema, role: str, given: str | None, place: str, odd: Sequence[str]
 ) -> str | None:
     if given is not None:
         if given not in schema.names:
@@ -261,7 +289,7 @@ def _role_column(
     usable = {
         field.name.strip().lower(): field.name
         for field in reversed(list(schema))
-        if field.name not in pictures
+        if field.name not in odd
         and not pa.types.is_nested(field.type)
         and not pa.types.is_floating(field.type)
     }

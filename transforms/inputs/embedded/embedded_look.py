@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import Feature
 from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
 from transforms.inputs.input_files import (
@@ -21,7 +23,6 @@ from transforms.inputs.input_files import (
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_columns import features_or_problem
 from transforms.inputs.tables.table_roles import describe_columns
-from transforms.references import reference_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,10 @@ class EmbeddedFacts(FilesFacts):
 
     def parts(self) -> Iterator[str]:
         yield from (file.uri for file in find_files(self.request, is_embedded_name))
+
+    def for_features(self, features: Sequence[Feature]) -> Self:
+        layout = self.layout.for_features(features)
+        return replace(self, layout=layout, schema=layout.reference_schema)
 
 
 def look(request: SourceRequest) -> EmbeddedFacts | None:
@@ -77,11 +82,13 @@ def _facts_of(
     columns = describe_columns(layout, layout.extras)
     return EmbeddedFacts(
         f"{number} with images in a column at {request.uri}, columns {columns}",
-        reference_schema((name, layout.type_of(name)) for name in layout.extras),
+        layout.reference_schema,
         features,
         unstorable,
+        columns=tuple(name for name in layout.columns.names if name != layout.image),
         states_splits=layout.split is not None or common_split_names(files),
         splits_can_be_redrawn=layout.split is None,
+        may_have_labels=layout.label is not None,
         has_integer_labels=layout.label is not None
         and layout.label not in layout.class_names
         and pa.types.is_integer(layout.columns.field(layout.label).type),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError
 from shardwright.storage.options import StorageOptions
 from transforms.features.lists import is_list
-from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, picture_parts
+from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, PictureParts, picture_parts
 from transforms.inputs.embedded.embedded_look import EmbeddedFacts
 from transforms.inputs.file_lookups import look_up
 from transforms.inputs.file_rules import Problem, size_problem
@@ -30,8 +31,20 @@ Found = dict[str, Any] | Problem | None  # a PICTURE_TYPE value, a problem, or N
 _NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
 
 
+class RawRows(NamedTuple):
+    """Rows as they were read.
+
+    Attributes:
+        columns: Their columns.
+        pictures: Image column -> its images, if they are not in `columns`: Arrow would copy them.
+    """
+
+    columns: pa.RecordBatch
+    pictures: Mapping[str, Sequence[PictureParts]] = MappingProxyType({})
+
+
 def list_rows(
-    facts: EmbeddedFacts, file: InputFile, batches: Iterator[pa.RecordBatch], writer: SpoolWriter
+    facts: EmbeddedFacts, file: InputFile, batches: Iterator[RawRows], writer: SpoolWriter
 ) -> Rows:
     """Yield the rows of one file as references, and rejects.
 
@@ -45,20 +58,18 @@ def list_rows(
         BuildError: The file's columns differ from those of the first file.
     """
     pending: list[pa.RecordBatch] = []
-    first_row = 0
+    first_row = num_rows = num_bytes = 0
     for raw in batches:
-        declared = _as_declared(raw, facts.layout, file)
+        declared = raw._replace(columns=_as_declared(raw.columns, facts.layout, file))
         references, rejects = _references(facts, file, declared, first_row, writer)
         yield from rejects
-        first_row += raw.num_rows
+        first_row += raw.columns.num_rows
         pending.append(references)
-        if (
-            sum(batch.num_rows for batch in pending) >= BATCH_ROWS
-            or sum(batch.nbytes for batch in pending) >= _BATCH_BYTES
-        ):
+        num_rows, num_bytes = num_rows + references.num_rows, num_bytes + references.nbytes
+        if num_rows >= BATCH_ROWS or num_bytes >= _BATCH_BYTES:
             yield concat(pending)
-            pending = []
-    if any(batch.num_rows for batch in pending):
+            pending, num_rows, num_bytes = [], 0, 0
+    if num_rows:
         yield concat(pending)
 
 
@@ -92,11 +103,11 @@ def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -
 
 
 def _references(
-    facts: EmbeddedFacts, file: InputFile, raw: pa.RecordBatch, first_row: int, writer: SpoolWriter
+    facts: EmbeddedFacts, file: InputFile, rows: RawRows, first_row: int, writer: SpoolWriter
 ) -> tuple[pa.RecordBatch, list[Reject]]:
-    layout = facts.layout
-    rows = np.arange(first_row, first_row + raw.num_rows)
-    numbered = pa.array([f"{file.name}#{row}" for row in rows.tolist()], pa.string())
+    layout, raw = facts.layout, rows.columns
+    numbers = np.arange(first_row, first_row + raw.num_rows)
+    numbered = pa.array([f"{file.name}#{row}" for row in numbers.tolist()], pa.string())
     ids = numbered if layout.id is None else empty_as_null(_text(raw, layout.id))
     problems: list[Problem | None] = [
         None if there else (RejectReason.BAD_ID, "the id is empty")
@@ -104,7 +115,8 @@ def _references(
     ]
     pictures = {}
     for name in filter(None, (layout.image, *layout.others)):
-        found = _find_pictures(raw.column(name), file, facts.request, writer, problems)
+        parts = rows.pictures.get(name) or picture_parts(raw.column(name))
+        found = _find_pictures(parts, file, facts.request, writer, problems)
         needed = name == layout.image and not facts.request.may_lack_images
         missing = _NO_IMAGE if needed else None
         pictures[name] = _settled([one or missing for one in found], problems)
@@ -115,12 +127,12 @@ def _references(
         "offset": pc.if_else(main.is_null(), pa.scalar(0, pa.int64()), main.field("offset")),
         "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
         "etag": main.field("etag"),
-        "row": pa.array(rows),
+        "row": pa.array(numbers),
         **_role_columns(raw, file, layout),
     }
     for name in layout.extras:
         columns[extra_name(name)] = (
-            pictures[name] if name in pictures else _named(raw, layout, name)
+            pictures[name] if name in pictures else _named(raw.column(name), layout.names_in(name))
         )
     batch = pa.RecordBatch.from_pydict(columns)
     rejects = _rejects_of(batch, problems, file)
@@ -137,8 +149,8 @@ def _role_columns(
         else pa.array([file.split] * raw.num_rows, pa.string()),
         "group": empty_as_null(_text(raw, layout.group)),
         "label": empty_as_null(_text(raw, layout.label))
-        if layout.label not in layout.class_names
-        else _named(raw, layout, layout.label or ""),
+        if layout.label is None or layout.label not in layout.class_names
+        else _named(raw.column(layout.label), layout.class_names[layout.label]),
     }
 
 
@@ -161,14 +173,13 @@ def _rejects_of(
 
 
 def _find_pictures(
-    column: pa.Array,
+    parts: Sequence[PictureParts],
     file: InputFile,
     request: SourceRequest,
     writer: SpoolWriter,
     problems: Sequence[Problem | None],
 ) -> list[Found]:
     """Return where each row's image is; embedded images go to the spool, unless of bad rows."""
-    parts = picture_parts(column)
     # Relative paths of images that are not embedded start from the file's folder.
     root = request.image_root or os.path.dirname(file.uri)
     paths = [None if data is not None else path for data, path in parts]
@@ -201,9 +212,8 @@ def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array
     return pa.array([None if isinstance(one, tuple) else one for one in found], PICTURE_TYPE)
 
 
-def _named(raw: pa.RecordBatch, layout: EmbeddedLayout, name: str) -> pa.Array:
-    """Return a column; if its class names are stated, with names in place of numbers."""
-    column, names = raw.column(name), layout.class_names.get(name)
+def _named(column: pa.Array, names: Sequence[str] | None) -> pa.Array:
+    """Return a column; with class names, these in place of its numbers."""
     if names is None:
         return column
     if not is_list(column.type):

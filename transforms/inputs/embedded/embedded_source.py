@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from transforms.inputs.embedded.embedded_files import DamagedFileError, open_rows
 from transforms.inputs.embedded.embedded_look import EmbeddedFacts, look
-from transforms.inputs.embedded.embedded_references import list_rows
+from transforms.inputs.embedded.embedded_references import RawRows, list_rows
 from transforms.inputs.input_files import state_of
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
@@ -30,14 +30,15 @@ def list_part(facts: EmbeddedFacts, part: str) -> Rows:
         read = _Readable()
         try:
             with open_rows(part, request.storage) as (_, batches):
-                yield from list_rows(facts, file, read.until_fault(batches), writer)
+                yield from list_rows(facts, file, map(RawRows, read.until_fault(batches)), writer)
         except DamagedFileError as error:
             read.fault = error
         if read.fault is not None:
             yield incomplete(file.name, part, read.fault, read.num_rows)
 
     optional = ["optional"] if request.may_lack_images else []
-    rules = rules_digest(file, facts.layout, request.image_root, *optional)
+    declared = sorted(facts.layout.declared.items())
+    rules = rules_digest(file, facts.layout, request.image_root, *optional, *declared)
     etag = f"{state.etag}-{state.num_bytes}-{rules}"
     yield from spooled(request.spool, part, etag, request.storage, make)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.format.tensors import TENSOR_DTYPES
 from transforms.features.lists import is_list, value_type
+from transforms.inputs.embedded.embedded_layout import PictureParts
+from transforms.inputs.embedded.embedded_references import RawRows
 from transforms.inputs.records.record_values import (
     column_value,
     is_picture,
@@ -28,7 +31,9 @@ SAMPLE_RECORDS = 64  # the schema is inferred from them; as many are in memory a
 URI = "python"  # stands for the place of records in rejects
 _PICTURE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-_STATED = {FeatureKind.FLOAT32: pa.float64(), FeatureKind.INT64: pa.int64()}
+_STATED = {
+    FeatureKind.FLOAT32: pa.float64(), FeatureKind.INT64: pa.int64(), FeatureKind.TEXT: pa.string()
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +49,17 @@ class RecordColumns:
 
     schema: pa.Schema
     tensors: Mapping[str, Feature] = field(default_factory=dict)
-    flat: frozenset[str] = frozenset()
+    flat: tuple[str, ...] = ()  # in a fixed order: its text decides the name of a spool
     numbered: str = ""
 
     @property
     def pictures(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.schema if column.type == _PICTURE)
 
-    def batch(
+    def rows(
         self, records: Sequence[Record], ids: Sequence[str], pool: Executor, uri: str = URI
-    ) -> tuple[pa.RecordBatch, list[Reject]]:
-        """Return records as one batch, and rejects of those whose values do not fit the columns.
+    ) -> tuple[RawRows, list[Reject]]:
+        """Return records as rows, and rejects of those whose values do not fit the columns.
 
         Args:
             records: The records, of simple values.
@@ -68,42 +73,27 @@ class RecordColumns:
             for name in record
             if name not in self.schema.names
         }
-        arrays = []
+        arrays, pictures = [], {}
         for column in self.schema:
             if column.name == self.numbered:
                 arrays.append(pa.array(ids, column.type))
                 continue
             values = [record.get(column.name) for record in records]
-            make = self._pictures if column.type == _PICTURE else self._values
-            array, faults = make(values, column, pool)
-            arrays.append(array)
+            if column.type == _PICTURE:
+                arrays.append(pa.nulls(len(values), _PICTURE))
+                pictures[column.name], faults = _pictures(values, column.name, pool)
+            else:
+                array, faults = self._values(values, column)
+                arrays.append(array)
             problems |= faults
         rejects = [
             Reject(ids[row], uri, RejectReason.BAD_VALUE, f"record {ids[row]}: {detail}")
             for row, detail in sorted(problems.items())
         ]
-        whole = pa.RecordBatch.from_arrays(arrays, self.schema.names)
-        fitting = [row not in problems for row in range(len(records))]
-        return whole if not problems else whole.filter(pa.array(fitting)), rejects
+        whole = RawRows(pa.RecordBatch.from_arrays(arrays, self.schema.names), pictures)
+        return _without(whole, problems) if problems else whole, rejects
 
-    def _pictures(
-        self, values: Sequence[Any], column: pa.Field, pool: Executor
-    ) -> tuple[pa.Array, dict[int, str]]:
-        faults: dict[int, str] = {}
-        # Handing bytes to a thread takes longer than what it does with them.
-        is_array = any(isinstance(value, np.ndarray) for value in values)
-        encoded = list((pool.map if is_array else map)(_encoded, values))
-        for row, result in enumerate(encoded):
-            if isinstance(result, ValueError):
-                faults[row] = f"key {column.name!r}: {result}"
-        data = [None if isinstance(result, ValueError) else result for result in encoded]
-        paths = [picture_path(value) for value in values]
-        children = [pa.array(data, pa.large_binary()), pa.array(paths, pa.string())]
-        return pa.StructArray.from_arrays(children, fields=list(_PICTURE)), faults
-
-    def _values(
-        self, values: Sequence[Any], column: pa.Field, _: Executor
-    ) -> tuple[pa.Array, dict[int, str]]:
+    def _values(self, values: Sequence[Any], column: pa.Field) -> tuple[pa.Array, dict[int, str]]:
         plain = [column_value(value, as_lists=column.name in self.flat) for value in values]
         try:
             return _array_of(plain, column.type), {}
@@ -128,18 +118,16 @@ def infer_columns(
         find_images: Columns are images by their values, too; if False by `said` only.
 
     Raises:
-        UsageError: A key is no text, or the values of a key have no common type.
+        UsageError: A key is no text, the values of a key have no common type, or no value of a key
+            of images is one.
     """
     keys = {name: None for record in records for name in record}
     if bad := [name for name in keys if not isinstance(name, str) or not name]:
         raise UsageError(f"the keys of records must be texts, got {bad[0]!r}: rename it")
     columns = {name: [record.get(name) for record in records] for name in keys}
-    pictures = {name for name in columns if said.get(name) in PICTURES}
-    if find_images:
-        pictures |= {name for name in columns.keys() - said if any(map(is_picture, columns[name]))}
-        pictures = pictures or set(_columns_of_paths(columns))
+    pictures = _picture_columns(columns, said, find_images=find_images)
     tensors: dict[str, Feature] = {}
-    flat: set[str] = set()
+    flat = []
     types = {}
     for name, values in columns.items():
         arrays = [value for value in values if isinstance(value, np.ndarray) and value.ndim > 1]
@@ -149,9 +137,9 @@ def infer_columns(
             types[name] = pa.large_binary()
             tensors[name] = _tensor_feature(name, arrays)
         else:
-            flat.add(name)
+            flat.append(name)
             types[name] = _type_of(name, values, said.get(name))
-    return RecordColumns(pa.schema(list(types.items())), tensors, frozenset(flat))
+    return RecordColumns(pa.schema(list(types.items())), tensors, tuple(flat))
 
 
 def hold_images(records: Sequence[Record]) -> bool:
@@ -166,14 +154,45 @@ def hold_images(records: Sequence[Record]) -> bool:
     )
 
 
-def _columns_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """Yield the first column of texts whose name is usual for image paths."""
+def _picture_columns(
+    columns: Mapping[str, Sequence[Any]], said: Mapping[str, FeatureKind], *, find_images: bool
+) -> set[str]:
+    """Return the columns of images: by a schema, else by their values, else by a usual name."""
+    pictures = {name for name in columns if said.get(name) in PICTURES}
+    if find_images:
+        pictures |= {name for name in columns.keys() - said if any(map(is_picture, columns[name]))}
+        pictures = pictures or set(_usual_columns(columns, said)[:1])
+    for name in pictures:
+        _check_pictures(name, columns[name])
+    return pictures
+
+
+def _usual_columns(
+    columns: Mapping[str, Sequence[Any]], said: Mapping[str, FeatureKind]
+) -> list[str]:
+    """Return the columns whose names are usual for images: those with paths, then undeclared ones.
+
+    So a wrong value under such a name is an error that names the key.
+    """
     by_lower = {name.strip().lower(): name for name in columns}
-    for usual in ROLE_COLUMNS["image"]:
-        name = by_lower.get(usual)
-        if name is not None and any(isinstance(value, str) for value in columns[name]):
-            yield name
-            return
+    usual = [by_lower[name] for name in ROLE_COLUMNS["image"] if name in by_lower]
+    paths = [name for name in usual if any(isinstance(value, str) for value in columns[name])]
+    return [*paths, *(name for name in usual if name not in said)]
+
+
+def _check_pictures(name: str, values: Sequence[Any]) -> None:
+    """Raise UsageError if no value of a column of images is one; otherwise, others are rejects."""
+    given = [value for value in values if value is not None]
+    if not given or any(isinstance(one, str | bytes) or is_picture(one) for one in given):
+        return
+    try:
+        picture_bytes(given[0])
+    except ValueError as error:
+        raise UsageError(
+            f"key {name!r}: {error}. Scale floats to uint8 (--encode tensor --tensor-dtype float32 "
+            "stores pixels as floats), or store them as a feature, a tensor: rename the key, or "
+            "give --schema records"
+        ) from error
 
 
 def _tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature:
@@ -194,16 +213,41 @@ def _tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Featur
 
 
 def _type_of(name: str, values: Sequence[Any], said: FeatureKind | None) -> pa.DataType:
-    """Return the Arrow type of a column's values; integers are numbers if a schema says floats."""
+    """Return the Arrow type of a column's values; a schema decides that of integers and of none."""
     try:
         kind = pa.array([column_value(value, as_lists=True) for value in values]).type
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"the values of key {name!r} have no common type: {error}") from error
     wanted = _STATED.get(said) if said is not None else None
     inner = kind.value_type if is_list(kind) else kind
-    if wanted is None or not (pa.types.is_integer(inner) or pa.types.is_null(inner)):
+    may_change = pa.types.is_null(inner) or (pa.types.is_integer(inner) and wanted != pa.string())
+    if wanted is None or not may_change:
         return kind
     return pa.list_(wanted) if is_list(kind) else wanted
+
+
+def _pictures(
+    values: Sequence[Any], name: str, pool: Executor
+) -> tuple[list[PictureParts], dict[int, str]]:
+    """Return the images of a column, and what is wrong with the others."""
+    # Handing bytes to a thread takes longer than what it does with them.
+    is_array = any(isinstance(value, np.ndarray) for value in values)
+    encoded = list((pool.map if is_array else map)(_encoded, values))
+    faults = {
+        row: f"key {name!r}: {result}"
+        for row, result in enumerate(encoded)
+        if isinstance(result, ValueError)
+    }
+    data = (None if isinstance(result, ValueError) else result for result in encoded)
+    return list(zip(data, map(picture_path, values), strict=True)), faults
+
+
+def _without(rows: RawRows, left_out: Collection[int]) -> RawRows:
+    fitting = [row not in left_out for row in range(rows.columns.num_rows)]
+    pictures = {
+        name: list(itertools.compress(parts, fitting)) for name, parts in rows.pictures.items()
+    }
+    return RawRows(rows.columns.filter(pa.array(fitting)), pictures)
 
 
 def _encoded(value: Any) -> bytes | ValueError | None:

@@ -17,7 +17,6 @@ from transforms.inputs.records.record_columns import Record, RecordColumns, infe
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_columns import features_or_problem
 from transforms.inputs.tables.table_roles import describe_columns
-from transforms.references import reference_schema
 
 _ID = "id"
 _PLACE = "the records"
@@ -72,11 +71,15 @@ def facts_of(sample: Sequence[Record], request: SourceRequest, what: str, kind: 
     return kind(
         description=f"{what}: {describe_columns(layout, ())}"
         + (f"; features {shown}" if shown else ""),
-        schema=reference_schema((name, layout.type_of(name)) for name in layout.extras),
+        schema=layout.reference_schema,
         features=features,
         unstorable=unstorable,
+        columns=tuple(
+            name for name in columns.schema.names if name not in (layout.image, columns.numbered)
+        ),
         states_splits=layout.split is not None,
         splits_can_be_redrawn=layout.split is None,
+        may_have_labels=label is not None,
         has_integer_labels=label is not None and pa.types.is_integer(label),
         request=request,
         base="",
@@ -87,7 +90,9 @@ def facts_of(sample: Sequence[Record], request: SourceRequest, what: str, kind: 
 
 def _layout_of(columns: RecordColumns, request: SourceRequest) -> EmbeddedLayout:
     if request.image is None:
-        return layout_with(None, columns.pictures, columns.schema, request.columns, _PLACE)
+        return layout_with(
+            None, columns.pictures, columns.schema, request.columns, _PLACE, declared=request.kinds
+        )
     kinds = {**request.kinds, **dict.fromkeys(columns.pictures, FeatureKind.IMAGE)}
     layout = make_layout(
         pa.RecordBatch.from_pylist([], columns.schema),

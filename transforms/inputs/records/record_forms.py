@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import UsageError
+from shardwright.sizes import counted
 from transforms.inputs.image_values import has_image_magic
 from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
-from transforms.inputs.records.record_values import simple_value
+from transforms.inputs.records.record_values import input_key, simple_value
 
-_PAIR = ("image", "label")
+_LABEL = "label"
 
 
 def records_of(source: Any) -> Iterator[Record]:
     """Yield the records of a source, with simple values.
 
     Args:
-        source: An iterable of dicts or (image, label) pairs, a pandas DataFrame, an Arrow table, an
-            object with `__len__` and `__getitem__`, a `tf.data.Dataset`, or a pair or dict of NumPy
-            arrays of one length.
+        source: An iterable of dicts or (input, label) pairs, a pandas DataFrame, an Arrow table, an
+            object with `__len__` and `__getitem__`, a `tf.data.Dataset`, or one NumPy array, a
+            pair or a dict of them of one length.
 
     Raises:
         UsageError: It is none of these, or an item is no record.
@@ -34,20 +36,30 @@ def simple_record(item: Any) -> Record:
     """Return a record with simple values.
 
     Raises:
-        UsageError: The item is neither a dict nor a pair of image and label.
+        UsageError: The item is neither a dict nor a pair of input and label.
     """
-    if isinstance(item, tuple) and len(item) == len(_PAIR):
-        item = dict(zip(_PAIR, item, strict=True))
+    if isinstance(item, tuple) and len(item) == 2:
+        inputs, label = map(simple_value, item)
+        return {input_key(inputs): inputs, _LABEL: label}
     if not isinstance(item, Mapping):
         raise UsageError(
-            f"a record must be a dict, or a pair of image and label, got {type(item).__name__}"
+            f"a record must be a dict, or a pair of input and label, got {type(item).__name__}"
         )
     return {name: simple_value(value) for name, value in item.items()}
 
 
 def _items_of(source: Any) -> Iterable[Any]:
+    if isinstance(source, str | bytes | os.PathLike):
+        raise UsageError(
+            f"records must be an iterable of dicts, a table, a data set or arrays, got {source!r}; "
+            "`shardwright build` reads files and folders"
+        )
+    if isinstance(source, np.ndarray):
+        names = source.dtype.names
+        columns = {name: source[name] for name in names} if names else _named([source])
+        return _rows_of_arrays(columns, len(columns))
     if isinstance(source, tuple) and all(isinstance(each, np.ndarray) for each in source):
-        return _rows_of_arrays(dict(zip(_PAIR, source, strict=False)), len(source))
+        return _rows_of_arrays(_named(source), len(source))
     if isinstance(source, Mapping):
         return _rows_of_arrays(source, len(source))
     if hasattr(source, "iloc"):
@@ -66,6 +78,12 @@ def _items_of(source: Any) -> Iterable[Any]:
     )
 
 
+def _named(arrays: Sequence[np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the first array by the key of its rows, and the second as the label."""
+    keys = [*(input_key(np.empty(one.shape[1:], one.dtype)) for one in arrays[:1]), _LABEL]
+    return dict(zip(keys, arrays, strict=False))
+
+
 def _rows_of_arrays(columns: Mapping[str, Any], number: int) -> Iterator[Record]:
     """Yield a record for each row of arrays of the same length."""
     if any(isinstance(one, str | bytes) or not hasattr(one, "__len__") for one in columns.values()):
@@ -76,8 +94,8 @@ def _rows_of_arrays(columns: Mapping[str, Any], number: int) -> Iterator[Record]
     lengths = {name: len(column) for name, column in columns.items()}
     if len(columns) < number or len(set(lengths.values())) != 1:
         raise UsageError(
-            f"arrays must be (images, labels) or a dict, of one length, got {number} arrays"
-            f" of lengths {sorted(set(lengths.values()))}"
+            f"arrays must be (inputs, labels) or a dict, of one length, got "
+            f"{counted(number, 'array')} of lengths {sorted(set(lengths.values()))}"
         )
     for row in range(next(iter(lengths.values()))):
         yield {name: column[row] for name, column in columns.items()}

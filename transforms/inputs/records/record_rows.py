@@ -7,9 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
-
-from transforms.inputs.embedded.embedded_references import list_rows
+from transforms.inputs.embedded.embedded_references import RawRows, list_rows
 from transforms.inputs.input_files import InputFile
 from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
 from transforms.inputs.records.record_facts import RecordFacts
@@ -33,15 +31,15 @@ def list_records(
     """
     rejects: list[Reject] = []
 
-    def batches(pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
+    def batches(pool: ThreadPoolExecutor) -> Iterator[RawRows]:
         source, first = iter(records), 0
         while some := list(itertools.islice(source, SAMPLE_RECORDS)):
             ids = [f"{prefix}{first + place}" for place in range(len(some))]
             first += len(some)
-            batch, found = facts.records.batch(some, ids, pool, file.uri)
+            rows, found = facts.records.rows(some, ids, pool, file.uri)
             rejects.extend(found)
             PROGRESS.add_read(len(some))
-            yield batch
+            yield rows
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="shardwright-records") as pool:
         yield from list_rows(facts, file, batches(pool), writer)

@@ -45,6 +45,20 @@ def is_picture(value: Any) -> bool:
     return isinstance(value, os.PathLike)
 
 
+def input_key(value: Any) -> str:
+    """Return the key of a simple value that has no name, such as the first of an (X, y) pair.
+
+    Numbers in fewer than two dimensions, a vector or a single one, are "features"; all else, such
+    as pixels, encoded bytes or a path, is "image".
+    """
+    if isinstance(value, np.ndarray):
+        is_vector = value.ndim < 2 and value.dtype.kind in "biuf"
+    else:
+        numbers = value if isinstance(value, list) else [value]
+        is_vector = all(isinstance(number, int | float) for number in numbers)
+    return "features" if is_vector else "image"
+
+
 def picture_bytes(value: Any) -> bytes | None:
     """Return the encoded image of a simple value; None for a path, or without an image.
 

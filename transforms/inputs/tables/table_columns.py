@@ -25,20 +25,21 @@ def escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
+def can_be_text(kind: pa.DataType) -> bool:
+    """Return whether a column can be a path, id, label, split or group."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (pa.types.is_null, pa.types.is_integer, pa.types.is_boolean, is_text)
+    return any(test(kind) for test in tests)
+
+
 def check_text(kind: pa.DataType, name: str) -> None:
     """Check that a column can be a path, id, label, split or group.
 
     Raises:
         BuildError: It holds neither text nor whole numbers.
     """
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not (
-        pa.types.is_null(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or is_text(kind)
-    ):
+    if not can_be_text(kind):
         raise BuildError(
             f"column {name!r} is of type {kind}; "
             "ids, paths, labels and splits must be text or whole numbers"

@@ -21,11 +21,6 @@ _TEXT_KINDS = frozenset(
 )
 
 
-# Join keys of a table of labels: the id (a column of ids, else the path), the path, or the file's
-# name without an image's extension.
-LABEL_KEYS = ("id", "path", "stem")
-
-
 @dataclass(frozen=True, slots=True)
 class TableLayout:
     """The files of a table, and the roles of its columns.
@@ -43,7 +38,7 @@ class TableLayout:
         files: Names of several files below `path`, in name order; () for a table in one file.
         num_bytes: Approximate bytes of its rows in memory, which decide how a table of labels is
             joined.
-        key: The join key of a table of labels, one of `LABEL_KEYS`.
+        key: The join key of a table of labels, "id", "path" or "stem".
         brought: The columns that a schema uses, whatever their role; None for all without a role.
         pictures: Those of them that hold paths of further images.
         folders: As in `SourceFacts`, for the further images of a table of labels.
@@ -160,7 +155,7 @@ class TableLayout:
         """Return the table as a `--labels` table: ids are join keys, and files are not looked up.
 
         Args:
-            key: One of `LABEL_KEYS`.
+            key: "id", "path" or "stem".
             root: The folder of the other input's paths; None for the table's own.
             folders: The folders of the other input's images, beside the table's own; () for any.
         """

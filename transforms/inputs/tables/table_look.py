@@ -35,7 +35,7 @@ def open_label_table(
 
     Args:
         request: The request for the table.
-        key: One of `LABEL_KEYS`.
+        key: "id", "path" or "stem".
         root: The folder of the other input's paths; None for the table's own.
         folders: As for `TableLayout.of_labels`.
 
@@ -126,8 +126,9 @@ def table_of(
     paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
-    roles = find_roles(paths[0], schema, request.columns, rows)
-    if kind in ("csv", "tsv"):
+    is_text = kind in ("csv", "tsv")  # in which every type can have a role
+    roles = find_roles(paths[0], schema, request.columns, rows, () if is_text else request.kinds)
+    if is_text:
         schema = roles_as_text(schema, roles)
     check_roles(schema, roles)
     return TableLayout(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 import pyarrow as pa
 
 from shardwright.errors import UsageError
 from transforms.features.lists import is_list
-from transforms.inputs.tables.table_columns import check_sizes, check_text
+from transforms.inputs.tables.table_columns import can_be_text, check_sizes, check_text
 
 # Usual column names of each role, if no option gives one: the first match counts, in any case.
 ROLE_COLUMNS = {
@@ -36,7 +36,11 @@ class TableOf(StrEnum):
 
 
 def find_roles(
-    path: str, schema: pa.Schema, given: Mapping[str, str | None], rows: TableOf
+    path: str,
+    schema: pa.Schema,
+    given: Mapping[str, str | None],
+    rows: TableOf,
+    declared: Collection[str] = (),
 ) -> dict[str, str | None]:
     """Return role -> column, None for a role that no column has.
 
@@ -45,13 +49,21 @@ def find_roles(
         schema: Its columns.
         given: Role -> column given by an option, or None to look for a usual name.
         rows: The contents of its rows.
+        declared: Columns that `--schema` fills features from: by their name, they have a role only
+            if their type suits it.
 
     Raises:
         UsageError: A given column is missing, no column can be the image's,
             or a column's name is empty or not unique.
     """
     _check_names(path, schema)
-    roles = {role: _role_column(path, schema, role, given.get(role), rows) for role in ROLE_COLUMNS}
+    usable = pa.schema([one for one in schema if one.name not in declared or can_be_text(one.type)])
+    roles = {
+        role: _given_column(path, schema, role, column)
+        if (column := given.get(role)) is not None
+        else _usual_column(usable, role, rows)
+        for role in ROLE_COLUMNS
+    }
     if rows is TableOf.RECORDS:
         return roles | dict.fromkeys(_OF_IMAGES)
     if rows is TableOf.LABELS:
@@ -118,16 +130,15 @@ def _check_names(path: str, schema: pa.Schema) -> None:
         )
 
 
-def _role_column(
-    path: str, schema: pa.Schema, role: str, given: str | None, rows: TableOf
-) -> str | None:
-    if given is not None:
-        if given not in schema.names:
-            raise UsageError(
-                f"--{role}-column {given!r} is not in {path}, "
-                f"which has the columns {_listed(schema)}"
-            )
-        return given
+def _given_column(path: str, schema: pa.Schema, role: str, given: str) -> str:
+    if given not in schema.names:
+        raise UsageError(
+            f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}"
+        )
+    return given
+
+
+def _usual_column(schema: pa.Schema, role: str, rows: TableOf) -> str | None:
     # A column of lists has several labels a row and cannot be the label; a schema may still use it.
     # Nor can a number of a table without images: it is a value to predict.
     names = [

@@ -115,6 +115,7 @@ def _facts_of(
         states_splits=layout.split is not None or common_split_names(files),
         splits_can_be_redrawn=layout.split is None,
         feature_names="model-garden" if is_model_garden else None,
+        may_have_labels=layout.label is not None,
         has_integer_labels=has_indices,
         labels_are_indices=has_indices,
         class_names=layout.class_names,

@@ -1,0 +1,63 @@
+"""Parts that the commands on a dataset share: their parser, exit codes and output.
+
+Results go to stdout, messages and progress to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
+
+EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
+
+
+def make_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"shardwright {command}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "dataset",
+        metavar="DATASET",
+        help="a dataset's folder: a local path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+    )
+    parser.add_argument(
+        "--storage-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a storage option, such as endpoint=http://minio:9000; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def root_of(args: argparse.Namespace, address: str | None = None) -> Folder:
+    """Return the folder of DATASET, or of another address with the same options."""
+    options = StorageOptions.parse(args.storage_option)
+    return Folder.at(args.dataset if address is None else address, options)
+
+
+def to_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def print_safely(text: str) -> None:
+    """Print text, with backslash escapes for characters that stdout's encoding lacks."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def fail(error: ShardwrightError) -> int:
+    print(f"shardwright: error: {error}", file=sys.stderr)
+    return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS
