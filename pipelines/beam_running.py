@@ -11,7 +11,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.deaths import lost_worker, reporting_death
 from pipelines.job import BuildJob
-from pipelines.networks import fetching_prism, keep_proxies_out
+from pipelines.networks import keep_proxies_out
+from pipelines.prism import ending_prism, fetching_prism
 from pipelines.remote import follow, reason_of
 from pipelines.runners import is_local, option_of, runner_of
 from pipelines.running import say
@@ -51,7 +52,7 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
     for name in _BEAM_LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)
     try:
-        with temporary_folder():
+        with temporary_folder(), ending_prism():
             pipeline = _make_pipeline(options)
             graph(pipeline, job)
             _run_to_its_end(pipeline, options, job)

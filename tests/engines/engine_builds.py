@@ -27,6 +27,7 @@ OPTIONS = (
     *("--split", "train=0.7,test=0.3", "--seed", "5"),
 )
 _SHOWN_LOG = 8000
+_SECONDS_TO_LEAVE = 3.0
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,13 @@ class Ended:
         code: Its exit code; a negative one is the signal that killed it.
         log: Output of it and its children.
         seconds: From start to end, imports included.
+        left: Whether processes that it started ran on after it.
     """
 
     code: int
     log: str
     seconds: float
+    left: bool
 
 
 @dataclass
@@ -66,7 +69,8 @@ class EngineBuild:
         """
         try:
             code = self.process.wait(timeout)
-            return Ended(code, self.log, time.monotonic() - self.started)
+            seconds = time.monotonic() - self.started
+            return Ended(code, self.log, seconds, self._has_children_left())
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # Python's fault handler writes the stacks
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -75,6 +79,16 @@ class EngineBuild:
             raise AssertionError(f"{told}\n{self.log[-_SHOWN_LOG:]}") from None
         finally:
             self.kill()
+
+    def _has_children_left(self) -> bool:
+        deadline = time.monotonic() + _SECONDS_TO_LEAVE
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.process.pid, 0)
+            except ProcessLookupError:
+                return False
+            time.sleep(0.02)
+        return True
 
     def kill(self) -> None:
         """End the whole group, at once; a group that has ended is left alone."""
@@ -127,11 +141,14 @@ def build(
         code: The exit code it must end with.
 
     Raises:
-        AssertionError: It ended with another exit code or took too long; the message has its log.
+        AssertionError: It ended with another exit code, took too long or left processes running;
+            the message has its log.
     """
     ended = start(runner_args, *words, env=env).wait(timeout)
     told = f"exit code {ended.code}, not {code}; its log:\n{ended.log[-_SHOWN_LOG:]}"
     assert ended.code == code, told
+    assert not ended.left, f"processes stayed behind; the log:\n{ended.log[-_SHOWN_LOG:]}"
+    assert "Exception ignored" not in ended.log, ended.log[-_SHOWN_LOG:]
     return ended
 
 

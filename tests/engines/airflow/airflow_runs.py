@@ -39,7 +39,9 @@ class Run:
     def wait(self) -> Ended:
         """Wait for its end; kill it and its builds if it takes too long."""
         try:
-            return Ended(self.process.wait(SECONDS), self.log.read_text(errors="replace"), 0)
+            return Ended(
+                self.process.wait(SECONDS), self.log.read_text(errors="replace"), 0, left=False
+            )
         finally:
             left = [self.process] if self.process.poll() is None else []
             for process in [*self.builds(), *left]:
