@@ -21,8 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from tests.support import random_tests
-
 CLASSES = ("bird", "cat", "Löwe")
 COMMAND = Path(sys.executable).with_name("shardwright")
 
@@ -151,6 +149,8 @@ class RunningBuild:
 
 def forks() -> multiprocessing.context.ForkServerContext:
     """Return processes forked from a server that has imported Beam: saves 2 s each."""
+    from tests.support import random_tests  # needs hypothesis, which Airflow's environment lacks
+
     context = multiprocessing.get_context("forkserver")
     support = ["tests.support.planned_builds", "tests.support.cruel_service"]
     support += [] if random_tests.is_long() else ["tests.support.quick_beam"]

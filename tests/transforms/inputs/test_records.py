@@ -288,7 +288,11 @@ def test_integers_of_a_float_feature_are_no_limit_for_later_records() -> None:
     [
         ([], {}, "there are no records"),
         ([{1: PIXELS[0]}], {}, "must be texts, got 1"),
-        ([{"image": PIXELS[0], "x": 1}, {"image": PIXELS[0], "x": "a"}], {}, "no common type"),
+        (
+            [{"image": PIXELS[0], "x": 1}, {"image": PIXELS[0], "x": "a"}],
+            {},
+            "cannot be stored as one feature",
+        ),
         ([{"label": "cat"}], {}, "no column of the records holds encoded images"),
         ([{"a": PIXELS[0], "b": PIXELS[0]}], {}, "choose the main one with --image-column"),
         ([{"image": PIXELS[0]}], {"label": "x"}, "--label-column 'x' is not in the records"),

@@ -118,8 +118,8 @@ def infer_columns(
         find_images: Columns are images by their values, too; if False by `said` only.
 
     Raises:
-        UsageError: A key is no text, the values of a key have no common type, or no value of a key
-            of images is one.
+        UsageError: A key is no text, the values of a key cannot be one feature, or a key of images
+            has none.
     """
     keys = {name: None for record in records for name in record}
     if bad := [name for name in keys if not isinstance(name, str) or not name]:
@@ -217,7 +217,9 @@ def _type_of(name: str, values: Sequence[Any], said: FeatureKind | None) -> pa.D
     try:
         kind = pa.array([column_value(value, as_lists=True) for value in values]).type
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"the values of key {name!r} have no common type: {error}") from error
+        raise UsageError(
+            f"the values of key {name!r} cannot be stored as one feature: {error}"
+        ) from error
     wanted = _STATED.get(said) if said is not None else None
     inner = kind.value_type if is_list(kind) else kind
     may_change = pa.types.is_null(inner) or (pa.types.is_integer(inner) and wanted != pa.string())
