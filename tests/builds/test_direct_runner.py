@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability import prism_runner
 
-from pipelines import networks
+from pipelines import prism
 from pipelines.graphs import build_graph
 from pipelines.job import prepare_job
 from pipelines.local_plan import plan_locally
@@ -78,7 +78,7 @@ def test_some_transforms_rule_prism_out(monkeypatch: pytest.MonkeyPatch) -> None
 def silent_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A firewall that drops packets: connections are made, and nothing ever comes."""
     monkeypatch.setattr(prism_runner.PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(networks, "_FETCH_SECONDS", 0.5)
+    monkeypatch.setattr(prism, "_FETCH_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         for name in ("https_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{server.getsockname()[1]}")
