@@ -1,0 +1,213 @@
+"""Choose and read a sample of a dataset's images: pictures to look at, and their signals.
+
+The sample is a function of the dataset alone. A split has its part of it in proportion to its
+records, at least a share of its own; in a split, each class has at least one record if there are
+enough, and the rest in proportion. Inside a class, records are chosen by a hash of their id.
+
+At most `MAX_SHARDS` sidecars are read, spread evenly over the splits: shards hold records in the
+order of a hash, so any shard is a sample by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import groupby
+from typing import Any, TypeVar
+
+import pyarrow.compute as pc
+
+from shardwright.errors import ImageFault, RecordFault, StorageError
+from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.index import read_index_of
+from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.naming import ShardName
+from shardwright.format.records import read_record
+from shardwright.images.decode import StoredImage, stored_image
+from shardwright.images.previews import Preview, decode_preview
+from shardwright.images.signals import Signals, measure_signals
+from shardwright.storage.folder import Folder
+
+MAX_RECORDS = 2000
+MAX_SHARDS = 64
+_MIN_RECORDS, _ONE_IN = 200, 200
+_ROWS = 4096  # of a shard that are candidates
+_TASK_RECORDS = 16
+_COLUMNS = ["id", "label", "offset", "length", "image_length", "format", "width", "height"]
+
+T = TypeVar("T")
+Values = list[bytes] | list[int] | list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record to read.
+
+    Attributes:
+        shard: Its shard.
+        row: Its index row: the columns id, label, offset, length, image_length, format, width and
+            height.
+    """
+
+    shard: ShardName
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRecord:
+    """A record of the sample.
+
+    Attributes:
+        id: Its id.
+        split: Its split.
+        label: The index of its class, or None.
+        place: Where it is.
+        features: The features of its example but for the image; {} if it cannot be read.
+        preview: Its decoded image at a reduced size; None if it does not decode.
+        signals: Signals of the preview; None without one.
+        fault: Why it cannot be read or decoded; "" if it can.
+    """
+
+    id: str
+    split: str
+    label: int | None
+    place: Place
+    features: Mapping[str, Values]
+    preview: Preview | None
+    signals: Signals | None
+    fault: str = ""
+
+
+def sample_size(num_records: int) -> int:
+    """Return the size of a build's own sample: one record in 200, at least 200, at most 2,000."""
+    return min(num_records, MAX_RECORDS, max(_MIN_RECORDS, num_records // _ONE_IN))
+
+
+def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
+    """Return about `number` records with images, ordered by split, shard and row.
+
+    Args:
+        root: The dataset's folder.
+        manifest: Its manifest, perhaps not yet written.
+        number: Size of the sample.
+
+    Raises:
+        StorageError: A sidecar cannot be read.
+    """
+    places: list[Place] = []
+    for split, wanted in _numbers(manifest, number).items():
+        shards = _spread(
+            manifest.named_shards(split), max(1, round(MAX_SHARDS * wanted / max(number, 1)))
+        )
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(lambda shard: _candidates(root, *shard), shards))
+        places += _chosen([place for some in found for place in some], wanted)
+    return places
+
+
+def read_sample(
+    root: Folder, manifest: Manifest, places: Sequence[Place], look: Callable[[SampledRecord], T]
+) -> list[T]:
+    """Read and decode records in threads, and return what `look` makes of each, in order.
+
+    Args:
+        root: The dataset's folder.
+        manifest: Its manifest.
+        places: Places of `choose_sample`.
+        look: Called in a thread with one record; what it returns is kept, the record is not.
+
+    Raises:
+        StorageError: A shard cannot be read at all.
+    """
+    image, stored = manifest.schema.image, stored_image(manifest.schema)
+    key = "" if image is None else image.name
+
+    def records_of(some: Sequence[Place]) -> list[T]:
+        spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
+        read = root.read_ranges(some[0].shard.shard, spans)
+        return [
+            look(_record(place, data, key, stored)) for place, data in zip(some, read, strict=True)
+        ]
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return [made for some in pool.map(records_of, _tasks(places)) for made in some]
+
+
+def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
+    """Return the size of each split's sample."""
+    sizes = {name: split.num_records for name, split in manifest.splits.items()}
+    share, total = number // (4 * max(len(sizes), 1)), sum(sizes.values())
+    free = number - share * len(sizes)
+    return {
+        name: min(size, share + round(free * size / total)) for name, size in sizes.items() if size
+    }
+
+
+def _spread(
+    shards: Sequence[tuple[ShardName, ShardInfo]], number: int
+) -> list[tuple[ShardName, ShardInfo]]:
+    """Return `number` of the shards, evenly spread."""
+    count = min(number, len(shards))
+    return [shards[place * len(shards) // count] for place in range(count)]
+
+
+def _candidates(root: Folder, name: ShardName, info: ShardInfo) -> list[Place]:
+    rows = read_index_of(root, name, info, _COLUMNS).slice(0, _ROWS)
+    rows = rows.filter(pc.greater(rows["image_length"], 0))
+    return [
+        Place(name, row)
+        for row in rows.to_pylist()
+        if row["offset"] >= 0 and 0 <= row["length"] <= info.num_bytes - row["offset"]
+    ]
+
+
+def _chosen(candidates: Sequence[Place], number: int) -> list[Place]:
+    """Return the first record of each class by hash, and then of each class in proportion."""
+    classes: defaultdict[int | None, list[tuple[bytes, int]]] = defaultdict(list)
+    for index, place in enumerate(candidates):
+        name = place.row["id"].encode("utf-8", "surrogatepass")
+        classes[place.row["label"]].append((hashlib.blake2b(name, digest_size=8).digest(), index))
+    ranked = []
+    for found in classes.values():
+        for rank, (digest, index) in enumerate(sorted(found)):
+            ranked.append((rank and (rank + 0.5) / len(found), digest, index))
+    return [candidates[index] for index in sorted(index for _, _, index in sorted(ranked)[:number])]
+
+
+def _tasks(places: Sequence[Place]) -> Iterator[list[Place]]:
+    for _, group in groupby(places, key=lambda place: place.shard):
+        some = list(group)
+        for start in range(0, len(some), _TASK_RECORDS):
+            yield some[start : start + _TASK_RECORDS]
+
+
+def _record(place: Place, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
+    features: dict[str, Values] = {}
+    preview = signals = None
+    fault = ""
+    try:
+        features = _features(place, data)
+        [image] = features.pop(key, None) or [b""]
+        if not isinstance(image, bytes):
+            raise ImageFault(f"feature {key!r} holds no bytes")
+        preview = decode_preview(image, stored)
+        signals = measure_signals(preview.pixels, width=preview.width, height=preview.height)
+    except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
+        fault = str(error)
+    row = place.row
+    return SampledRecord(
+        row["id"], place.shard.split, row["label"], place, features, preview, signals, fault
+    )
+
+
+def _features(place: Place, data: bytes) -> dict[str, Values]:
+    offset = place.row["offset"]
+    span = read_record(BytesIO(data), offset, offset + len(data))
+    if span is None:
+        raise StorageError(f"{place.shard.shard} ends before byte {offset}")
+    return parse_example(span.data)
