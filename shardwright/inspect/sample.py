@@ -11,15 +11,18 @@ order of a hash, so any shard is a sample by itself.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import os
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import ImageFault, RecordFault, StorageError
@@ -106,7 +109,7 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
         )
         with ThreadPoolExecutor(16) as pool:
             found = list(pool.map(lambda shard: _candidates(root, *shard), shards))
-        places += _chosen([place for some in found for place in some], wanted)
+        places += _chosen([name for name, _ in shards], found, wanted)
     return places
 
 
@@ -156,27 +159,35 @@ def _spread(
     return [shards[place * len(shards) // count] for place in range(count)]
 
 
-def _candidates(root: Folder, name: ShardName, info: ShardInfo) -> list[Place]:
+def _candidates(root: Folder, name: ShardName, info: ShardInfo) -> pa.Table:
     rows = read_index_of(root, name, info, _COLUMNS).slice(0, _ROWS)
-    rows = rows.filter(pc.greater(rows["image_length"], 0))
-    return [
-        Place(name, row)
-        for row in rows.to_pylist()
-        if row["offset"] >= 0 and 0 <= row["length"] <= info.num_bytes - row["offset"]
-    ]
+    ends = pc.add(rows["offset"], rows["length"])
+    inside = pc.and_(pc.greater_equal(rows["offset"], 0), pc.less_equal(ends, info.num_bytes))
+    return rows.filter(
+        pc.and_(inside, pc.and_(pc.greater(rows["image_length"], 0), pc.greater(rows["length"], 0)))
+    )
 
 
-def _chosen(candidates: Sequence[Place], number: int) -> list[Place]:
-    """Return the first record of each class by hash, and then of each class in proportion."""
+def _chosen(
+    names: Sequence[ShardName], candidates: Sequence[pa.Table], number: int
+) -> Iterator[Place]:
+    """Yield the first record of each class by hash, and then of each class in proportion."""
+    rows = pa.concat_tables(candidates)
     classes: defaultdict[int | None, list[tuple[bytes, int]]] = defaultdict(list)
-    for index, place in enumerate(candidates):
-        name = place.row["id"].encode("utf-8", "surrogatepass")
-        classes[place.row["label"]].append((hashlib.blake2b(name, digest_size=8).digest(), index))
-    ranked = []
-    for found in classes.values():
-        for rank, (digest, index) in enumerate(sorted(found)):
-            ranked.append((rank and (rank + 0.5) / len(found), digest, index))
-    return [candidates[index] for index in sorted(index for _, _, index in sorted(ranked)[:number])]
+    for index, (name, label) in enumerate(
+        zip(rows["id"].to_pylist(), rows["label"].to_pylist(), strict=True)
+    ):
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        classes[label].append((digest, index))
+    ranked = [
+        (rank and (rank + 0.5) / len(found), digest, index)
+        for found in classes.values()
+        for rank, (digest, index) in enumerate(sorted(found))
+    ]
+    places = sorted(index for _, _, index in heapq.nsmallest(number, ranked))
+    ends = list(accumulate(map(len, candidates)))
+    for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
+        yield Place(names[bisect_right(ends, place)], row)
 
 
 def _tasks(places: Sequence[Place]) -> Iterator[list[Place]]:
