@@ -32,7 +32,7 @@ from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.images.decode import StoredImage, stored_image
-from shardwright.images.previews import Preview, decode_preview
+from shardwright.images.previews import SIDE, Preview, decode_preview
 from shardwright.images.signals import Signals, measure_signals
 from shardwright.storage.folder import Folder
 
@@ -114,7 +114,12 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
 
 
 def read_sample(
-    root: Folder, manifest: Manifest, places: Sequence[Place], look: Callable[[SampledRecord], T]
+    root: Folder,
+    manifest: Manifest,
+    places: Sequence[Place],
+    look: Callable[[SampledRecord], T],
+    *,
+    side: int = SIDE,
 ) -> list[T]:
     """Read and decode records in threads, and return what `look` makes of each, in order.
 
@@ -123,6 +128,7 @@ def read_sample(
         manifest: Its manifest.
         places: Places of `choose_sample`.
         look: Called in a thread with one record; what it returns is kept, the record is not.
+        side: Pixels that the longer side of a preview has at least.
 
     Raises:
         StorageError: A shard cannot be read at all.
@@ -134,7 +140,8 @@ def read_sample(
         spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
         read = root.read_ranges(some[0].shard.shard, spans)
         return [
-            look(_record(place, data, key, stored)) for place, data in zip(some, read, strict=True)
+            look(_record(place, data, key, stored, side))
+            for place, data in zip(some, read, strict=True)
         ]
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -145,6 +152,8 @@ def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
     """Return the size of each split's sample."""
     sizes = {name: split.num_records for name, split in manifest.splits.items()}
     share, total = number // (4 * max(len(sizes), 1)), sum(sizes.values())
+    if number >= total:
+        return sizes
     free = number - share * len(sizes)
     return {
         name: min(size, share + round(free * size / total)) for name, size in sizes.items() if size
@@ -197,7 +206,7 @@ def _tasks(places: Sequence[Place]) -> Iterator[list[Place]]:
             yield some[start : start + _TASK_RECORDS]
 
 
-def _record(place: Place, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
+def _record(place: Place, data: bytes, key: str, stored: StoredImage, side: int) -> SampledRecord:
     features: dict[str, Values] = {}
     preview = signals = None
     fault = ""
@@ -206,7 +215,7 @@ def _record(place: Place, data: bytes, key: str, stored: StoredImage) -> Sampled
         [image] = features.pop(key, None) or [b""]
         if not isinstance(image, bytes):
             raise ImageFault(f"feature {key!r} holds no bytes")
-        preview = decode_preview(image, stored)
+        preview = decode_preview(image, stored, side=side)
         signals = measure_signals(preview.pixels, width=preview.width, height=preview.height)
     except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
         fault = str(error)

@@ -27,6 +27,7 @@ from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.leaks import LEAKS, find_leaks
+from transforms.publish.report_file import report_bytes
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
@@ -102,8 +103,12 @@ def _publish_in(
     manifest = published or _with_leaks(root, manifest)
     replaced = publication.root if folder else None
     check_limits(publication.fail_on, root, manifest, replaced)
-    files = _write_companions(root, manifest)
-    files |= {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
+    files = {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
+    companions = companion_files(manifest)
+    companions[naming.REPORT] = report_bytes(
+        root, replace(manifest, files=files), published, replaced
+    )
+    files |= _write_companions(root, companions)
     manifest = replace(manifest, files=files)
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
@@ -225,9 +230,8 @@ def _check_complete(shards: WrittenShards, layout: Layout) -> None:
         )
 
 
-def _write_companions(root: Folder, manifest: Manifest) -> dict[str, FileContent]:
+def _write_companions(root: Folder, files: Mapping[str, bytes]) -> dict[str, FileContent]:
     """Write the companion files, and return their contents by name."""
-    files = companion_files(manifest)
     for name, data in files.items():
         root.write_if_new(name, data)
     return {name: FileContent.of(data) for name, data in files.items()}
