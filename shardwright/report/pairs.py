@@ -37,13 +37,15 @@ def _kind(data: ReportData, key: str, told: str) -> list[Html]:
     columns.append(numbers("more by checksum only"))
     if key != LEAKS:
         columns, rows = columns[:3], [row[:3] for row in rows]
-    pairs = [pair for one in found for pair in _pairs(data, *one)]
+    pairs = [pair for one in found for pair in _pairs(data, key, *one)]
     return [table(told, columns, rows), tag("div", join(pairs), class_="sheet pairs")]
 
 
-def _pairs(data: ReportData, split: str, other: str, leak: Mapping[str, Any]) -> list[Html]:
+def _pairs(
+    data: ReportData, key: str, split: str, other: str, leak: Mapping[str, Any]
+) -> list[Html]:
     """Return the examples of a split and another one, once for both directions."""
-    if other < split and split in leaks_of(data.manifest.splits[other].stats.get(LEAKS)):
+    if other < split and split in leaks_of(data.manifest.splits[other].stats.get(key)):
         return []
     return [
         tag(

@@ -39,9 +39,7 @@ def rejected(data: ReportData) -> Section:
     return Section("rejects", "Rejects", join(parts))
 
 
-def _examples(
-    reason: str, number: int, found: list[RejectedInput], *, is_open: bool
-) -> Html:
+def _examples(reason: str, number: int, found: list[RejectedInput], *, is_open: bool) -> Html:
     shown = [one for one in found if one.thumbnail is not None]
     sheet = (
         bare_picture(one.thumbnail, one.id or one.uri, one.detail)
