@@ -178,6 +178,12 @@ class BuildArguments:
         choices=CHECKS,
         usual=True,
     )
+    signals: bool = IMAGES.option(
+        False,
+        "measure brightness, contrast, sharpness, information, color and size of every image "
+        "(signals/*.parquet); without, a sample is measured for the report",
+        usual=True,
+    )
     limits: RejectLimits = field(default_factory=RejectLimits)
     transforms: tuple[UserTransform, ...] = _CODE.option(
         (),

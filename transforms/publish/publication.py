@@ -103,7 +103,7 @@ def _publish_in(
     replaced = publication.root if folder else None
     check_limits(publication.fail_on, root, manifest, replaced)
     files = _write_companions(root, manifest)
-    files |= {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
+    files |= {**_plan_content(root), **clearance.reject_files, **shards.files}
     manifest = replace(manifest, files=files)
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
