@@ -7,8 +7,10 @@ record without an image, or with one that does not decode, are null.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.contents import FileContent
@@ -38,6 +40,12 @@ def write_signals(root: Folder, name: ShardName, rows: pa.Table) -> FileContent:
     data = buffer.getvalue().to_pybytes()
     root.write_if_new(name.signals, data)
     return FileContent.of(data)
+
+
+def signal_values(rows: pa.Table) -> NDArray[np.float32]:
+    """Return the signals of the rows that have them, float32 [rows, signals]."""
+    columns = [rows[signal.name].drop_null().to_numpy() for signal in SIGNALS]
+    return np.stack(columns, axis=1)
 
 
 def read_signals(root: Folder, name: ShardName, content: FileContent | None) -> pa.Table:

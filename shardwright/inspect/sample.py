@@ -33,7 +33,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import Preview, decode_preview
-from shardwright.images.signals import Signals, measure_signals
+from shardwright.images.signals import Measured, Signals, measure_picture
 from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000
@@ -72,7 +72,7 @@ class SampledRecord:
         place: Where it is.
         features: The features of its example but for the image; {} if it cannot be read.
         preview: Its decoded image at a reduced size; None if it does not decode.
-        signals: Signals of the preview; None without one.
+        measured: Measurements of the preview; None without one.
         fault: Why it cannot be read or decoded; "" if it can.
     """
 
@@ -82,8 +82,13 @@ class SampledRecord:
     place: Place
     features: Mapping[str, Values]
     preview: Preview | None
-    signals: Signals | None
+    measured: Measured | None
     fault: str = ""
+
+    @property
+    def signals(self) -> Signals | None:
+        """The signals of the preview; None without one."""
+        return None if self.measured is None else self.measured.signals
 
 
 def sample_size(num_records: int) -> int:
@@ -199,7 +204,7 @@ def _tasks(places: Sequence[Place]) -> Iterator[list[Place]]:
 
 def _record(place: Place, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
     features: dict[str, Values] = {}
-    preview = signals = None
+    preview = measured = None
     fault = ""
     try:
         features = _features(place, data)
@@ -207,12 +212,12 @@ def _record(place: Place, data: bytes, key: str, stored: StoredImage) -> Sampled
         if not isinstance(image, bytes):
             raise ImageFault(f"feature {key!r} holds no bytes")
         preview = decode_preview(image, stored)
-        signals = measure_signals(preview.pixels, width=preview.width, height=preview.height)
+        measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
     except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
         fault = str(error)
     row = place.row
     return SampledRecord(
-        row["id"], place.shard.split, row["label"], place, features, preview, signals, fault
+        row["id"], place.shard.split, row["label"], place, features, preview, measured, fault
     )
 
 

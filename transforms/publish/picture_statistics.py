@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardwright.images.pixel_measures import NO_PIXELS, ChannelSums
 from shardwright.images.signals import SIGNALS
@@ -18,20 +18,18 @@ CHANNELS = "channels"
 ALL = "all"
 
 
-def describe_pictures(rows: pa.Table, channels: ChannelSums) -> dict[str, Any]:
+def describe_pictures(values: NDArray[np.float32], channels: ChannelSums) -> dict[str, Any]:
     """Return the statistics of a shard's signals and channels, {} if none was measured.
 
     Args:
-        rows: Rows of a file of signals.
-        channels: The channel sums of the same pictures.
+        values: Their signals, float32 [pictures, signals].
+        channels: Their channel sums.
     """
     if not channels.pixels:
         return {}
     parts = {
-        signal.name: describe_numbers(
-            rows[signal.name].drop_null().to_numpy().astype(np.float64), signal.edges
-        )
-        for signal in SIGNALS
+        signal.name: describe_numbers(values[:, number], signal.edges)
+        for number, signal in enumerate(SIGNALS)
     }
     return {
         PICTURES: {name: part for name, part in parts.items() if part},

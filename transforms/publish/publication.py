@@ -27,6 +27,7 @@ from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.leaks import LEAKS, find_leaks
+from transforms.publish.sampled_pictures import describe_sample, without_sampled
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
@@ -99,7 +100,7 @@ def _publish_in(
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
-    manifest = published or _with_leaks(root, manifest)
+    manifest = published or _with_sample(root, _with_leaks(root, manifest))
     replaced = publication.root if folder else None
     check_limits(publication.fail_on, root, manifest, replaced)
     files = _write_companions(root, manifest)
@@ -185,6 +186,16 @@ def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
     return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
 
 
+def _with_sample(root: Folder, manifest: Manifest) -> Manifest:
+    """Return the manifest with signals and channels of a sample, unless all are measured."""
+    sampled = describe_sample(root, manifest)
+    splits = {
+        name: replace(split, stats={**split.stats, **sampled.get(name, {})})
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits)
+
+
 def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) -> Manifest:
     """Return the manifest with estimated and written bytes per stored record, if estimated."""
     if layout.estimate is None:
@@ -259,7 +270,9 @@ def _comparable(manifest: Manifest) -> dict[str, Any]:
     splits = {
         name: replace(
             split,
-            stats={key: value for key, value in split.stats.items() if key != LEAKS},
+            stats=without_sampled(
+                {key: value for key, value in split.stats.items() if key != LEAKS}
+            ),
             # Those of copied objects are not in the sidecars.
             shards=tuple(replace(shard, etag=None) for shard in split.shards),
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from shardwright.format.contents import FileContent
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA
-from shardwright.images.signals_file import write_signals
+from shardwright.images.signals_file import signal_values, write_signals
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.feature_statistics import describe_features
 from transforms.publish.picture_statistics import describe_pictures
@@ -98,5 +98,5 @@ class WrittenRows:
             stats |= describe_features(kept, self._job.schema)
         if self._job.signals:
             measured = join_records(self._measured)
-            stats |= describe_pictures(measured.rows, measured.channels)
+            stats |= describe_pictures(signal_values(measured.rows), measured.channels)
         return stats

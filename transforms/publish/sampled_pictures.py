@@ -1,0 +1,62 @@
+"""Measure signals and channels on a sample of a finished dataset, unless the build measured all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwright.format.manifest import Manifest
+from shardwright.images.pixel_measures import NO_PIXELS
+from shardwright.images.signals import Measured
+from shardwright.inspect.sample import choose_sample, read_sample, sample_size
+from shardwright.storage.folder import Folder
+from transforms.publish.picture_statistics import CHANNELS, PICTURES, PictureSum, describe_pictures
+
+_KEYS = (PICTURES, CHANNELS)
+
+
+def without_sampled(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a split's statistics without those of a sample."""
+    return {
+        key: found
+        for key, found in stats.items()
+        if key not in _KEYS or not _is_of_sample(key, found)
+    }
+
+
+def _is_of_sample(key: str, found: dict[str, Any]) -> bool:
+    each = found if key == CHANNELS else next(iter(found.values()), {})
+    return str(each.get("basis", "")).startswith("sample")
+
+
+def describe_sample(root: Folder, manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """Return statistics of signals and channels by split; {} if all or no images are measured.
+
+    Args:
+        root: The dataset's folder, with all shards and sidecars.
+        manifest: Its manifest, perhaps not yet written.
+
+    Raises:
+        StorageError: A shard or a sidecar cannot be read.
+    """
+    splits = manifest.splits.values()
+    if manifest.schema.image is None or any(PICTURES in split.stats for split in splits):
+        return {}
+    places = choose_sample(root, manifest, sample_size(manifest.num_records))
+    by_split: defaultdict[str, list[Measured]] = defaultdict(list)
+    for split, measured in read_sample(
+        root, manifest, places, lambda record: (record.split, record.measured)
+    ):
+        if measured is not None:
+            by_split[split].append(measured)
+    return {split: _described(found) for split, found in sorted(by_split.items())}
+
+
+def _described(found: Sequence[Measured]) -> dict[str, Any]:
+    values = np.array([measured.signals.values() for measured in found], np.float32)
+    total = PictureSum()
+    total.add(describe_pictures(values, sum((each.channels for each in found), NO_PIXELS)))
+    return total.to_json(f"sample of {len(found)}")
