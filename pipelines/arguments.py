@@ -181,8 +181,7 @@ class BuildArguments:
     signals: bool = IMAGES.option(
         False,
         "measure brightness, contrast, sharpness, information, color and size of every image "
-        "(signals/*.parquet); without, a sample is measured for the report",
-        usual=True,
+        "(signals/*.parquet); without, a sample is measured",
     )
     limits: RejectLimits = field(default_factory=RejectLimits)
     transforms: tuple[UserTransform, ...] = _CODE.option(

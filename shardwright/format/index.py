@@ -91,13 +91,9 @@ class ShardSummary:
         Raises:
             KeyError, TypeError, ValueError: The record is invalid.
         """
-        signals = record.get("signals_file")
-        known = {
-            "name": ShardName.from_json(record["name"]),
-            "sidecar": None,
-            "reject_file": None,
-            "signals_file": None if signals is None else FileContent(*signals),
-        }
+        known = {"name": ShardName.from_json(record["name"]), "sidecar": None, "reject_file": None}
+        if record.get("signals_file") is not None:
+            known["signals_file"] = FileContent(*record["signals_file"])
         found = cls(**{**record, **known})
         counts = (found.num_records, found.num_bytes, found.crc32c, *(found.signals_file or ()))
         if any(type(count) is not int for count in counts):

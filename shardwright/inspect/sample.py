@@ -33,7 +33,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import Preview, decode_preview
-from shardwright.images.signals import Measured, Signals, measure_picture
+from shardwright.images.signals import PictureMeasures, Signals, measure_picture
 from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000
@@ -48,7 +48,7 @@ Values = list[bytes] | list[int] | list[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SamplePlace:
     """A record to read.
 
     Attributes:
@@ -79,10 +79,10 @@ class SampledRecord:
     id: str
     split: str
     label: int | None
-    place: Place
+    place: SamplePlace
     features: Mapping[str, Values]
     preview: Preview | None
-    measured: Measured | None
+    measured: PictureMeasures | None
     fault: str = ""
 
     @property
@@ -96,7 +96,7 @@ def sample_size(num_records: int) -> int:
     return min(num_records, MAX_RECORDS, max(_MIN_RECORDS, num_records // _ONE_IN))
 
 
-def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
+def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SamplePlace]:
     """Return about `number` records with images, ordered by split, shard and row.
 
     Args:
@@ -107,7 +107,7 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
     Raises:
         StorageError: A sidecar cannot be read.
     """
-    places: list[Place] = []
+    places: list[SamplePlace] = []
     for split, wanted in _numbers(manifest, number).items():
         shards = _spread(
             manifest.named_shards(split), max(1, round(MAX_SHARDS * wanted / max(number, 1)))
@@ -119,7 +119,10 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
 
 
 def read_sample(
-    root: Folder, manifest: Manifest, places: Sequence[Place], look: Callable[[SampledRecord], T]
+    root: Folder,
+    manifest: Manifest,
+    places: Sequence[SamplePlace],
+    look: Callable[[SampledRecord], T],
 ) -> list[T]:
     """Read and decode records in threads, and return what `look` makes of each, in order.
 
@@ -135,7 +138,7 @@ def read_sample(
     image, stored = manifest.schema.image, stored_image(manifest.schema)
     key = "" if image is None else image.name
 
-    def records_of(some: Sequence[Place]) -> list[T]:
+    def records_of(some: Sequence[SamplePlace]) -> list[T]:
         spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
         read = root.read_ranges(some[0].shard.shard, spans)
         return [
@@ -175,7 +178,7 @@ def _candidates(root: Folder, name: ShardName, info: ShardInfo) -> pa.Table:
 
 def _chosen(
     names: Sequence[ShardName], candidates: Sequence[pa.Table], number: int
-) -> Iterator[Place]:
+) -> Iterator[SamplePlace]:
     """Yield the first record of each class by hash, and then of each class in proportion."""
     rows = pa.concat_tables(candidates)
     classes: defaultdict[int | None, list[tuple[bytes, int]]] = defaultdict(list)
@@ -192,17 +195,17 @@ def _chosen(
     places = sorted(index for _, _, index in heapq.nsmallest(number, ranked))
     ends = list(accumulate(map(len, candidates)))
     for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-        yield Place(names[bisect_right(ends, place)], row)
+        yield SamplePlace(names[bisect_right(ends, place)], row)
 
 
-def _tasks(places: Sequence[Place]) -> Iterator[list[Place]]:
+def _tasks(places: Sequence[SamplePlace]) -> Iterator[list[SamplePlace]]:
     for _, group in groupby(places, key=lambda place: place.shard):
         some = list(group)
         for start in range(0, len(some), _TASK_RECORDS):
             yield some[start : start + _TASK_RECORDS]
 
 
-def _record(place: Place, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
+def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
     features: dict[str, Values] = {}
     preview = measured = None
     fault = ""
@@ -221,7 +224,7 @@ def _record(place: Place, data: bytes, key: str, stored: StoredImage) -> Sampled
     )
 
 
-def _features(place: Place, data: bytes) -> dict[str, Values]:
+def _features(place: SamplePlace, data: bytes) -> dict[str, Values]:
     offset = place.row["offset"]
     span = read_record(BytesIO(data), offset, offset + len(data))
     if span is None:

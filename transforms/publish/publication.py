@@ -188,7 +188,10 @@ def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
 
 def _with_sample(root: Folder, manifest: Manifest) -> Manifest:
     """Return the manifest with signals and channels of a sample, unless all are measured."""
-    sampled = describe_sample(root, manifest)
+    try:
+        sampled = describe_sample(root, manifest)
+    except MissingError:  # `_check_in_place` names the file
+        return manifest
     splits = {
         name: replace(split, stats={**split.stats, **sampled.get(name, {})})
         for name, split in manifest.splits.items()

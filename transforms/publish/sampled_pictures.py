@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwright.format.manifest import Manifest
 from shardwright.images.pixel_measures import NO_PIXELS
-from shardwright.images.signals import Measured
+from shardwright.images.signals import PictureMeasures
 from shardwright.inspect.sample import choose_sample, read_sample, sample_size
 from shardwright.storage.folder import Folder
 from transforms.publish.picture_statistics import CHANNELS, PICTURES, PictureSum, describe_pictures
@@ -46,7 +46,7 @@ def describe_sample(root: Folder, manifest: Manifest) -> dict[str, dict[str, Any
     if manifest.schema.image is None or any(PICTURES in split.stats for split in splits):
         return {}
     places = choose_sample(root, manifest, sample_size(manifest.num_records))
-    by_split: defaultdict[str, list[Measured]] = defaultdict(list)
+    by_split: defaultdict[str, list[PictureMeasures]] = defaultdict(list)
     for split, measured in read_sample(
         root, manifest, places, lambda record: (record.split, record.measured)
     ):
@@ -55,7 +55,7 @@ def describe_sample(root: Folder, manifest: Manifest) -> dict[str, dict[str, Any
     return {split: _described(found) for split, found in sorted(by_split.items())}
 
 
-def _described(found: Sequence[Measured]) -> dict[str, Any]:
+def _described(found: Sequence[PictureMeasures]) -> dict[str, Any]:
     values = np.array([measured.signals.values() for measured in found], np.float32)
     total = PictureSum()
     total.add(describe_pictures(values, sum((each.channels for each in found), NO_PIXELS)))
