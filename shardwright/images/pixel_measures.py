@@ -33,6 +33,17 @@ class ChannelSums(NamedTuple):
     sums: tuple[int, int, int]
     squares: tuple[int, int, int]
 
+    def __add__(self, other: object) -> ChannelSums:
+        """Return the sums over the pictures of both."""
+        if not isinstance(other, ChannelSums):
+            return NotImplemented
+        (a, b, c), (d, e, f) = self.sums, other.sums
+        (g, h, i), (j, k, m) = self.squares, other.squares
+        return ChannelSums(self.pixels + other.pixels, (a + d, b + e, c + f), (g + j, h + k, i + m))
+
+
+NO_PIXELS = ChannelSums(0, (0, 0, 0), (0, 0, 0))
+
 
 def grid_of(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """Return evenly spaced pixels, at most `side` in a row or column."""

@@ -144,7 +144,7 @@ SIGNALS = (
 """All signals, in the order of the fields of `Signals`."""
 
 
-class Measured(NamedTuple):
+class PictureMeasures(NamedTuple):
     """The signals and the channel sums of a picture."""
 
     signals: Signals
@@ -170,7 +170,7 @@ def measure_signals(
 
 def measure_picture(
     pixels: NDArray[np.uint8], *, width: int | None = None, height: int | None = None
-) -> Measured:
+) -> PictureMeasures:
     """Measure signals and channels of a picture; arguments and errors as `measure_signals`."""
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4):
         raise UsageError(
@@ -195,7 +195,7 @@ def measure_picture(
         aspect=min(width, height) / max(width, height),
         size=math.sqrt(width * height),
     )
-    return Measured(signals, channels)
+    return PictureMeasures(signals, channels)
 
 
 def size_limits(sizes: Sequence[float] | NDArray[Any]) -> tuple[float, float]:

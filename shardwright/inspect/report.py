@@ -72,7 +72,7 @@ def report(argv: Sequence[str]) -> int:
 
 def _write(args: argparse.Namespace) -> dict[str, Any]:
     from shardwright.inspect.diff import OpenedDataset, compare
-    from shardwright.report.data import collect
+    from shardwright.report.data import collect, sample_pictures
     from shardwright.report.page import report_html
 
     root = root_of(args)
@@ -81,9 +81,9 @@ def _write(args: argparse.Namespace) -> dict[str, Any]:
     if args.against is not None:
         old = OpenedDataset.at(root_of(args, args.against))
         difference = compare(old, OpenedDataset(root, manifest)).summary
-    found = collect(
-        root.below(manifest.folder), manifest, pictures=args.pictures, difference=difference
-    )
+    files = root.below(manifest.folder)
+    pictures = sample_pictures(files, manifest, args.pictures)
+    found = collect(files, manifest, pictures=pictures, difference=difference)
     data = report_html(found).encode()
     path = args.output or f"{manifest.name}-report.html"
     folder, filename = path.rpartition("/")[::2] if is_remote(path) else os.path.split(path)

@@ -33,7 +33,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import SIDE, Preview, decode_preview
-from shardwright.images.signals import Signals, measure_signals
+from shardwright.images.signals import PictureMeasures, Signals, measure_picture
 from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000
@@ -48,7 +48,7 @@ Values = list[bytes] | list[int] | list[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SamplePlace:
     """A record to read.
 
     Attributes:
@@ -72,18 +72,23 @@ class SampledRecord:
         place: Where it is.
         features: The features of its example but for the image; {} if it cannot be read.
         preview: Its decoded image at a reduced size; None if it does not decode.
-        signals: Signals of the preview; None without one.
+        measured: Measurements of the preview; None without one.
         fault: Why it cannot be read or decoded; "" if it can.
     """
 
     id: str
     split: str
     label: int | None
-    place: Place
+    place: SamplePlace
     features: Mapping[str, Values]
     preview: Preview | None
-    signals: Signals | None
+    measured: PictureMeasures | None
     fault: str = ""
+
+    @property
+    def signals(self) -> Signals | None:
+        """The signals of the preview; None without one."""
+        return None if self.measured is None else self.measured.signals
 
 
 def sample_size(num_records: int) -> int:
@@ -91,7 +96,7 @@ def sample_size(num_records: int) -> int:
     return min(num_records, MAX_RECORDS, max(_MIN_RECORDS, num_records // _ONE_IN))
 
 
-def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
+def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SamplePlace]:
     """Return about `number` records with images, ordered by split, shard and row.
 
     Args:
@@ -102,7 +107,7 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
     Raises:
         StorageError: A sidecar cannot be read.
     """
-    places: list[Place] = []
+    places: list[SamplePlace] = []
     for split, wanted in _numbers(manifest, number).items():
         shards = _spread(
             manifest.named_shards(split), max(1, round(MAX_SHARDS * wanted / max(number, 1)))
@@ -116,7 +121,7 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[Place]:
 def read_sample(
     root: Folder,
     manifest: Manifest,
-    places: Sequence[Place],
+    places: Sequence[SamplePlace],
     look: Callable[[SampledRecord], T],
     *,
     side: int = SIDE,
@@ -136,7 +141,7 @@ def read_sample(
     image, stored = manifest.schema.image, stored_image(manifest.schema)
     key = "" if image is None else image.name
 
-    def records_of(some: Sequence[Place]) -> list[T]:
+    def records_of(some: Sequence[SamplePlace]) -> list[T]:
         spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
         read = root.read_ranges(some[0].shard.shard, spans)
         return [
@@ -179,7 +184,7 @@ def _candidates(root: Folder, name: ShardName, info: ShardInfo) -> pa.Table:
 
 def _chosen(
     names: Sequence[ShardName], candidates: Sequence[pa.Table], number: int
-) -> Iterator[Place]:
+) -> Iterator[SamplePlace]:
     """Yield the first record of each class by hash, and then of each class in proportion."""
     rows = pa.concat_tables(candidates)
     classes: defaultdict[int | None, list[tuple[bytes, int]]] = defaultdict(list)
@@ -196,19 +201,21 @@ def _chosen(
     places = sorted(index for _, _, index in heapq.nsmallest(number, ranked))
     ends = list(accumulate(map(len, candidates)))
     for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-        yield Place(names[bisect_right(ends, place)], row)
+        yield SamplePlace(names[bisect_right(ends, place)], row)
 
 
-def _tasks(places: Sequence[Place]) -> Iterator[list[Place]]:
+def _tasks(places: Sequence[SamplePlace]) -> Iterator[list[SamplePlace]]:
     for _, group in groupby(places, key=lambda place: place.shard):
         some = list(group)
         for start in range(0, len(some), _TASK_RECORDS):
             yield some[start : start + _TASK_RECORDS]
 
 
-def _record(place: Place, data: bytes, key: str, stored: StoredImage, side: int) -> SampledRecord:
+def _record(
+    place: SamplePlace, data: bytes, key: str, stored: StoredImage, side: int
+) -> SampledRecord:
     features: dict[str, Values] = {}
-    preview = signals = None
+    preview = measured = None
     fault = ""
     try:
         features = _features(place, data)
@@ -216,16 +223,16 @@ def _record(place: Place, data: bytes, key: str, stored: StoredImage, side: int)
         if not isinstance(image, bytes):
             raise ImageFault(f"feature {key!r} holds no bytes")
         preview = decode_preview(image, stored, side=side)
-        signals = measure_signals(preview.pixels, width=preview.width, height=preview.height)
+        measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
     except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
         fault = str(error)
     row = place.row
     return SampledRecord(
-        row["id"], place.shard.split, row["label"], place, features, preview, signals, fault
+        row["id"], place.shard.split, row["label"], place, features, preview, measured, fault
     )
 
 
-def _features(place: Place, data: bytes) -> dict[str, Values]:
+def _features(place: SamplePlace, data: bytes) -> dict[str, Values]:
     offset = place.row["offset"]
     span = read_record(BytesIO(data), offset, offset + len(data))
     if span is None:

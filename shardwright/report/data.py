@@ -14,7 +14,7 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
-from shardwright.inspect.sample import Place, choose_sample, sample_size
+from shardwright.inspect.sample import SamplePlace, choose_sample, sample_size
 from shardwright.report.pictures import Picture, read_pictures
 from shardwright.report.reject_rows import RejectedInput, read_rejects
 from shardwright.report.sampled_rows import SplitRows, read_rows
@@ -53,7 +53,7 @@ def collect(
     root: Folder,
     manifest: Manifest,
     *,
-    pictures: int | None = None,
+    pictures: Sequence[Picture] | None = None,
     difference: Mapping[str, Any] | None = None,
 ) -> ReportData:
     """Return what the report of a dataset shows.
@@ -61,26 +61,40 @@ def collect(
     Args:
         root: The folder of its files.
         manifest: Its manifest; reads the files of rejects that it lists.
-        pictures: Number of pictures to read; None for one in 200 records, 200 to 2,000.
+        pictures: The sample, if it is read already; None to read `sample_pictures`.
         difference: The summary of `compare` against another dataset.
 
     Raises:
         StorageError: An index or a file of rejects cannot be read.
     """
-    number = sample_size(manifest.num_records) if pictures is None else pictures
     splits = read_rows(root, manifest)
     decodes = can_decode()
-    shown = decodes and manifest.schema.image is not None
-    places = choose_sample(root, manifest, number) if shown else []
     return ReportData(
         manifest,
         splits,
-        read_pictures(root, manifest, places),
+        sample_pictures(root, manifest) if pictures is None else pictures,
         _paired_pictures(root, manifest) if decodes else {},
         read_rejects(root, manifest) if manifest.rejects else [],
         difference,
         decodes,
     )
+
+
+def sample_pictures(root: Folder, manifest: Manifest, number: int | None = None) -> list[Picture]:
+    """Return the pictures of a sample; [] without images, or if no decoder is installed.
+
+    Args:
+        root: The folder of the dataset's files.
+        manifest: Its manifest.
+        number: Number of records; None for one in 200, at least 200, at most 2,000.
+
+    Raises:
+        StorageError: An index or a shard cannot be read.
+    """
+    if manifest.schema.image is None or not can_decode():
+        return []
+    wanted = sample_size(manifest.num_records) if number is None else number
+    return read_pictures(root, manifest, choose_sample(root, manifest, wanted) if wanted else [])
 
 
 def _paired_pictures(root: Folder, manifest: Manifest) -> dict[tuple[str, str], Picture]:
@@ -112,7 +126,7 @@ def leaks_of(found: Any) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _find_ids(root: Folder, manifest: Manifest, split: str, ids: set[str]) -> list[Place]:
+def _find_ids(root: Folder, manifest: Manifest, split: str, ids: set[str]) -> list[SamplePlace]:
     wanted = pa.array(sorted(ids), pa.string())
     shards = manifest.named_shards(split) if split in manifest.splits else []
     find = functools.partial(_find_in_shard, root, wanted)
@@ -121,8 +135,8 @@ def _find_ids(root: Folder, manifest: Manifest, split: str, ids: set[str]) -> li
 
 def _find_in_shard(
     root: Folder, wanted: pa.Array, shard: tuple[ShardName, ShardInfo]
-) -> list[Place]:
+) -> list[SamplePlace]:
     name, info = shard
     rows = read_index_of(root, name, info)
     found = rows.filter(pc.is_in(rows["id"], value_set=wanted))
-    return [Place(name, row) for row in found.to_pylist()]
+    return [SamplePlace(name, row) for row in found.to_pylist()]

@@ -15,8 +15,8 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.libraries import load_library
-from shardwright.images.signals import Signals
-from shardwright.inspect.sample import Place, SampledRecord, read_sample
+from shardwright.images.signals import PictureMeasures, Signals
+from shardwright.inspect.sample import SampledRecord, SamplePlace, read_sample
 from shardwright.report.thumbnails import FEW, LARGE, SMALL, Thumbnail, encode_mask, encode_small
 from shardwright.storage.folder import Folder
 
@@ -45,17 +45,22 @@ class Picture(NamedTuple):
         thumbnail: A small copy; None if it does not decode, or if there are too many bytes.
         boxes: Its boxes, of all box features.
         masks: Its masks, drawn over the thumbnail.
-        signals: Its quality; None if it does not decode.
+        measured: Its quality and its channels; None if it does not decode.
     """
 
     id: str
     split: str
     label: int | None
-    place: Place
+    place: SamplePlace
     thumbnail: Thumbnail | None
     boxes: tuple[DrawnBox, ...] = ()
     masks: tuple[Thumbnail, ...] = ()
-    signals: Signals | None = None
+    measured: PictureMeasures | None = None
+
+    @property
+    def signals(self) -> Signals | None:
+        """Its quality; None if it does not decode."""
+        return None if self.measured is None else self.measured.signals
 
     @property
     def num_bytes(self) -> int:
@@ -87,7 +92,7 @@ def box_features(schema: ExampleSchema) -> list[BoxFeature]:
     return found
 
 
-def read_pictures(root: Folder, manifest: Manifest, places: Sequence[Place]) -> list[Picture]:
+def read_pictures(root: Folder, manifest: Manifest, places: Sequence[SamplePlace]) -> list[Picture]:
     """Return the pictures at these places, in order, with thumbnails of `MAX_BYTES` together.
 
     A record that does not decode gives a picture without a thumbnail.
@@ -126,7 +131,7 @@ def _look(schema: ExampleSchema, few: bool, record: SampledRecord) -> Picture:
         thumbnail=thumbnail,
         boxes=_boxes(schema, record.features),
         masks=_masks(schema, record.features, (thumbnail.width, thumbnail.height)),
-        signals=record.signals,
+        measured=record.measured,
     )
 
 

@@ -16,7 +16,7 @@ from schemas.image_classification import image_classification
 from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.inspect.sample import Place
+from shardwright.inspect.sample import SamplePlace
 from shardwright.report.data import ReportData
 from shardwright.report.page import report_html
 from shardwright.report.pictures import DrawnBox, Picture
@@ -94,7 +94,7 @@ def page_of(data: ReportData | None = None, **changes: Any) -> Page:
 def picture(number: int, **changes: Any) -> Picture:
     """Return a picture of the sample."""
     shown = {"width": 30, "height": 20, "image_length": 600, "offset": 100 * number}
-    place = Place(ShardName("flowers", "train", 0, 2), shown)
+    place = SamplePlace(ShardName("flowers", "train", 0, 2), shown)
     bare = Picture(f"{number}.jpg", "train", 1, place, Thumbnail(b"data", "png", 30, 20))
     return bare._replace(**changes)
 
