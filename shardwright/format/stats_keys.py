@@ -8,3 +8,5 @@ RECORD_BYTES = "record_bytes"  # {"estimated": mean bytes per record, "written":
 LABEL_DEVIATION = "label_deviation"  # {"mean", "max", "label"}: of class fractions
 FIXES = "fixes"  # {fault: images}
 SIGNALS = "signals"  # {signal: its summary}
+CHANNELS = "channels"  # {"basis", "pixels", "mean", "std"} of red, green and blue
+FEATURES = "features"  # {feature: the summary of its numbers or lengths}

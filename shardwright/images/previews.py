@@ -43,26 +43,25 @@ class Preview(NamedTuple):
     height: int
 
 
-def decode_preview(data: bytes, stored: StoredImage, *, side: int = SIDE) -> Preview:
-    """Decode an image, at full size if its longer side has less than `2 * side` pixels.
+def decode_preview(data: bytes, stored: StoredImage) -> Preview:
+    """Decode an image, at full size if its longer side has less than `2 * SIDE` pixels.
 
     Args:
         data: All stored bytes.
         stored: Their storage format.
-        side: Pixels that the longer side of a preview has at least.
 
     Raises:
         ImageFault: The image cannot be decoded, or has too many pixels.
         UsageError: Pillow is not installed.
     """
     if stored.encoding in ("raw", "tensor"):
-        return _preview_of_values(data, stored, side)
+        return _preview_of_values(data, stored)
     load_library("PIL.Image")  # outside `try`: a missing library is not a fault of the image
     kind = image_format(data[:16])
     if not kind:
         raise ImageFault("not a JPEG, PNG, GIF, BMP or WebP image")
     try:
-        return _preview_of_file(data, kind, side)
+        return _preview_of_file(data, kind)
     except (ImageFault, MemoryError):
         raise
     # Decoders raise any exception over hostile bytes.
@@ -70,23 +69,23 @@ def decode_preview(data: bytes, stored: StoredImage, *, side: int = SIDE) -> Pre
         raise ImageFault(f"the {kind} image does not decode: {error}") from error
 
 
-def _preview_of_values(data: bytes, stored: StoredImage, side: int) -> Preview:
+def _preview_of_values(data: bytes, stored: StoredImage) -> Preview:
     opened = open_image(data, stored, fast=True)
     pixels = opened.decode(1)
     if pixels.dtype != np.uint8:
         pixels = opened.normalization.to_pixels(pixels)
-    step = _reduction(opened.width, opened.height, side)
+    step = _reduction(opened.width, opened.height)
     small = pixels[::step, ::step]
     if (small[..., :1] == small).all():
         small = small[..., :1]
     return Preview(np.ascontiguousarray(small), opened.width, opened.height)
 
 
-def _preview_of_file(data: bytes, kind: str, side: int) -> Preview:
+def _preview_of_file(data: bytes, kind: str) -> Preview:
     image = _openers()[kind](BytesIO(_essential(data, kind)))
     width, height = image.size
     check_size(kind, height, width)
-    step = _reduction(width, height, side)
+    step = _reduction(width, height)
     if kind == "jpeg":
         check_scans(data, height, width)
         image.draft(None, (-(-width // step), -(-height // step)))
@@ -103,9 +102,9 @@ def _preview_of_file(data: bytes, kind: str, side: int) -> Preview:
     return Preview(pixels[..., None] if pixels.ndim == 2 else pixels, width, height)
 
 
-def _reduction(width: int, height: int, side: int) -> int:
-    """Return the power of two, at most 64, that leaves at least `side` pixels."""
-    ratio = max(width, height) // side
+def _reduction(width: int, height: int) -> int:
+    """Return the power of two, at most 64, that leaves at least `SIDE` pixels."""
+    ratio = max(width, height) // SIDE
     return min(64, 1 << max(0, ratio.bit_length() - 1))
 
 

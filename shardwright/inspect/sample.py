@@ -32,7 +32,7 @@ from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.images.decode import StoredImage, stored_image
-from shardwright.images.previews import SIDE, Preview, decode_preview
+from shardwright.images.previews import Preview, decode_preview
 from shardwright.images.signals import PictureMeasures, Signals, measure_picture
 from shardwright.storage.folder import Folder
 
@@ -123,8 +123,6 @@ def read_sample(
     manifest: Manifest,
     places: Sequence[SamplePlace],
     look: Callable[[SampledRecord], T],
-    *,
-    side: int = SIDE,
 ) -> list[T]:
     """Read and decode records in threads, and return what `look` makes of each, in order.
 
@@ -133,7 +131,6 @@ def read_sample(
         manifest: Its manifest.
         places: Places of `choose_sample`.
         look: Called in a thread with one record; what it returns is kept, the record is not.
-        side: Pixels that the longer side of a preview has at least.
 
     Raises:
         StorageError: A shard cannot be read at all.
@@ -145,8 +142,7 @@ def read_sample(
         spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
         read = root.read_ranges(some[0].shard.shard, spans)
         return [
-            look(_record(place, data, key, stored, side))
-            for place, data in zip(some, read, strict=True)
+            look(_record(place, data, key, stored)) for place, data in zip(some, read, strict=True)
         ]
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -211,9 +207,7 @@ def _tasks(places: Sequence[SamplePlace]) -> Iterator[list[SamplePlace]]:
             yield some[start : start + _TASK_RECORDS]
 
 
-def _record(
-    place: SamplePlace, data: bytes, key: str, stored: StoredImage, side: int
-) -> SampledRecord:
+def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
     features: dict[str, Values] = {}
     preview = measured = None
     fault = ""
@@ -222,7 +216,7 @@ def _record(
         [image] = features.pop(key, None) or [b""]
         if not isinstance(image, bytes):
             raise ImageFault(f"feature {key!r} holds no bytes")
-        preview = decode_preview(image, stored, side=side)
+        preview = decode_preview(image, stored)
         measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
     except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
         fault = str(error)

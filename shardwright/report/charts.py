@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -57,11 +58,58 @@ def histogram(
             )
         )
     label = f"{title}: {show(edges[0])} to {show(edges[-1])}, most in one bin {max(counts):,}"
-    ends = (
-        tag("text", show(edges[0]), x=0, y=_HEIGHT - 5),
-        tag("text", show(edges[-1]), x=_WIDTH, y=_HEIGHT - 5, text_anchor="end"),
-    )
+    ends = _ends(show(edges[0]), show(edges[-1]))
     return _figure(title, label, join((*bars, _axis(), *ends)))
+
+
+def density(
+    title: str,
+    edges: Sequence[float],
+    counts: Sequence[int],
+    ends: tuple[float, float],
+    show: Callable[[float], str],
+) -> Html:
+    """Return a histogram of bins with different widths: the area of a bar is its count.
+
+    Args:
+        title: Names it.
+        edges: One more than `counts`, ascending.
+        counts: Of each bin.
+        ends: The least and the largest value; the outer bins end there.
+        show: Formats an edge.
+    """
+    low, high = ends
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        told = f"{show(low)} in all {sum(counts):,}"
+        return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
+    places = [(min(max(edge, low), high) - low) / (high - low) for edge in edges]
+    # A bin that ends up without a width holds the ends only.
+    widths = [max(stop - start, 1e-3) for start, stop in pairwise(places)]
+    heights = [found / width for found, width in zip(counts, widths, strict=True)]
+    most = max(*heights, 1e-9)
+    bars = join(
+        tag(
+            "rect",
+            tag("title", f"{show(edges[number])} to {show(edges[number + 1])}: {found:,}"),
+            x=f"{_WIDTH * places[number]:.2f}",
+            y=f"{_BASE - 100 * height / most:.1f}",
+            width=f"{max(_WIDTH * widths[number] - 0.5, 0.5):.2f}",
+            height=f"{100 * height / most:.1f}",
+            class_="fill",
+        )
+        for number, (found, height) in enumerate(zip(counts, heights, strict=True))
+        if found
+    )
+    label = f"{title}: {show(low)} to {show(high)}"
+    return _figure(title, label, join((bars, _axis(), *_ends(show(low), show(high)))))
+
+
+def _ends(low: str, high: str) -> tuple[Html, Html]:
+    """Return the texts below the ends of the axis."""
+    return (
+        tag("text", low, x=0, y=_HEIGHT - 5),
+        tag("text", high, x=_WIDTH, y=_HEIGHT - 5, text_anchor="end"),
+    )
 
 
 def _axis() -> Html:
@@ -153,9 +201,6 @@ def rank_curve(title: str, counts: Sequence[int]) -> Html:
         for place in places
     )
     area = tag("polygon", points=f"0,{_BASE} {points} {_WIDTH},{_BASE}", class_="area")
-    ends = (
-        tag("text", f"most: {int(ordered[0]):,}", x=0, y=_HEIGHT - 5),
-        tag("text", f"least: {int(ordered[-1]):,}", x=_WIDTH, y=_HEIGHT - 5, text_anchor="end"),
-    )
+    ends = _ends(f"most: {int(ordered[0]):,}", f"least: {int(ordered[-1]):,}")
     label = f"{title}: most {int(ordered[0]):,}, least {int(ordered[-1]):,}"
     return _figure(title, label, join((area, _axis(), *ends)))

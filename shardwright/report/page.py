@@ -17,6 +17,7 @@ from shardwright.report.classes import classes
 from shardwright.report.contact_sheet import contact_sheet
 from shardwright.report.data import ReportData
 from shardwright.report.feature_list import feature_list
+from shardwright.report.feature_values import feature_values
 from shardwright.report.image_sizes import image_sizes
 from shardwright.report.markup import Html, join, name_of, tag
 from shardwright.report.objects import objects
@@ -29,7 +30,7 @@ from shardwright.report.sections import Section
 
 _SECTIONS = (
     *(overview, changes, contact_sheet, classes, image_sizes, objects),
-    *(quality, duplicates, rejected, fixes, feature_list, provenance),
+    *(quality, duplicates, rejected, fixes, feature_values, feature_list, provenance),
 )
 
 

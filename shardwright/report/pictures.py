@@ -20,7 +20,6 @@ from shardwright.inspect.sample import SampledRecord, SamplePlace, read_sample
 from shardwright.report.thumbnails import FEW, LARGE, SMALL, Thumbnail, encode_mask, encode_small
 from shardwright.storage.folder import Folder
 
-_SIDE = 240  # pixels of a decoded picture: twice a thumbnail, at half the CPU of the default
 MAX_BYTES = 2_550_000  # of all thumbnails; 3.4 MB in the page
 
 
@@ -101,7 +100,7 @@ def read_pictures(root: Folder, manifest: Manifest, places: Sequence[SamplePlace
         StorageError: A shard cannot be read at all.
     """
     look = functools.partial(_look, manifest.schema, len(places) <= FEW)
-    return _within_limit(read_sample(root, manifest, places, look, side=_SIDE))
+    return _within_limit(read_sample(root, manifest, places, look))
 
 
 def _within_limit(found: list[Picture]) -> list[Picture]:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shardwright.format.stats_keys import CHANNELS
+from shardwright.format.stats_keys import SIGNALS as SIGNALS_KEY
 from shardwright.images.signals import SIGNALS, Signal
-from shardwright.report.charts import histogram_of
+from shardwright.report.charts import histogram, histogram_of
 from shardwright.report.contact_sheet import anchor_of
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, join, tag
 from shardwright.report.pictures import Picture
 from shardwright.report.sections import Section, again, class_name, note
-from shardwright.report.tables import show_number
+from shardwright.report.tables import Cell, names, show_number, table, texts
 from shardwright.sizes import counted
 
 _WORST = 6  # pictures of each signal
@@ -32,13 +34,23 @@ def quality(data: ReportData) -> Section | None:
     shown = [
         _signal(data, measured, signal, values[:, place]) for place, signal in enumerate(SIGNALS)
     ]
-    return Section("quality", "Quality", join((note(told), tag("div", *shown, class_="charts"))))
+    return Section(
+        "quality",
+        "Quality",
+        join((note(told), tag("div", *shown, class_="charts"), _channels(data))),
+    )
 
 
 def _signal(
     data: ReportData, measured: Sequence[Picture], signal: Signal, values: np.ndarray
 ) -> Html:
-    chart = histogram_of(f"{signal.name}: {signal.text}", values, show_number)
+    title = f"{signal.name}: {signal.text}"
+    counts = _counts_of_all(data, signal)
+    chart = (
+        histogram(title, signal.edges, counts, show_number)
+        if counts
+        else histogram_of(title, values, show_number)
+    )
     order = np.argsort(values, kind="stable")
     ends = {"low": order[:_WORST], "high": order[::-1][:_WORST]}
     ends["both"] = np.concatenate([ends["low"][: _WORST // 2], ends["high"][: _WORST // 2]])
@@ -56,6 +68,34 @@ def _signal(
     ]
     shown = tag("div", *sheet, class_="sheet")
     return tag("div", chart, tag("p", told, class_="note"), shown, class_="signal")
+
+
+def _counts_of_all(data: ReportData, signal: Signal) -> list[int]:
+    """Return the histogram of a signal over all records, [] if not all were measured."""
+    found = [split.stats.get(SIGNALS_KEY, {}) for split in data.manifest.splits.values()]
+    parts = [each[signal.name] for each in found if signal.name in each]
+    histograms = [part["histogram"] for part in parts if part.get("basis") == "all"]
+    if not histograms or len(histograms) < len(found):
+        return []
+    if any(list(each["edges"]) != list(signal.edges) for each in histograms):
+        return []
+    return [sum(column) for column in zip(*(each["counts"] for each in histograms), strict=True)]
+
+
+def _channels(data: ReportData) -> Html:
+    """Return the table of the mean and deviation of each channel, 0 to 1."""
+    rows: list[list[Cell]] = [
+        [split.name, found["basis"], *(_triple(found[key]) for key in ("mean", "std"))]
+        for split in data.manifest.splits.values()
+        if (found := split.stats.get(CHANNELS))
+    ]
+    columns = (names("split"), texts("measured on"), texts("mean"), texts("deviation"))
+    title = "Mean and deviation of red, green and blue, 0 to 1"
+    return table(title, columns, rows) if rows else Html("")
+
+
+def _triple(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.4f}" for value in values)
 
 
 def _worst(data: ReportData, found: Picture, signal: Signal, value: float) -> Html:

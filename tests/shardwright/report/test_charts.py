@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.report.charts import bar, heatmap, histogram, histogram_of, rank_curve
+from shardwright.report.charts import bar, density, heatmap, histogram, histogram_of, rank_curve
 from shardwright.report.tables import show_number
 from tests.support.random_tests import examples
 
@@ -54,6 +55,15 @@ def test_bins_have_a_height_by_their_count() -> None:
     svg = histogram("x", [0, 1, 2, 3], [0, 5, 10], show_number)
     assert re.findall(r' height="([\d.]+)"', svg) == ["0.0", "50.0", "100.0"]
     assert "1 to 2: 5" in svg
+
+
+def test_the_area_of_a_bar_is_its_count() -> None:
+    svg = density("x", [0, 1, 3, 8], [4, 8, 0], (0, 4), show_number)
+    sides = re.findall(r' width="([\d.]+)" height="([\d.]+)"', svg)
+    first, second = (float(width) * float(height) for width, height in sides)
+    assert second / first == pytest.approx(2, rel=0.02)
+    assert counts_in(svg) == [4, 8]
+    assert "7 in all 3" in density("x", [4, 8], [3], (7, 7), show_number)
 
 
 def test_few_numbers_are_listed() -> None:

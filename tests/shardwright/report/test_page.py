@@ -8,6 +8,7 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,6 +17,7 @@ from schemas.image_classification import image_classification
 from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.images.signals import SIGNALS, measure_picture
 from shardwright.inspect.sample import SamplePlace
 from shardwright.report.data import ReportData
 from shardwright.report.page import report_html
@@ -223,6 +225,32 @@ def test_sizes_are_of_the_rows() -> None:
     page = page_of(ReportData(manifest_of(), splits=[SplitRows("train", rows, False)]))
     assert "Sizes" in page.headings
     assert "Of 3 records of 1,500, from the indexes of some shards" in page.text
+
+
+def test_values_of_features_and_channels_are_those_of_the_statistics() -> None:
+    summary = {"of": "characters", "count": 9, "min": 1, "max": 8, "mean": 3.25, "std": 0.5}
+    histogram = {"edges": [0, 4, 8], "counts": [6, 3]}
+    channels = {"basis": "all", "pixels": 5, "mean": [0.5, 0.25, 0.125], "std": [0.1, 0.2, 0.3]}
+    signals = {
+        signal.name: {
+            "basis": "all",
+            "histogram": {"edges": list(signal.edges), "counts": [7] * (len(signal.edges) - 1)},
+        }
+        for signal in SIGNALS
+    }
+    stats = {
+        "features": {"<title>": summary | {"zeros": 2, "histogram": histogram}},
+        "channels": channels,
+        "signals": signals,
+    }
+    splits = {"train": SplitInfo("train", (ShardInfo(0, 9, 100, 1, "d"),), stats)}
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    shown = [picture(0, measured=measure_picture(pixels))]
+    page = page_of(ReportData(manifest_of(splits=splits), pictures=shown))
+    assert "|<title>|characters|train|9|1|3.25|8|0.5|2|" in page.text
+    assert "|train|all|0.5000, 0.2500, 0.1250|0.1000, 0.2000, 0.3000|" in page.text
+    assert "4 to 8: 3" in page.texts
+    assert "0.95 to 1: 7" in page.texts
 
 
 def test_without_pillow_there_is_a_note() -> None:
