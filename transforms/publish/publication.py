@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.errors import BuildError, ExistsError, MissingError, NotADatasetError
+from shardwright.errors import (
+    BuildError,
+    ExistsError,
+    MissingError,
+    NotADatasetError,
+    StorageError,
+)
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import MAX_BYTES
@@ -190,7 +196,7 @@ def _with_sample(root: Folder, manifest: Manifest) -> Manifest:
     """Return the manifest with signals and channels of a sample, unless all are measured."""
     try:
         sampled = describe_sample(root, manifest)
-    except MissingError:  # `_check_in_place` names the file
+    except StorageError:  # `_check_in_place` names the file
         return manifest
     splits = {
         name: replace(split, stats={**split.stats, **sampled.get(name, {})})
