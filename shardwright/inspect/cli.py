@@ -18,6 +18,7 @@ _SUMMARIES = {
     "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
     "verify": "DATASET [--json]          check every shard, record, checksum and index row",
     "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
+    "stats": "DATASET [--json]          distributions of features, image sizes, quality signals",
     "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }
@@ -87,7 +88,7 @@ def _find_commands() -> dict[str, EntryPoint]:
     """Return commands by name, those of other packages first; imports none of them."""
     own = {
         name: EntryPoint(name, f"shardwright.inspect.commands:{name}", _GROUP)
-        for name in ("inspect", "verify", "show", "diff", "doctor")
+        for name in ("inspect", "verify", "show", "stats", "diff", "doctor")
     }
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]
