@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,7 +189,7 @@ def _keras_layer_class() -> Any:
             # computation is in float32.
             super().__init__(autocast=False, **options)
             # A saved layer holds mean and deviation as lists.
-            self.mode = mode if isinstance(mode, str) else MeanStd(tuple(mode[0]), tuple(mode[1]))
+            self.mode = mode if isinstance(mode, str) else _mean_std(mode)
             self.channels_first = channels_first
             self.supports_jit = True
 
@@ -217,6 +217,11 @@ def _keras_layer_class() -> Any:
             }
 
     return Normalize
+
+
+def _mean_std(pair: Sequence[Sequence[float]]) -> MeanStd:
+    mean, std = (cast("tuple[float, float, float]", tuple(values)) for values in pair)
+    return MeanStd(mean, std)
 
 
 def _check_mode(mode: str | MeanStd) -> _Mode:
