@@ -88,8 +88,9 @@ def _find_commands() -> dict[str, EntryPoint]:
     """Return commands by name, those of other packages first; imports none of them."""
     own = {
         name: EntryPoint(name, f"shardwright.inspect.commands:{name}", _GROUP)
-        for name in ("inspect", "verify", "show", "stats", "diff", "doctor")
+        for name in ("inspect", "verify", "show", "diff", "doctor")
     }
+    own["stats"] = EntryPoint("stats", "shardwright.inspect.stats_command:stats", _GROUP)
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]
     return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own

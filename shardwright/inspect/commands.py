@@ -1,4 +1,4 @@
-"""The commands `inspect`, `verify`, `show`, `stats`, `diff` and `doctor`.
+"""The commands `inspect`, `verify`, `show`, `diff` and `doctor`.
 
 Results go to stdout, messages and progress to stderr.
 """
@@ -50,10 +50,6 @@ ID is looked up in every split. N counts from 0 in file order, in `train` or the
 number; --by number overrides this. Reads only the index and that one record.
 
 Exit codes: 0 shown, 1 record missing or unreadable, 2 wrong usage or not a dataset.
-"""
-_STATS_EPILOG = """\
-Reads only the manifest: the statistics of the build. Signals and channels are those of all images
-if the dataset was built with --signals, else of a sample; docs/signals.md explains each of them.
 """
 _DIFF_EPILOG = """\
 examples
@@ -174,22 +170,6 @@ def show(argv: Sequence[str]) -> int:
             print(f"shardwright: saved {save_image(manifest, found, args.save)}", file=sys.stderr)
     except ShardwrightError as error:
         return fail(error)
-    return EXIT_DONE
-
-
-def stats(argv: Sequence[str]) -> int:
-    """Run `shardwright stats` and return its exit code."""
-    from shardwright.inspect.stats import format_statistics, statistics_json
-
-    parser = make_parser(
-        "stats", "Show distributions of features, image sizes and quality signals.", _STATS_EPILOG
-    )
-    args = parser.parse_args(argv)
-    try:
-        manifest = read_manifest(root_of(args))
-    except ShardwrightError as error:
-        return fail(error)
-    print_safely(to_json(statistics_json(manifest)) if args.json else format_statistics(manifest))
     return EXIT_DONE
 
 
