@@ -108,10 +108,10 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SampleP
         StorageError: A sidecar cannot be read.
     """
     places: list[SamplePlace] = []
-    for split, wanted in _numbers(manifest, number).items():
-        shards = _spread(
-            manifest.named_shards(split), max(1, round(MAX_SHARDS * wanted / max(number, 1)))
-        )
+    numbers = _numbers(manifest, number)
+    for split, wanted in numbers.items():
+        share = MAX_SHARDS * wanted // sum(numbers.values())
+        shards = _spread(manifest.named_shards(split), max(1, share))
         with ThreadPoolExecutor(16) as pool:
             found = list(pool.map(lambda shard: _candidates(root, *shard), shards))
         places += _chosen([name for name, _ in shards], found, wanted)
