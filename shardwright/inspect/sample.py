@@ -150,13 +150,18 @@ def read_sample(
 
 
 def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
-    """Return the size of each split's sample."""
+    """Return the size of each split's sample; the largest split yields to small ones."""
     sizes = {name: split.num_records for name, split in manifest.splits.items()}
-    share, total = number // (4 * max(len(sizes), 1)), sum(sizes.values())
-    free = number - share * len(sizes)
-    return {
-        name: min(size, share + round(free * size / total)) for name, size in sizes.items() if size
+    total, share = sum(sizes.values()), number // (4 * max(len(sizes), 1))
+    wanted = {
+        name: min(size, max(share, round(number * size / total)))
+        for name, size in sizes.items()
+        if size
     }
+    if wanted:
+        largest = max(wanted, key=lambda name: wanted[name])
+        wanted[largest] -= max(0, sum(wanted.values()) - number)
+    return wanted
 
 
 def _spread(
