@@ -91,7 +91,8 @@ class ShardSummary:
         Raises:
             KeyError, TypeError, ValueError: The record is invalid.
         """
-        known = {"name": ShardName.from_json(record["name"]), "sidecar": None, "reject_file": None}
+        known: dict[str, Any] = {"name": ShardName.from_json(record["name"]), "sidecar": None}
+        known["reject_file"] = None
         if record.get("signals_file") is not None:
             known["signals_file"] = FileContent(*record["signals_file"])
         found = cls(**{**record, **known})

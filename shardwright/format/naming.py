@@ -18,6 +18,7 @@ FEATURES = "features.json"
 DATASET_INFO = "dataset_info.json"
 SCHEMA_PBTXT = "schema.pbtxt"
 STATS = "stats.json"
+STATS_PB = "stats.pb"
 REPORT = "report.html"
 INDEX_DIR = "index"
 REJECTS_DIR = "rejects"
@@ -150,7 +151,7 @@ def is_build_output(path: str) -> bool:
         return filename.endswith((".parquet", ".bin", TEMPORARY_SUFFIX))
     if slash:
         return False
-    known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT}
+    known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, STATS_PB, REPORT}
     if filename in known or filename.endswith((LABELS_SUFFIX, VOCABULARY_SUFFIX)):
         return True
     return ShardName.parse(filename) is not None or is_temporary(filename)

@@ -19,6 +19,7 @@ from shardwright.inspect.record_changes import (
     compare_rows,
     read_rows,
 )
+from shardwright.inspect.signal_statistics import signal_drift
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
 
@@ -202,6 +203,7 @@ def _drift(
     found: Mapping[str, float | None] = {
         "classes": share_drift(_counts(old), _counts(new)),
         **{name: number_drift(before.measured(name), after.measured(name)) for name in NUMBERS},
+        **signal_drift(old, new),
     }
     return {name: drift for name, drift in found.items() if drift is not None}
 

@@ -108,10 +108,10 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SampleP
         StorageError: A sidecar cannot be read.
     """
     places: list[SamplePlace] = []
-    for split, wanted in _numbers(manifest, number).items():
-        shards = _spread(
-            manifest.named_shards(split), max(1, round(MAX_SHARDS * wanted / max(number, 1)))
-        )
+    numbers = _numbers(manifest, number)
+    for split, wanted in numbers.items():
+        share = MAX_SHARDS * wanted // sum(numbers.values())
+        shards = _spread(manifest.named_shards(split), max(1, share))
         with ThreadPoolExecutor(16) as pool:
             found = list(pool.map(lambda shard: _candidates(root, *shard), shards))
         places += _chosen([name for name, _ in shards], found, wanted)
@@ -150,15 +150,18 @@ def read_sample(
 
 
 def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
-    """Return the size of each split's sample."""
+    """Return the size of each split's sample; the largest split yields to small ones."""
     sizes = {name: split.num_records for name, split in manifest.splits.items()}
-    share, total = number // (4 * max(len(sizes), 1)), sum(sizes.values())
-    if number >= total:
-        return sizes
-    free = number - share * len(sizes)
-    return {
-        name: min(size, share + round(free * size / total)) for name, size in sizes.items() if size
+    total, share = sum(sizes.values()), number // (4 * max(len(sizes), 1))
+    wanted = {
+        name: min(size, max(share, round(number * size / total)))
+        for name, size in sizes.items()
+        if size
     }
+    if wanted:
+        largest = max(wanted, key=lambda name: wanted[name])
+        wanted[largest] -= max(0, sum(wanted.values()) - number)
+    return wanted
 
 
 def _spread(

@@ -27,6 +27,7 @@ from shardwright.format.schema import (
     StoredFeature,
 )
 from shardwright.format.tfds_features import features_json
+from transforms.publish.tfdv_statistics import statistics_proto
 
 _TFX_TYPES = {
     pa.int64(): schema_pb2.INT,
@@ -48,7 +49,8 @@ def companion_files(manifest: Manifest) -> dict[str, bytes]:
     texts |= {
         filename: names_text(names) for filename, names in names_files(manifest.schema).items()
     }
-    return {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
+    files = {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
+    return files | {naming.STATS_PB: statistics_proto(manifest)}
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:

@@ -4,7 +4,8 @@ Parts can be merged in any order and give the same bytes: a shard's sums are cor
 (`math.fsum`), and sums over shards are exact fractions of them.
 
 Without given edges, a value counts in one of four bins per power of two, as in HdrHistogram
-(https://hdrhistogram.github.io/HdrHistogram/), so no pass is needed to find the range. To publish
+(https://hdrhistogram.github.io/HdrHistogram/), so no pass is needed to find the range; a bin
+of negative numbers holds its upper edge. To publish
 them, neighbors are joined until at most `MAX_BINS` are left.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from transforms.publish.number_sums import NumberSum, describe_numbers
 PICTURES = "signals"  # keys in a split's statistics
 CHANNELS = "channels"
 ALL = "all"
+_FAULTS = "faults"  # number of images beyond the limit of a signal
 
 
 def describe_pictures(values: NDArray[np.float32], channels: ChannelSums) -> dict[str, Any]:
@@ -28,11 +30,14 @@ def describe_pictures(values: NDArray[np.float32], channels: ChannelSums) -> dic
     if not channels.pixels:
         return {}
     parts = {
-        signal.name: describe_numbers(values[:, number], signal.edges)
+        signal.name: {
+            **(describe_numbers(values[:, number], signal.edges) or {}),
+            _FAULTS: sum(map(signal.is_fault, values[:, number].tolist())),
+        }
         for number, signal in enumerate(SIGNALS)
     }
     return {
-        PICTURES: {name: part for name, part in parts.items() if part},
+        PICTURES: parts,
         CHANNELS: [channels.pixels, *channels.sums, *channels.squares],
     }
 
@@ -42,6 +47,7 @@ class PictureSum:
 
     def __init__(self) -> None:
         self._signals = {signal.name: NumberSum() for signal in SIGNALS}
+        self._faults: Counter[str] = Counter()
         self._channels = NO_PIXELS
 
     def add(self, part: Mapping[str, Any]) -> None:
@@ -49,6 +55,7 @@ class PictureSum:
         for name, numbers in part.get(PICTURES, {}).items():
             if name in self._signals:
                 self._signals[name].add(numbers)
+                self._faults[name] += numbers[_FAULTS]
         if CHANNELS in part:
             pixels, *sums = part[CHANNELS]
             self._channels += ChannelSums(pixels, tuple(sums[:3]), tuple(sums[3:]))
@@ -57,6 +64,7 @@ class PictureSum:
         """Add another sum."""
         for name, numbers in other._signals.items():
             self._signals[name].add_all(numbers)
+        self._faults.update(other._faults)
         self._channels += other._channels
 
     def to_json(self, basis: str = ALL) -> dict[str, Any]:
@@ -68,7 +76,11 @@ class PictureSum:
         if not self._channels.pixels:
             return {}
         told = {
-            signal.name: {"basis": basis, **self._signals[signal.name].to_json(signal.edges)}
+            signal.name: {
+                "basis": basis,
+                **self._signals[signal.name].to_json(signal.edges),
+                **({} if signal.limit is None else {_FAULTS: self._faults[signal.name]}),
+            }
             for signal in SIGNALS
         }
         return {PICTURES: told, CHANNELS: {"basis": basis, **_channels_json(self._channels)}}

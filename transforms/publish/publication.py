@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.errors import BuildError, ExistsError, MissingError, NotADatasetError
+from shardwright.errors import (
+    BuildError,
+    ExistsError,
+    MissingError,
+    NotADatasetError,
+    StorageError,
+)
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import MAX_BYTES
@@ -199,7 +205,7 @@ def _sample(root: Folder, manifest: Manifest) -> list[Picture]:
     """Return the pictures of a sample, read once for the statistics and the report."""
     try:
         return sample_pictures(root, manifest)
-    except MissingError:  # `_check_in_place` names the file
+    except StorageError:  # `_check_in_place` names the file
         return []
 
 
