@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-write-python clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-write-python clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -82,6 +82,19 @@ test-airflow: install servers .airflow/.installed  ## the DAGs run by Airflow, i
 	.airflow/bin/python -m pip install --quiet uv
 	.airflow/bin/uv pip install --quiet --python .airflow/bin/python --no-deps --requirement deploy/airflow/requirements.lock \
 	|| .airflow/bin/python -m pip install --quiet --no-deps --requirement deploy/airflow/requirements.lock
+	touch $@
+
+test-browser: install .browser/.installed  ## report.html in a headless Chromium, judged by axe-core (needs chromium, npm; about 1 minute, 200 MB)
+	PYTHONDONTWRITEBYTECODE= .browser/bin/python -m pytest --confcutdir tests/browser tests/browser
+
+# Debian's Chromium: playwright's own is 3 times as large. Root gets it here, others have to ask root.
+.browser/.installed: tests/browser/requirements.txt
+	@command -v chromium chromium-browser >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium; } \
+	|| { echo "the browser tests need Chromium: apt-get install chromium" >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "axe-core is installed by npm, and there is no npm here: apt-get install npm" >&2; exit 1; }
+	$(PYTHON) -m venv .browser
+	.browser/bin/python -m pip install --quiet --requirement tests/browser/requirements.txt
+	npm install --silent --no-save --no-audit --no-fund --prefix .browser axe-core@4.14.1
 	touch $@
 
 test-packaging: install .engines/packaging/.installed  ## sdist and wheel, installed in empty environments and run from there (about 4 minutes, 3 GB)
@@ -163,6 +176,9 @@ bench-million: install  ## 1,000,000 tiny images in bounded memory, files and th
 bench-publishing: install  ## 10,000,000 rejects and 50,000 shards of 20,000 classes, published in bounded memory (about 1 minute)
 	$(BIN)/python benchmarks/publishing.py
 
+bench-report: install  ## report.html of 10,000,000 records in 1,000 classes: seconds, size, memory (about a minute)
+	$(BIN)/python benchmarks/report_page.py
+
 bench-peers: install .peers/.installed  ## decode, resize and write against Daft and Ray Data (about 6 minutes)
 	$(BIN)/python benchmarks/peers.py --write
 
@@ -191,4 +207,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .peers .docs .servers .engines .airflow .mutants .fuzz demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .peers .docs .servers .engines .airflow .mutants .fuzz .browser demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

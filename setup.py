@@ -16,6 +16,7 @@ setup(
         "shardwright.images.formats",
         "shardwright.inspect",
         "shardwright.reader",
+        "shardwright.report",
         "shardwright.storage",
         "shardwright.tfdata",
         "shardwright.trainers",
@@ -38,5 +39,5 @@ setup(
         "transforms.splits",
         "transforms.write",
     ],
-    package_data={"shardwright": ["py.typed"]},
+    package_data={"shardwright": ["py.typed"], "shardwright.report": ["page.js", "style.css"]},
 )

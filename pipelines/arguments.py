@@ -178,6 +178,11 @@ class BuildArguments:
         choices=CHECKS,
         usual=True,
     )
+    signals: bool = IMAGES.option(
+        False,
+        "measure brightness, contrast, sharpness, information, color and size of every image "
+        "(signals/*.parquet); without, a sample is measured",
+    )
     limits: RejectLimits = field(default_factory=RejectLimits)
     transforms: tuple[UserTransform, ...] = _CODE.option(
         (),

@@ -110,7 +110,7 @@ class BuildJob:
         settings = self.options.settings
         relevant = {
             key: settings[key]
-            for key in ("encode", "check", "feature_names", "transforms")
+            for key in ("encode", "check", "feature_names", "transforms", "signals")
             if key in settings
         }
         return json.dumps({**relevant, "schema": self.schema.to_json()}, sort_keys=True).encode()
@@ -126,6 +126,7 @@ class BuildJob:
             options.threads,
             options.storage,
             options.transforms,
+            signals=options.signals,
         )
 
     def describe_inputs(self) -> str:

@@ -54,6 +54,8 @@ class BuildOptions(BuildArguments):
                 "--max-reject-fraction-per-class needs --writer planned: Beam's stock writer does "
                 "not count the rejects of a class"
             )
+        if self.writer == "beam" and self.signals:
+            raise UsageError("--signals needs --writer planned: Beam's stock writer has no index")
         if self.stratify and self.split is None:
             raise UsageError("--stratify needs --split, such as --split train=0.8,test=0.2")
         if self.split_ids and self.split is not None and self.group_column is not None:
@@ -148,6 +150,7 @@ class BuildOptions(BuildArguments):
             "stratify": self.stratify,
             "split_ids": bool(self.split_ids),
             "duplicates": "" if self.duplicates == "keep" else self.duplicates,
+            "signals": self.signals,
             "transforms": [
                 {"function": each.spec, "source": each.digest} for each in self.transforms
             ],

@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from pipelines.options import BuildOptions
+from pipelines.runners import runner_of
 
 _RECORDED_PACKAGES = (
     "shardwright",
@@ -26,6 +27,7 @@ def provenance_of(options: BuildOptions) -> dict[str, Any]:
         "labels": options.labels,
         **({"split_ids": list(options.split_ids)} if options.split_ids else {}),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "runner": runner_of(options.beam_args),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _RECORDED_PACKAGES},
     }

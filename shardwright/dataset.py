@@ -12,6 +12,7 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
 if TYPE_CHECKING:
+    from shardwright.images.normalize import MeanStd
     from shardwright.images.specs import ImageTransform
     from shardwright.reader.encodings import Encoding
 
@@ -80,6 +81,20 @@ class Dataset(Manifest):
         from shardwright.tfdata.features import parsing_spec
 
         return parsing_spec(self.schema)
+
+    def mean_std(self, split: str = "train") -> MeanStd:
+        """Return mean and standard deviation of each channel, 0 to 1, for `normalizer`.
+
+        They are of all images if the dataset was built with `--signals`, else of a sample:
+        `splits[split].stats["channels"]["basis"]` says which. At most 256 x 256 pixels of an image
+        count, on an even grid.
+
+        Raises:
+            UsageError: The split is unknown, or its statistics do not have them.
+        """
+        from shardwright.inspect.signal_statistics import mean_and_deviation
+
+        return mean_and_deviation(self, split)
 
     def to_numpy(
         self,

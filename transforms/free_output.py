@@ -51,7 +51,7 @@ def _strangers(root: Folder) -> Iterator[str]:
     if naming.PLAN in names:  # another build has just started
         return
     for name in names:
-        if name in (naming.INDEX_DIR, naming.REJECTS_DIR, naming.SPOOL_DIR):
+        if name in (*naming.SHARD_DIRS, naming.SPOOL_DIR):
             inside = (f"{name}/{filename}" for filename in root.names(name))
             yield from (path for path in inside if not _is_left_before_a_plan(path))
         elif not is_beam_leftover(name) and _TEMPORARY.fullmatch(name) is None:

@@ -62,6 +62,7 @@ class ShardSummary:
         etag: The file's etag if the store changes it only with the content, else None.
         sidecar: The content of its sidecar, once that is written; not stored in it.
         reject_file: The content of its file of rejects, if there are any; not stored in it.
+        signals_file: The content of its file of signals, if the build measures them.
     """
 
     name: ShardName
@@ -74,10 +75,13 @@ class ShardSummary:
     etag: str | None = None
     sidecar: FileContent | None = None
     reject_file: FileContent | None = None
+    signals_file: FileContent | None = None
 
     def to_json(self) -> dict[str, Any]:
         record = asdict(self)
         del record["sidecar"], record["reject_file"]
+        if self.signals_file is None:
+            del record["signals_file"]
         return record
 
     @classmethod
@@ -87,9 +91,12 @@ class ShardSummary:
         Raises:
             KeyError, TypeError, ValueError: The record is invalid.
         """
-        known = {"name": ShardName.from_json(record["name"]), "sidecar": None, "reject_file": None}
+        known: dict[str, Any] = {"name": ShardName.from_json(record["name"]), "sidecar": None}
+        known["reject_file"] = None
+        if record.get("signals_file") is not None:
+            known["signals_file"] = FileContent(*record["signals_file"])
         found = cls(**{**record, **known})
-        counts = (found.num_records, found.num_bytes, found.crc32c)
+        counts = (found.num_records, found.num_bytes, found.crc32c, *(found.signals_file or ()))
         if any(type(count) is not int for count in counts):
             raise TypeError(f"{counts} are not numbers")
         if not (isinstance(found.rejects, dict) and isinstance(found.stats, dict)):

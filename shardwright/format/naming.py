@@ -18,9 +18,12 @@ FEATURES = "features.json"
 DATASET_INFO = "dataset_info.json"
 SCHEMA_PBTXT = "schema.pbtxt"
 STATS = "stats.json"
+STATS_PB = "stats.pb"
 REPORT = "report.html"
 INDEX_DIR = "index"
 REJECTS_DIR = "rejects"
+SIGNALS_DIR = "signals"
+SHARD_DIRS = (INDEX_DIR, REJECTS_DIR, SIGNALS_DIR)  # a file per shard
 SPOOL_DIR = "spool"  # copies of bytes that cannot be read in place (`transforms.inputs.spool`)
 NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms.promotion`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
@@ -57,6 +60,10 @@ class ShardName:
     @property
     def rejects(self) -> str:
         return f"{REJECTS_DIR}/{self.split}-{self._position}.parquet"
+
+    @property
+    def signals(self) -> str:
+        return f"{SIGNALS_DIR}/{self.split}-{self._position}.parquet"
 
     @property
     def attempt(self) -> str:
@@ -138,13 +145,13 @@ def is_failed_rejects(path: str) -> bool:
 def is_build_output(path: str) -> bool:
     """Return whether builds make this path, relative to a dataset: a rebuild may remove it."""
     folder, slash, filename = path.rpartition("/")
-    if folder in (INDEX_DIR, REJECTS_DIR):
+    if folder in SHARD_DIRS:
         return filename.endswith((".parquet", TEMPORARY_SUFFIX))
     if folder == SPOOL_DIR:
         return filename.endswith((".parquet", ".bin", TEMPORARY_SUFFIX))
     if slash:
         return False
-    known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT}
+    known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, STATS_PB, REPORT}
     if filename in known or filename.endswith((LABELS_SUFFIX, VOCABULARY_SUFFIX)):
         return True
     return ShardName.parse(filename) is not None or is_temporary(filename)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
 from shardwright.format.example import ExampleFault
+from shardwright.format.schema import ExampleSchema
 from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop
 from shardwright.images.formats.kinds import image_format
@@ -47,6 +48,15 @@ class StoredImage(NamedTuple):
     shape: tuple[int | None, ...] = (None, None, 3)
     dtype: str = "uint8"
     normalization: Normalization = Normalization()
+
+
+def stored_image(schema: ExampleSchema) -> StoredImage:
+    """Return how the images of a dataset are stored."""
+    image = schema.image
+    if image is None:
+        return StoredImage()
+    normalization = Normalization.parse(image.normalize)
+    return StoredImage(image.encoding, image.shape, image.dtype or "uint8", normalization)
 
 
 class OpenedImage(NamedTuple):

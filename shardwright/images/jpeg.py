@@ -70,7 +70,7 @@ def read_jpeg_header(data: bytes | memoryview) -> JpegHeader:
     except ValueError as error:
         header = _read_unusual(bytes(data), error)
     check_size("jpeg", header.height, header.width)
-    _check_scans(header)
+    check_scans(header.data, header.height, header.width)
     return header
 
 
@@ -139,10 +139,15 @@ def _fault(error: ValueError) -> ImageFault:
     return ImageFault(f"the jpeg image is damaged or cut short: {error}")
 
 
-def _check_scans(header: JpegHeader) -> None:
-    if header.height * header.width > _PIXELS_OF_A_SLOW_SCAN:
+def check_scans(data: bytes | memoryview, height: int, width: int) -> None:
+    """Check that a JPEG does not take hours to decode.
+
+    Raises:
+        ImageFault: The image is large and has too many scans.
+    """
+    if height * width > _PIXELS_OF_A_SLOW_SCAN:
         # Those of thumbnails count, too. Inside of a scan, a zero byte follows each 0xFF of data.
-        scans = bytes(header.data).count(b"\xff\xda")
+        scans = bytes(data).count(b"\xff\xda")
         if scans > _MAX_SCANS:
             raise ImageFault(
                 f"the jpeg image has {scans:,} scans, more than the maximum of {_MAX_SCANS}: "

@@ -1,4 +1,4 @@
-"""Normalize images for the models of keras.applications, on the device, after a transfer as uint8.
+"""Normalize images on the device, after a transfer as uint8: as keras.applications, or by mean_std.
 
 Source of the constants: `preprocess_input` of keras/src/applications/imagenet_utils.py.
 torchvision's weights use "torch".
@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.images.libraries import load_library
+
+
+class MeanStd(NamedTuple):
+    """Mean and standard deviation of red, green and blue, on a scale of 0 to 1."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
 
 
 class _Mode(NamedTuple):
@@ -44,13 +51,17 @@ _DTYPES = (_DEFAULT_DTYPE, "bfloat16", "float16")
 
 
 def normalize(
-    images: NDArray[Any], mode: str, *, dtype: object = _DEFAULT_DTYPE, channels_first: bool = False
+    images: NDArray[Any],
+    mode: str | MeanStd,
+    *,
+    dtype: object = _DEFAULT_DTYPE,
+    channels_first: bool = False,
 ) -> NDArray[Any]:
     """Normalize images in NumPy.
 
     Args:
         images: [..., height, width, 3] RGB, 0 to 255, of any dtype.
-        mode: "torch", "tf" or "caffe": see `MODES`.
+        mode: "torch", "tf" or "caffe": see `MODES`; or a dataset's `mean_std()`.
         dtype: Result dtype: "float32", "bfloat16" or "float16". Computed in float32.
         channels_first: Return [..., 3, height, width].
 
@@ -69,7 +80,11 @@ def normalize(
 
 
 def normalizer(
-    mode: str, framework: str, *, dtype: object = None, channels_first: bool = False
+    mode: str | MeanStd,
+    framework: str,
+    *,
+    dtype: object = None,
+    channels_first: bool = False,
 ) -> Callable[[Any], Any]:
     """Return a function that normalizes batches in NumPy or on a JAX, torch or TensorFlow device.
 
@@ -78,7 +93,7 @@ def normalizer(
     registers the layer with Keras.
 
     Args:
-        mode: "torch", "tf" or "caffe": see `MODES`.
+        mode: "torch", "tf" or "caffe": see `MODES`; or a dataset's `mean_std()`.
         framework: "numpy", "jax", "torch", "tf" or "keras"; imported by this call.
         dtype: Result dtype: "float32", "bfloat16" or "float16". Computed in float32. None: float32,
             or Keras's dtype policy.
@@ -99,13 +114,13 @@ def normalizer(
     )
 
 
-def _numpy(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+def _numpy(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
     return functools.partial(
         normalize, mode=mode, dtype=dtype or _DEFAULT_DTYPE, channels_first=channels_first
     )
 
 
-def _jax(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+def _jax(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
     jnp = importlib.import_module("jax.numpy")
     mean, deviation, is_bgr = _check_mode(mode).arrays()
 
@@ -120,7 +135,7 @@ def _jax(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], 
     return normalize_jax
 
 
-def _torch(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+def _torch(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
     torch = importlib.import_module("torch")
     target, constants = getattr(torch, dtype or _DEFAULT_DTYPE), _check_mode(mode)
 
@@ -140,7 +155,7 @@ def _torch(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any]
     return normalize_torch
 
 
-def _tf(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+def _tf(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
     tf, constants = importlib.import_module("tensorflow"), _check_mode(mode)
 
     def normalize_tf(images: Any) -> Any:
@@ -155,7 +170,7 @@ def _tf(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], A
     return normalize_tf
 
 
-def _keras(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+def _keras(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
     return _keras_layer_class()(mode, channels_first=channels_first, dtype=dtype)
 
 
@@ -167,11 +182,15 @@ def _keras_layer_class() -> Any:
     class Normalize(keras.layers.Layer):  # type: ignore[name-defined]
         """A layer that normalizes RGB images for the models of keras.applications."""
 
-        def __init__(self, mode: str, *, channels_first: bool = False, **options: Any) -> None:
+        def __init__(
+            self, mode: str | MeanStd, *, channels_first: bool = False, **options: Any
+        ) -> None:
             # No autocast: the input would be rounded to the policy's compute dtype, but the
             # computation is in float32.
             super().__init__(autocast=False, **options)
-            self.mode, self.channels_first = mode, channels_first
+            # A saved layer holds mean and deviation as lists.
+            self.mode = mode if isinstance(mode, str) else _mean_std(mode)
+            self.channels_first = channels_first
             self.supports_jit = True
 
         def call(self, images: Any) -> Any:
@@ -193,16 +212,29 @@ def _keras_layer_class() -> Any:
         def get_config(self) -> dict[str, Any]:
             return {
                 **super().get_config(),
-                "mode": self.mode,
+                "mode": self.mode if isinstance(self.mode, str) else [*map(list, self.mode)],
                 "channels_first": self.channels_first,
             }
 
     return Normalize
 
 
-def _check_mode(mode: str) -> _Mode:
+def _mean_std(pair: Sequence[Sequence[float]]) -> MeanStd:
+    mean, std = (cast("tuple[float, float, float]", tuple(values)) for values in pair)
+    return MeanStd(mean, std)
+
+
+def _check_mode(mode: str | MeanStd) -> _Mode:
+    if isinstance(mode, MeanStd):
+        if min(mode.std) <= 0:
+            raise UsageError(f"the standard deviation must be above 0, got {mode.std}")
+        red, green, blue = (255 * value for value in mode.mean)
+        of_red, of_green, of_blue = (255 * value for value in mode.std)
+        return _Mode((red, green, blue), (of_red, of_green, of_blue))
     if mode not in _MODES:
-        raise UsageError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
+        raise UsageError(
+            f"mode must be one of {', '.join(_MODES)}, or a dataset's mean_std(), got {mode!r}"
+        )
     return _MODES[mode]
 
 

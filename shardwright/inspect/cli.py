@@ -18,8 +18,20 @@ _SUMMARIES = {
     "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
     "verify": "DATASET [--json]          check every shard, record, checksum and index row",
     "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
+    "stats": "DATASET [--json]          distributions of features, image sizes, quality signals",
+    "report": "DATASET [-o FILE]         a page with pictures, classes, sizes, rejects, settings",
     "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
+}
+# Of this package's commands, in the order of the help.
+_MODULES = {
+    "inspect": "commands",
+    "verify": "commands",
+    "show": "commands",
+    "stats": "stats_command",
+    "report": "report",
+    "diff": "commands",
+    "doctor": "commands",
 }
 _USAGE = """\
 usage: shardwright COMMAND ...
@@ -86,8 +98,8 @@ def _run(args: list[str]) -> int:
 def _find_commands() -> dict[str, EntryPoint]:
     """Return commands by name, those of other packages first; imports none of them."""
     own = {
-        name: EntryPoint(name, f"shardwright.inspect.commands:{name}", _GROUP)
-        for name in ("inspect", "verify", "show", "diff", "doctor")
+        name: EntryPoint(name, f"shardwright.inspect.{module}:{name}", _GROUP)
+        for name, module in _MODULES.items()
     }
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]

@@ -19,6 +19,7 @@ from shardwright.inspect.record_changes import (
     compare_rows,
     read_rows,
 )
+from shardwright.inspect.signal_statistics import signal_drift
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
 
@@ -56,23 +57,34 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
     before, after = old.manifest, new.manifest
     rows = read_rows(*old), read_rows(*new)
     changes = compare_rows(*rows, (before.schema.class_names, after.schema.class_names))
-    schema = _compare_schemas(before.schema, after.schema)
-    classes = _compare_names(before.schema.class_names, after.schema.class_names)
     records = {change: len(found) for change, found in changes.rows.items()}
+    known = compare_manifests(old, new)
     summary = {
-        "old": _describe(old),
-        "new": _describe(new),
+        "old": known.pop("old"),
+        "new": known.pop("new"),
         "records": {"same": changes.num_same, **records},
         "examples": {name: changes.first_ids(name, _EXAMPLES) for name in records if records[name]},
-        "schema": schema,
-        "classes": classes,
+        **known,
+        "drift": _drift(before, after, *rows),
+        "next_version": _kind_of_version(records, known["schema"], known["classes"]),
+    }
+    return Difference(summary, changes)
+
+
+def compare_manifests(old: OpenedDataset, new: OpenedDataset) -> dict[str, Any]:
+    """Return the part of the summary that needs no index, for datasets of any size."""
+    before, after = old.manifest, new.manifest
+    drift = share_drift(_counts(before), _counts(after))
+    return {
+        "old": _describe(old),
+        "new": _describe(new),
+        "schema": _compare_schemas(before.schema, after.schema),
+        "classes": _compare_names(before.schema.class_names, after.schema.class_names),
         "class_counts": _class_counts(before, after),
         "splits": _compare_splits(before, after),
         "rejects": {"old": dict(before.rejects), "new": dict(after.rejects)},
-        "drift": _drift(before, after, *rows),
-        "next_version": _kind_of_version(records, schema, classes),
+        "drift": {} if drift is None else {"classes": drift},
     }
-    return Difference(summary, changes)
 
 
 def measured_values(difference: Difference, new: Manifest) -> dict[str, Measured]:
@@ -191,6 +203,7 @@ def _drift(
     found: Mapping[str, float | None] = {
         "classes": share_drift(_counts(old), _counts(new)),
         **{name: number_drift(before.measured(name), after.measured(name)) for name in NUMBERS},
+        **signal_drift(old, new),
     }
     return {name: drift for name, drift in found.items() if drift is not None}
 

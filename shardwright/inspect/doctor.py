@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images.decode import StoredImage
+from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.specs import DecodedImage, TrainImage
-from shardwright.reader.engine import Engine, stored_image
+from shardwright.reader.engine import Engine
 from shardwright.reader.places import Places
 from shardwright.reader.reader import Reader
 from shardwright.reader.shard_index import ShardIndexes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,4 +31,16 @@ def number_drift(old: NDArray[np.int64], new: NDArray[np.int64]) -> float | None
     values = np.unique(np.concatenate([old, new]))
     before = np.searchsorted(old, values, "right") / len(old)
     after = np.searchsorted(new, values, "right") / len(new)
+    return float(np.abs(before - after).max())
+
+
+def histogram_drift(old: Sequence[int], new: Sequence[int]) -> float | None:
+    """Return the Kolmogorov-Smirnov distance of two histograms with equal edges.
+
+    It is the largest difference, at any edge, between the shares of values below it; None if a
+    histogram is empty. That of the values themselves is at least as large.
+    """
+    if not (sum(old) and sum(new)):
+        return None
+    before, after = (np.cumsum(counts) / sum(counts) for counts in (old, new))
     return float(np.abs(before - after).max())

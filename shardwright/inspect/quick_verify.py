@@ -112,7 +112,7 @@ def _faults_beside_shards(
 ) -> Iterator[DatasetFault]:
     """Yield the faults of the other files, by their lengths and listed checksums."""
     there = dict(stated)
-    for folder in (naming.INDEX_DIR, naming.REJECTS_DIR):
+    for folder in naming.SHARD_DIRS:
         there |= {f"{folder}/{name}": found for name, found in root.stated(folder).items()}
     wanted: dict[str, FileContent | None] = dict(manifest.files)
     wanted |= {name.sidecar: info.sidecar for name, info in manifest.named_shards()}

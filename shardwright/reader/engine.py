@@ -13,8 +13,7 @@ import numpy as np
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Source
-from shardwright.images.decode import StoredImage
-from shardwright.images.normalization import Normalization
+from shardwright.images.decode import stored_image
 from shardwright.images.specs import ImageTransform
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
 from shardwright.reader.columns import ColumnReader
@@ -153,15 +152,6 @@ class Engine:
                 )
                 self._pool_owner = os.getpid()
             return self._pool
-
-
-def stored_image(schema: ExampleSchema) -> StoredImage:
-    """Return how the images of a dataset are stored."""
-    image = schema.image
-    if image is None:
-        return StoredImage()
-    normalization = Normalization.parse(image.normalize)
-    return StoredImage(image.encoding, image.shape, image.dtype or "uint8", normalization)
 
 
 def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader:

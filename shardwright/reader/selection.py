@@ -18,6 +18,7 @@ from shardwright.errors import UsageError
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64
 from shardwright.reader.shard_index import read_rows
+from shardwright.reader.signal_columns import advice_for, with_signals
 from shardwright.sizes import counted
 
 _Shard = TypeVar("_Shard")
@@ -99,7 +100,7 @@ def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) 
 
 def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
     # All columns: only the condition knows which it needs.
-    rows = read_rows(shard, None).slice(shard.first_row, shard.num_rows)
+    rows = with_signals(shard, read_rows(shard, None)).slice(shard.first_row, shard.num_rows)
     mask = _evaluate(rows, where)
     return (np.flatnonzero(mask) + shard.first_row).astype(np.uint32)
 
@@ -114,12 +115,18 @@ def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
             columns = ", ".join(rows.column_names)
             raise UsageError(
                 f"where={where} cannot be evaluated on the index, "
-                f"which has the columns {columns}: {error}"
+                f"which has the columns {columns}{advice_for(rows, str(where))}: {error}"
             ) from error
         mask = np.zeros(len(rows), np.bool_)
         mask[kept] = True
         return mask
-    mask = np.asarray(where(rows))
+    try:
+        mask = np.asarray(where(rows))
+    except KeyError as error:
+        advice = advice_for(rows, str(error))
+        if not advice:
+            raise
+        raise UsageError(f"where= fails on the index rows{advice}: {error}") from error
     if mask.dtype != np.bool_ or mask.shape != (len(rows),):
         raise UsageError(
             f"where= returned {mask.dtype} {list(mask.shape)} for {len(rows)} index rows: "

@@ -178,7 +178,7 @@ class Folder:
     def outputs(self) -> list[str]:
         """Return the sorted names of the files that builds write."""
         found: list[str] = []
-        for below in ("", naming.INDEX_DIR, naming.REJECTS_DIR):
+        for below in ("", *naming.SHARD_DIRS):
             names: Iterator[str] = (
                 f"{below}/{name}" if below else name for name in self.names(below)
             )

@@ -65,7 +65,7 @@ def test_fixes_and_rejects_are_counted(images: Path, tmp_path: Path) -> None:
         "a/called.png": "the name says png, the content is jpeg (--on extension=reject)",
         "a/small.png": "9 x 9 pixels, a side below 20 (--on small=reject)",
     }
-    assert "<h2>Fixes</h2>" in (tmp_path / "report.html").read_text()
+    assert '<h2 id="fixes">Fixes</h2>' in (tmp_path / "report.html").read_text()
     stored = {name: image_in(record) for name, record in records_of(tmp_path).items()}
     assert stored["a/plain.jpg"] == (images / "a" / "plain.jpg").read_bytes()
     shapes = {name: tuple(tf.io.decode_image(data, 3).shape) for name, data in stored.items()}
@@ -78,7 +78,7 @@ def test_without_faults_there_are_no_fixes(images: Path, tmp_path: Path) -> None
     manifest = built(images, tmp_path, "--strip-metadata")
     assert "fixes" not in manifest["splits"]["train"]["stats"]
     assert manifest["rejects"] == {"unsupported_format": 1}
-    assert "<h2>Fixes</h2>" not in (tmp_path / "report.html").read_text()
+    assert "Fixes</h2>" not in (tmp_path / "report.html").read_text()
     feature = {"name": "orientation", "kind": "int64", "source": "orientation"}
     assert feature in manifest["schema"]["features"]
     records = records_of(tmp_path).items()

@@ -73,6 +73,7 @@ def test_provenance_names_input_and_packages(table: Path) -> None:
     provenance = job_of(table).publication.provenance
     assert provenance["input"] == str(table)
     assert provenance["packages"]["apache-beam"]
+    assert provenance["runner"] == "FnApiRunner"
     assert not {"host", "user", "pid"} & set(provenance)
 
 

@@ -1,14 +1,10 @@
-"""Check JPEG files as strictly, and open them as leniently, as libjpeg does."""
+"""Check JPEG files as strictly as libjpeg does."""
 
 from __future__ import annotations
 
-from shardwright.images.formats.jpeg import END, SCAN, jpeg_segments
+from shardwright.images.formats.jpeg import END, jpeg_segments
 from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
-
-# Colors depend on two application segments, JFIF's 0xE0 and Adobe's 0xEE. The others and comments
-# are metadata.
-METADATA = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))
 
 
 def check_jpeg(data: bytes) -> None:
@@ -24,17 +20,3 @@ def check_jpeg(data: bytes) -> None:
         raise RejectedImage(
             RejectReason.CORRUPT, "the segments of the JPEG lead beyond its end: a scan is damaged"
         )
-
-
-def essential_jpeg(data: bytes) -> bytes:
-    """Return the file without the metadata in front of its pixels.
-
-    Pillow parses metadata when it opens a file, and fails or prints warnings if it is damaged.
-    """
-    kept = [data[:2]]
-    for marker, start, end in jpeg_segments(data):
-        if marker in (SCAN, END):
-            return b"".join((*kept, data[start:]))
-        if marker not in METADATA:
-            kept.append(data[start:end])
-    return data

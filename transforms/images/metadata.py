@@ -18,10 +18,9 @@ from shardwright.images.formats.gif import (
     first_gif_block,
     gif_blocks,
 )
-from shardwright.images.formats.jpeg import APP0, APP2, APP14, END, SCAN, jpeg_segments
+from shardwright.images.formats.jpeg import APP0, APP2, APP14, END, METADATA, SCAN, jpeg_segments
 from shardwright.images.formats.png import PNG_MAGIC, png_chunks
 from shardwright.images.formats.webp import riff_chunks, riff_end
-from transforms.images.jpeg import METADATA
 from transforms.images.kinds import RejectedImage
 from transforms.images.profiles import JPEG_PROFILE
 from transforms.rejects import RejectReason

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from transforms.images.jpeg import essential_jpeg
+from shardwright.images.formats.jpeg import essential_jpeg
 from transforms.images.kinds import Header, RejectedImage, too_many_pixels
 from transforms.images.png import essential_png
 from transforms.rejects import RejectReason

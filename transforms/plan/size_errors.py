@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from shardwright.format import stats_keys
 from shardwright.format.manifest import Manifest
 from shardwright.sizes import show_bytes
 
-# Key in a split's statistics: {"estimated": mean bytes per record, "written": the same}
-RECORD_BYTES = "record_bytes"
+RECORD_BYTES = stats_keys.RECORD_BYTES
 
 
 class RecordBytes(NamedTuple):

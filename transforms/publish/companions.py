@@ -27,7 +27,7 @@ from shardwright.format.schema import (
     StoredFeature,
 )
 from shardwright.format.tfds_features import features_json
-from transforms.publish.report import report_html
+from transforms.publish.tfdv_statistics import statistics_proto
 
 _TFX_TYPES = {
     pa.int64(): schema_pb2.INT,
@@ -37,7 +37,7 @@ _TFX_TYPES = {
 
 
 def companion_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the bytes of all files beside the manifest that follow from it, by name."""
+    """Return the bytes of the files beside the manifest that follow from it alone, by name."""
     texts = {
         naming.FEATURES: json_text(features_json(manifest.schema)),
         naming.DATASET_INFO: json_text(dataset_info_json(manifest)),
@@ -45,12 +45,12 @@ def companion_files(manifest: Manifest) -> dict[str, bytes]:
             {split.name: dict(split.stats) for split in manifest.splits.values()}
         ),
         naming.SCHEMA_PBTXT: schema_pbtxt(manifest.schema),
-        naming.REPORT: report_html(manifest),
     }
     texts |= {
         filename: names_text(names) for filename, names in names_files(manifest.schema).items()
     }
-    return {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
+    files = {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
+    return files | {naming.STATS_PB: statistics_proto(manifest)}
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:

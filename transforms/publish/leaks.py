@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardwright.format import stats_keys
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
@@ -23,7 +24,7 @@ from shardwright.storage.reads import map_reads
 from transforms.batch_file import BatchFile, Place
 from transforms.duplicates.contents import is_among
 
-LEAKS = "duplicates"  # key in a split's statistics
+LEAKS = stats_keys.LEAKS
 MAX_CHECKED = 1000  # images with equal checksums that are read and compared
 _MAX_EXAMPLES = 5
 _READERS = 16  # concurrent reads of sidecars or images

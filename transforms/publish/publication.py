@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.errors import BuildError, ExistsError, MissingError, NotADatasetError
+from shardwright.errors import (
+    BuildError,
+    ExistsError,
+    MissingError,
+    NotADatasetError,
+    StorageError,
+)
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import MAX_BYTES
@@ -19,6 +25,8 @@ from shardwright.format.manifest import (
 )
 from shardwright.format.schema import ExampleSchema
 from shardwright.inspect.quick_verify import listed_faults
+from shardwright.report.data import sample_pictures
+from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
 from transforms.output_state import Clearance, abort_leftovers, check_owner
 from transforms.plan.packing import Layout
@@ -27,6 +35,8 @@ from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.leaks import LEAKS, find_leaks
+from transforms.publish.report_file import report_bytes
+from transforms.publish.sampled_pictures import describe_sample, without_sampled
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
@@ -99,11 +109,17 @@ def _publish_in(
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
-    manifest = published or _with_leaks(root, manifest)
+    pictures = _sample(root, manifest) if published is None else None
+    manifest = published or _with_sample(_with_leaks(root, manifest), pictures or [])
     replaced = publication.root if folder else None
     check_limits(publication.fail_on, root, manifest, replaced)
-    files = _write_companions(root, manifest)
-    files |= {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
+    compared = publication.fail_on.against or replaced
+    files = {**_plan_content(root), **clearance.reject_files, **shards.files}
+    companions = companion_files(manifest)
+    companions[naming.REPORT] = report_bytes(
+        root, replace(manifest, files=files), published, compared, pictures
+    )
+    files |= _write_companions(root, companions)
     manifest = replace(manifest, files=files)
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
@@ -185,6 +201,24 @@ def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
     return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
 
 
+def _sample(root: Folder, manifest: Manifest) -> list[Picture]:
+    """Return the pictures of a sample, read once for the statistics and the report."""
+    try:
+        return sample_pictures(root, manifest)
+    except StorageError:  # `_check_in_place` names the file
+        return []
+
+
+def _with_sample(manifest: Manifest, pictures: Sequence[Picture]) -> Manifest:
+    """Return the manifest with signals and channels of a sample, unless all are measured."""
+    sampled = describe_sample(manifest, [(one.split, one.measured) for one in pictures])
+    splits = {
+        name: replace(split, stats={**split.stats, **sampled.get(name, {})})
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits)
+
+
 def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) -> Manifest:
     """Return the manifest with estimated and written bytes per stored record, if estimated."""
     if layout.estimate is None:
@@ -225,9 +259,8 @@ def _check_complete(shards: WrittenShards, layout: Layout) -> None:
         )
 
 
-def _write_companions(root: Folder, manifest: Manifest) -> dict[str, FileContent]:
+def _write_companions(root: Folder, files: Mapping[str, bytes]) -> dict[str, FileContent]:
     """Write the companion files, and return their contents by name."""
-    files = companion_files(manifest)
     for name, data in files.items():
         root.write_if_new(name, data)
     return {name: FileContent.of(data) for name, data in files.items()}
@@ -259,7 +292,9 @@ def _comparable(manifest: Manifest) -> dict[str, Any]:
     splits = {
         name: replace(
             split,
-            stats={key: value for key, value in split.stats.items() if key != LEAKS},
+            stats=without_sampled(
+                {key: value for key, value in split.stats.items() if key != LEAKS}
+            ),
             # Those of copied objects are not in the sidecars.
             shards=tuple(replace(shard, etag=None) for shard in split.shards),
         )

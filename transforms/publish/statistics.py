@@ -9,6 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.publish.feature_statistics import FEATURES
+from transforms.publish.number_sums import NumberSum
+from transforms.publish.picture_statistics import PictureSum
 from transforms.rejects import REJECTED_LABELS
 
 _RANGES = ("image_length", "width", "height")
@@ -60,23 +63,46 @@ class StatsSum:
         self._counts: dict[str, Counter[str]] = {
             name: Counter() for name in (*_ALWAYS, *_ONLY_IF_ANY)
         }
+        self._features: dict[str, tuple[str, NumberSum]] = {}
+        self._pictures = PictureSum()
 
     def add(self, part: Mapping[str, Any]) -> None:
-        """Add the statistics of a shard, or of another sum."""
+        """Add the statistics of a shard."""
         for name in _RANGES:
             if name in part:
                 self._ranges[name] = _merge_range(self._ranges.get(name), part[name])
         for name, counter in self._counts.items():
             counter.update(part.get(name, {}))
+        for name, numbers in part.get(FEATURES, {}).items():
+            self._feature(name, numbers["of"]).add(numbers)
+        self._pictures.add(part)
+
+    def add_all(self, other: StatsSum) -> None:
+        """Add another sum."""
+        for name, found in other._ranges.items():
+            self._ranges[name] = _merge_range(self._ranges.get(name), found)
+        for name, counter in self._counts.items():
+            counter.update(other._counts[name])
+        for name, (of, numbers) in other._features.items():
+            self._feature(name, of).add_all(numbers)
+        self._pictures.add_all(other._pictures)
+
+    def _feature(self, name: str, of: str) -> NumberSum:
+        return self._features.setdefault(name, (of, NumberSum()))[1]
 
     def to_json(self) -> dict[str, Any]:
-        """Return them as `describe_rows` does."""
+        """Return the statistics as published."""
         counts = {
             name: dict(sorted(counter.items(), key=lambda item: (len(item[0]), item[0])))
             for name, counter in self._counts.items()
             if counter or name in _ALWAYS
         }
-        return {**self._ranges, **counts}
+        features = {
+            name: {"of": of, **numbers.to_json()}
+            for name, (of, numbers) in sorted(self._features.items())
+        }
+        told = {FEATURES: features} if features else {}
+        return {**self._ranges, **counts, **told, **self._pictures.to_json()}
 
 
 def _merge_range(left: Mapping[str, int] | None, right: Mapping[str, int]) -> dict[str, int]:

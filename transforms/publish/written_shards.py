@@ -21,14 +21,14 @@ class WrittenShards:
         infos: The manifest's entries by split, in any order.
         stats: Statistics by split.
         rejects: Number of rejects by split and reason.
-        reject_files: Contents of the shards' files of rejects, by name.
+        files: Contents of the shards' files of rejects and of signals, by name.
     """
 
     def __init__(self, summaries: Iterable[ShardSummary] = ()) -> None:
         self.infos: defaultdict[str, list[ShardInfo]] = defaultdict(list)
         self.stats: defaultdict[str, StatsSum] = defaultdict(StatsSum)
         self.rejects: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.reject_files: dict[str, FileContent] = {}
+        self.files: dict[str, FileContent] = {}
         for summary in summaries:
             self.add(summary)
 
@@ -47,12 +47,14 @@ class WrittenShards:
         self.stats[split].add(summary.stats)
         self.rejects[split].update(summary.rejects)
         if summary.reject_file is not None:
-            self.reject_files[summary.name.rejects] = summary.reject_file
+            self.files[summary.name.rejects] = summary.reject_file
+        if summary.signals_file is not None:
+            self.files[summary.name.signals] = summary.signals_file
 
     def add_all(self, other: WrittenShards) -> None:
         """Add the shards of another part of the dataset."""
         for split, infos in other.infos.items():
             self.infos[split] += infos
-            self.stats[split].add(other.stats[split].to_json())
+            self.stats[split].add_all(other.stats[split])
             self.rejects[split].update(other.rejects[split])
-        self.reject_files |= other.reject_files
+        self.files |= other.files

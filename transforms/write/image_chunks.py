@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from google_crc32c import value
 
+from shardwright.images.decode import stored_image
 from transforms.images.kinds import ImageInfo
 from transforms.internal_errors import fault_of
 from transforms.rejects import Reject
 from transforms.write.examples import ExampleEncoder, FramedRecords
 from transforms.write.image_reads import ImageRead
 from transforms.write.made_records import MadeRecord, StoredRows
+from transforms.write.record_signals import MeasuredRecords, measure_records
 from transforms.write.transformed_rows import TransformedRows
 from transforms.write.watchdog import Watched, watching
 from transforms.write.write_job import WriteJob
@@ -37,6 +39,7 @@ class Chunk:
         image_bytes: Length of each image in bytes.
         rejects: Rejects of the rows that failed.
         fixes: Number of images by fix.
+        signals: The measurements of the records; None unless they are wanted.
     """
 
     framed: FramedRecords
@@ -47,6 +50,7 @@ class Chunk:
     image_bytes: list[int]
     rejects: list[Reject]
     fixes: Counter[str]
+    signals: MeasuredRecords | None = None
 
 
 def measured(chunk: Chunk, name: str) -> list[object]:
@@ -99,7 +103,14 @@ def make_chunk(
     )
     with watching(references, job.image_seconds) as watched:
         made, crcs, rejects = _make_records(references, rows, watched)
-    return _frame(made, crcs, rejects, first_row, encoder)
+        signals = _measure(made, job) if job.signals else None
+    chunk = _frame(made, crcs, rejects, first_row, encoder)
+    return replace(chunk, signals=signals)
+
+
+def _measure(made: Sequence[MadeRecord], job: WriteJob) -> MeasuredRecords:
+    ids, images = [record.id for record in made], [record.image for record in made]
+    return measure_records(ids, images, stored_image(job.schema))
 
 
 def _make_records(

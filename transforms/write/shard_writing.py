@@ -48,6 +48,9 @@ def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardS
         return None
     if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
         return None
+    signals = summary.signals_file
+    if signals is not None and root.num_bytes_of(plan.name.signals) != signals.num_bytes:
+        return None
     if not summary.rejects:
         return summary
     try:
@@ -86,7 +89,7 @@ def write_records(
     attempt = (job.root, plan.name.attempt, plan.digest)
     if job.may_crash and has_died(*attempt):
         chunks = make_alone(plan.references, job)
-    rows = WrittenRows(plan.references)
+    rows = WrittenRows(plan, job)
     with ExitStack() as stack:
         if job.may_crash:
             stack.enter_context(noted_attempt(*attempt))
@@ -133,6 +136,7 @@ def _finish(
         rejects=count_reasons(rows.rejects),
         stats=rows.describe(table),
         reject_file=write_rejects(job.root, plan.name.rejects, rows.rejects),
+        signals_file=rows.write_signals(),
     )
     return write_sidecar(job.root, summary, table), rows.rejects
 

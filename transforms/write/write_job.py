@@ -30,6 +30,7 @@ class WriteJob:
         fingerprint: Fingerprint of the build's plan, which OUTPUT must still have when a shard is
             put there; None outside a build.
         unpublished: As in the Clearance: no dataset was finished in `root` before this build.
+        signals: Measure quality signals of every image and write them beside the index.
         image_seconds: Longest time to read, decode and transform one image.
     """
 
@@ -42,18 +43,21 @@ class WriteJob:
     transforms: tuple[UserTransform, ...] = ()
     fingerprint: str | None = None
     unpublished: bool = False
+    signals: bool = False
     image_seconds: float = 600.0
 
     @property
     def computing_threads(self) -> int:
         """The number of chunks that can compute at once: decoding releases the GIL."""
-        decodes = self.check == "decode" or self.encode.decodes or bool(self.transforms)
+        decodes = self.check == "decode" or self.encode.decodes or self.signals
+        decodes = decodes or bool(self.transforms)
         return (os.cpu_count() or 1) if decodes else 1
 
     @property
     def may_crash(self) -> bool:
         """True if decoders or users' functions see an image; `check` "header" decodes odd ones."""
-        return self.check != "none" or self.encode.decodes or bool(self.transforms)
+        decodes = self.encode.decodes or self.signals
+        return self.check != "none" or decodes or bool(self.transforms)
 
     def with_vocabularies(self, vocabularies: Mapping[str, tuple[str, ...]]) -> WriteJob:
         return replace(self, schema=self.schema.with_vocabularies(vocabularies))

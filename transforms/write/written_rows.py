@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardwright.format.contents import FileContent
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA
+from shardwright.images.signals_file import signal_values, write_signals
+from transforms.plan.shard_plans import ShardPlan
+from transforms.publish.feature_statistics import describe_features
+from transforms.publish.picture_statistics import describe_pictures
 from transforms.publish.statistics import describe_rows
 from transforms.references import LABEL_INDEX
 from transforms.rejects import Reject
 from transforms.write.image_chunks import MEASURED, Chunk, measured
+from transforms.write.record_signals import MeasuredRecords, join_records
+from transforms.write.write_job import WriteJob
 
 _REFERENCED = ("uri", "etag")
 
@@ -26,9 +33,11 @@ class WrittenRows:
         rejects: The rejects of all chunks.
     """
 
-    def __init__(self, references: pa.RecordBatch) -> None:
+    def __init__(self, plan: ShardPlan, job: WriteJob) -> None:
         self.rejects: list[Reject] = []
-        self._references = references
+        self._name, self._job = plan.name, job
+        self._measured: list[MeasuredRecords] = []
+        self._references = plan.references
         self._rows: list[int] = []
         self._columns: dict[str, list[object]] = {
             name: [] for name in INDEX_SCHEMA.names if name not in _REFERENCED
@@ -52,6 +61,8 @@ class WrittenRows:
         for name in MEASURED:
             columns[name] += measured(chunk, name)
         self.rejects += chunk.rejects
+        if chunk.signals is not None:
+            self._measured.append(chunk.signals)
         self._fixes += chunk.fixes
         self._parts.append((framed.crc32c, framed.num_bytes))
 
@@ -70,9 +81,22 @@ class WrittenRows:
         columns |= {name: kept.column(name) for name in _REFERENCED}
         return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
 
+    def write_signals(self) -> FileContent | None:
+        """Write the shard's file of signals, and return its content; None if there is none."""
+        if not self._job.signals:
+            return None
+        return write_signals(self._job.root, self._name, join_records(self._measured).rows)
+
     def describe(self, table: pa.Table) -> Mapping[str, Any]:
         """Return the statistics of the shard with this index."""
         labels = self._references.column(LABEL_INDEX)
         rejected = np.ones(len(labels), bool)
         rejected[self._rows] = False
-        return describe_rows(table, self._fixes, labels.filter(pa.array(rejected)))
+        stats = describe_rows(table, self._fixes, labels.filter(pa.array(rejected)))
+        if not self._job.transforms:  # whose results are not in the references
+            kept = self._references.take(pa.array(self._rows, pa.int64()))
+            stats |= describe_features(kept, self._job.schema)
+        if self._job.signals:
+            measured = join_records(self._measured)
+            stats |= describe_pictures(signal_values(measured.rows), measured.channels)
+        return stats

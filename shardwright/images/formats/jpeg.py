@@ -11,6 +11,10 @@ APP0, APP1, APP2, APP14 = 0xE0, 0xE1, 0xE2, 0xEE
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 EXIF_START = b"Exif\0\0"
 
+# Colors depend on two application segments, JFIF's 0xE0 and Adobe's 0xEE. The others and comments
+# are metadata.
+METADATA = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))
+
 _BARE = frozenset((0x00, 0x01, 0xFF, *range(0xD0, 0xD8)))  # stuffing, fill bytes and restarts
 _LONG = frozenset(range(256)) - _BARE - {START, END, SCAN}
 # In entropy-coded data 0xFF is followed by 0x00 or is a restart marker (T.81, B.1.1.5).
@@ -65,3 +69,17 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 def jpeg_frame(data: bytes, start: int) -> tuple[int, int, int, int]:
     """Return bits per sample, height, width and number of components of a frame header."""
     return _FRAME(data, start + 4)
+
+
+def essential_jpeg(data: bytes) -> bytes:
+    """Return the file without the metadata in front of its pixels.
+
+    Pillow parses metadata when it opens a file, and fails or prints warnings if it is damaged.
+    """
+    kept = [data[:2]]
+    for marker, start, end in jpeg_segments(data):
+        if marker in (SCAN, END):
+            return b"".join((*kept, data[start:]))
+        if marker not in METADATA:
+            kept.append(data[start:end])
+    return data

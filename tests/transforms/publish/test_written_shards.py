@@ -47,8 +47,8 @@ def test_parts_gather_to_the_same_manifest(order: list[ShardSummary], cuts: list
         for shards in (gathered, whole)
     ]
     assert texts[0] == texts[1]
-    assert gathered.reject_files == whole.reject_files
-    assert len(whole.reject_files) == 6
+    assert gathered.files == whole.files
+    assert len(whole.files) == 6
 
 
 def test_counts_of_classes_are_held_once_for_all_shards() -> None:

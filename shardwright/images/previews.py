@@ -1,0 +1,134 @@
+"""Decode an image for a look at it, with Pillow: reduced, in gray or RGB, without alpha.
+
+A JPEG is reduced while it is decoded (libjpeg's scaled DCT), and other images by averaging pixels.
+Pillow is the one decoder that both readers and builds have.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.errors import ImageFault
+from shardwright.images.decode import StoredImage, open_image
+from shardwright.images.formats.jpeg import essential_jpeg
+from shardwright.images.formats.kinds import image_format
+from shardwright.images.headers import check_size, essential_png
+from shardwright.images.jpeg import check_scans
+from shardwright.images.libraries import load_library
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+
+SIDE = 480
+"""A preview's longer side has at least as many pixels, if the image has, and less than twice."""
+
+
+class Preview(NamedTuple):
+    """A decoded image.
+
+    Attributes:
+        pixels: uint8 [height, width, 1 or 3], gray or RGB, at a reduced size.
+        width: Width of the image itself, in pixels.
+        height: Height of the image itself, in pixels.
+    """
+
+    pixels: NDArray[np.uint8]
+    width: int
+    height: int
+
+
+def decode_preview(data: bytes, stored: StoredImage) -> Preview:
+    """Decode an image, at full size if its longer side has less than `2 * SIDE` pixels.
+
+    Args:
+        data: All stored bytes.
+        stored: Their storage format.
+
+    Raises:
+        ImageFault: The image cannot be decoded, or has too many pixels.
+        UsageError: Pillow is not installed.
+    """
+    if stored.encoding in ("raw", "tensor"):
+        return _preview_of_values(data, stored)
+    load_library("PIL.Image")  # outside `try`: a missing library is not a fault of the image
+    kind = image_format(data[:16])
+    if not kind:
+        raise ImageFault("not a JPEG, PNG, GIF, BMP or WebP image")
+    try:
+        return _preview_of_file(data, kind)
+    except (ImageFault, MemoryError):
+        raise
+    # Decoders raise any exception over hostile bytes.
+    except Exception as error:
+        raise ImageFault(f"the {kind} image does not decode: {error}") from error
+
+
+def _preview_of_values(data: bytes, stored: StoredImage) -> Preview:
+    opened = open_image(data, stored, fast=True)
+    pixels = opened.decode(1)
+    if pixels.dtype != np.uint8:
+        pixels = opened.normalization.to_pixels(pixels)
+    step = _reduction(opened.width, opened.height)
+    small = pixels[::step, ::step]
+    if (small[..., :1] == small).all():
+        small = small[..., :1]
+    return Preview(np.ascontiguousarray(small), opened.width, opened.height)
+
+
+def _preview_of_file(data: bytes, kind: str) -> Preview:
+    image = _openers()[kind](BytesIO(_essential(data, kind)))
+    width, height = image.size
+    check_size(kind, height, width)
+    step = _reduction(width, height)
+    if kind == "jpeg":
+        check_scans(data, height, width)
+        image.draft(None, (-(-width // step), -(-height // step)))
+    image.load()
+    shown: Any = image
+    step = min(step, max(1, round(image.width * step / width)))
+    if shown.mode.startswith("I"):  # 16 bits: the high byte, as TensorFlow's decoders return
+        shown = load_library("PIL.Image").fromarray((np.asarray(shown) >> 8).astype(np.uint8))
+    elif shown.mode not in ("L", "RGB"):
+        shown = shown.convert("L" if shown.mode in ("1", "LA") else "RGB")
+    if step > 1:
+        shown = shown.reduce(step)
+    pixels = np.asarray(shown)
+    return Preview(pixels[..., None] if pixels.ndim == 2 else pixels, width, height)
+
+
+def _reduction(width: int, height: int) -> int:
+    """Return the power of two, at most 64, that leaves at least `SIDE` pixels."""
+    ratio = max(width, height) // SIDE
+    return min(64, 1 << max(0, ratio.bit_length() - 1))
+
+
+def _essential(data: bytes, kind: str) -> bytes:
+    if kind == "jpeg":
+        return essential_jpeg(data)
+    return essential_png(data) if kind == "png" else data
+
+
+@functools.cache
+def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
+    # The plugins, not Image.open, which would try some 40 of them on hostile bytes.
+    from PIL import (
+        BmpImagePlugin,
+        GifImagePlugin,
+        JpegImagePlugin,
+        PngImagePlugin,
+        WebPImagePlugin,
+    )
+
+    return {
+        "jpeg": JpegImagePlugin.JpegImageFile,
+        "png": PngImagePlugin.PngImageFile,
+        "gif": GifImagePlugin.GifImageFile,
+        "bmp": BmpImagePlugin.BmpImageFile,
+        "webp": WebPImagePlugin.WebPImageFile,
+    }

@@ -1,0 +1,237 @@
+"""Choose and read a sample of a dataset's images: pictures to look at, and their signals.
+
+The sample is a function of the dataset alone. A split has its part of it in proportion to its
+records, at least a share of its own; in a split, each class has at least one record if there are
+enough, and the rest in proportion. Inside a class, records are chosen by a hash of their id.
+
+At most `MAX_SHARDS` sidecars are read, spread evenly over the splits: shards hold records in the
+order of a hash, so any shard is a sample by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import os
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import accumulate, groupby
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import ImageFault, RecordFault, StorageError
+from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.index import read_index_of
+from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.naming import ShardName
+from shardwright.format.records import read_record
+from shardwright.images.decode import StoredImage, stored_image
+from shardwright.images.previews import Preview, decode_preview
+from shardwright.images.signals import PictureMeasures, Signals, measure_picture
+from shardwright.storage.folder import Folder
+
+MAX_RECORDS = 2000
+MAX_SHARDS = 64
+_MIN_RECORDS, _ONE_IN = 200, 200
+_ROWS = 4096  # of a shard that are candidates
+_TASK_RECORDS = 16
+_COLUMNS = ["id", "label", "offset", "length", "image_length", "format", "width", "height"]
+
+T = TypeVar("T")
+Values = list[bytes] | list[int] | list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePlace:
+    """A record to read.
+
+    Attributes:
+        shard: Its shard.
+        row: Its index row: the columns id, label, offset, length, image_length, format, width and
+            height.
+    """
+
+    shard: ShardName
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRecord:
+    """A record of the sample.
+
+    Attributes:
+        id: Its id.
+        split: Its split.
+        label: The index of its class, or None.
+        place: Where it is.
+        features: The features of its example but for the image; {} if it cannot be read.
+        preview: Its decoded image at a reduced size; None if it does not decode.
+        measured: Measurements of the preview; None without one.
+        fault: Why it cannot be read or decoded; "" if it can.
+    """
+
+    id: str
+    split: str
+    label: int | None
+    place: SamplePlace
+    features: Mapping[str, Values]
+    preview: Preview | None
+    measured: PictureMeasures | None
+    fault: str = ""
+
+    @property
+    def signals(self) -> Signals | None:
+        """The signals of the preview; None without one."""
+        return None if self.measured is None else self.measured.signals
+
+
+def sample_size(num_records: int) -> int:
+    """Return the size of a build's own sample: one record in 200, at least 200, at most 2,000."""
+    return min(num_records, MAX_RECORDS, max(_MIN_RECORDS, num_records // _ONE_IN))
+
+
+def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SamplePlace]:
+    """Return about `number` records with images, ordered by split, shard and row.
+
+    Args:
+        root: The dataset's folder.
+        manifest: Its manifest, perhaps not yet written.
+        number: Size of the sample.
+
+    Raises:
+        StorageError: A sidecar cannot be read.
+    """
+    places: list[SamplePlace] = []
+    numbers = _numbers(manifest, number)
+    for split, wanted in numbers.items():
+        share = MAX_SHARDS * wanted // sum(numbers.values())
+        shards = _spread(manifest.named_shards(split), max(1, share))
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(lambda shard: _candidates(root, *shard), shards))
+        places += _chosen([name for name, _ in shards], found, wanted)
+    return places
+
+
+def read_sample(
+    root: Folder,
+    manifest: Manifest,
+    places: Sequence[SamplePlace],
+    look: Callable[[SampledRecord], T],
+) -> list[T]:
+    """Read and decode records in threads, and return what `look` makes of each, in order.
+
+    Args:
+        root: The dataset's folder.
+        manifest: Its manifest.
+        places: Places of `choose_sample`.
+        look: Called in a thread with one record; what it returns is kept, the record is not.
+
+    Raises:
+        StorageError: A shard cannot be read at all.
+    """
+    image, stored = manifest.schema.image, stored_image(manifest.schema)
+    key = "" if image is None else image.name
+
+    def records_of(some: Sequence[SamplePlace]) -> list[T]:
+        spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
+        read = root.read_ranges(some[0].shard.shard, spans)
+        return [
+            look(_record(place, data, key, stored)) for place, data in zip(some, read, strict=True)
+        ]
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return [made for some in pool.map(records_of, _tasks(places)) for made in some]
+
+
+def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
+    """Return the size of each split's sample; the largest split yields to small ones."""
+    sizes = {name: split.num_records for name, split in manifest.splits.items()}
+    total, share = sum(sizes.values()), number // (4 * max(len(sizes), 1))
+    wanted = {
+        name: min(size, max(share, round(number * size / total)))
+        for name, size in sizes.items()
+        if size
+    }
+    if wanted:
+        largest = max(wanted, key=lambda name: wanted[name])
+        wanted[largest] -= max(0, sum(wanted.values()) - number)
+    return wanted
+
+
+def _spread(
+    shards: Sequence[tuple[ShardName, ShardInfo]], number: int
+) -> list[tuple[ShardName, ShardInfo]]:
+    """Return `number` of the shards, evenly spread."""
+    count = min(number, len(shards))
+    return [shards[place * len(shards) // count] for place in range(count)]
+
+
+def _candidates(root: Folder, name: ShardName, info: ShardInfo) -> pa.Table:
+    rows = read_index_of(root, name, info, _COLUMNS).slice(0, _ROWS)
+    ends = pc.add(rows["offset"], rows["length"])
+    inside = pc.and_(pc.greater_equal(rows["offset"], 0), pc.less_equal(ends, info.num_bytes))
+    return rows.filter(
+        pc.and_(inside, pc.and_(pc.greater(rows["image_length"], 0), pc.greater(rows["length"], 0)))
+    )
+
+
+def _chosen(
+    names: Sequence[ShardName], candidates: Sequence[pa.Table], number: int
+) -> Iterator[SamplePlace]:
+    """Yield the first record of each class by hash, and then of each class in proportion."""
+    rows = pa.concat_tables(candidates)
+    classes: defaultdict[int | None, list[tuple[bytes, int]]] = defaultdict(list)
+    for index, (name, label) in enumerate(
+        zip(rows["id"].to_pylist(), rows["label"].to_pylist(), strict=True)
+    ):
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        classes[label].append((digest, index))
+    ranked = [
+        (rank and (rank + 0.5) / len(found), digest, index)
+        for found in classes.values()
+        for rank, (digest, index) in enumerate(sorted(found))
+    ]
+    places = sorted(index for _, _, index in heapq.nsmallest(number, ranked))
+    ends = list(accumulate(map(len, candidates)))
+    for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
+        yield SamplePlace(names[bisect_right(ends, place)], row)
+
+
+def _tasks(places: Sequence[SamplePlace]) -> Iterator[list[SamplePlace]]:
+    for _, group in groupby(places, key=lambda place: place.shard):
+        some = list(group)
+        for start in range(0, len(some), _TASK_RECORDS):
+            yield some[start : start + _TASK_RECORDS]
+
+
+def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
+    features: dict[str, Values] = {}
+    preview = measured = None
+    fault = ""
+    try:
+        features = _features(place, data)
+        [image] = features.pop(key, None) or [b""]
+        if not isinstance(image, bytes):
+            raise ImageFault(f"feature {key!r} holds no bytes")
+        preview = decode_preview(image, stored)
+        measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
+    except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
+        fault = str(error)
+    row = place.row
+    return SampledRecord(
+        row["id"], place.shard.split, row["label"], place, features, preview, measured, fault
+    )
+
+
+def _features(place: SamplePlace, data: bytes) -> dict[str, Values]:
+    offset = place.row["offset"]
+    span = read_record(BytesIO(data), offset, offset + len(data))
+    if span is None:
+        raise StorageError(f"{place.shard.shard} ends before byte {offset}")
+    return parse_example(span.data)

@@ -1,0 +1,87 @@
+"""Format the statistics of a dataset as JSON and as tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shardwright.format.manifest import Manifest, SplitInfo
+from shardwright.images.signals import SIGNALS
+from shardwright.sizes import counted
+
+_COLORS = ("red", "green", "blue")
+_COLUMNS = ("min", "mean", "max", "std")
+
+Row = tuple[str, Mapping[str, Any]]
+
+
+def statistics_json(manifest: Manifest) -> dict[str, Any]:
+    """Return what `shardwright stats --json` prints: `stats.json` and the numbers of records."""
+    return {
+        name: {"num_records": split.num_records, **split.stats}
+        for name, split in manifest.splits.items()
+    }
+
+
+def format_statistics(manifest: Manifest) -> str:
+    """Return the statistics as tables of text, split by split."""
+    return "\n\n".join("\n".join(_lines(split)) for split in manifest.splits.values())
+
+
+def _lines(split: SplitInfo) -> Iterator[str]:
+    yield f"{split.name}: {counted(split.num_records, 'record')}"
+    yield from _table("images", _image_rows(split.stats))
+    channels = split.stats.get("channels")
+    if channels:
+        rows = [
+            (color, {"mean": mean, "std": std})
+            for color, mean, std in zip(_COLORS, channels["mean"], channels["std"], strict=True)
+        ]
+        yield from _table(f"channels ({channels['basis']})", rows)
+    features = split.stats.get("features", {})
+    yield from _table(
+        "features", [(_title(name, found), found) for name, found in features.items()]
+    )
+    signals = split.stats.get("signals", {})
+    if signals:
+        rows = [(signal.name, signals[signal.name]) for signal in SIGNALS if signal.name in signals]
+        yield from _table(f"signals ({rows[0][1]['basis']})", rows)
+        yield from _fault_lines(signals)
+
+
+def _image_rows(stats: Mapping[str, Any]) -> list[Row]:
+    return [
+        (title, {**stats[name], "mean": stats[name]["sum"] / stats[name]["count"]})
+        for name, title in (("width", "width"), ("height", "height"), ("image_length", "bytes"))
+        if name in stats
+    ]
+
+
+def _title(name: str, found: Mapping[str, Any]) -> str:
+    return name if found["of"] == "values" else f"{name} ({found['of']})"
+
+
+def _table(title: str, rows: Sequence[Row]) -> Iterator[str]:
+    if not rows:
+        return
+    width = max(len(title), *(len(name) + 2 for name, _ in rows)) + 4
+    yield f"  {title}".ljust(width) + "".join(f"{column:>12}" for column in _COLUMNS)
+    for name, found in rows:
+        values = "".join(f"{_number(found.get(column)):>12}" for column in _COLUMNS)
+        yield (f"    {name}".ljust(width) + values).rstrip()
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _fault_lines(signals: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many images have each fault that has a limit of its own."""
+    for signal in SIGNALS:
+        faults = signals.get(signal.name, {}).get("faults", 0)
+        if faults:
+            sign = "<" if signal.bad == "low" else ">"
+            found = counted(faults, "image")
+            yield f"    {found} {signal.fault} ({signal.name} {sign} {signal.limit:g})"

@@ -1,0 +1,89 @@
+"""Show the differences from another dataset, such as the one that a build replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardwright.report.data import ReportData
+from shardwright.report.markup import Html, join
+from shardwright.report.sections import Section, cards, note
+from shardwright.report.tables import Cell, names, numbers, shares, table, texts
+
+_SHOWN_CLASSES = 2000
+
+
+def changes(data: ReportData) -> Section | None:
+    """Return the section of differences; None if there is nothing to compare with."""
+    found = data.difference
+    if found is None:
+        return None
+    old = found["old"]
+    told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
+    if "next_version" in found:
+        told += f" These changes ask for a new {found['next_version']} version."
+    parts = [
+        note(told),
+        cards({name: f"{number:,}" for name, number in found.get("records", {}).items()}),
+        _drift(found["drift"]),
+        _splits(found["splits"]),
+        *_class_shares(found["class_counts"]),
+        *_schema(found["schema"], found["classes"]),
+        *_rejects(found["rejects"]),
+        *_examples(found.get("examples", {})),
+    ]
+    return Section("changes", "Changes", join(parts))
+
+
+def _drift(drift: Mapping[str, float]) -> Html:
+    rows: list[list[Cell]] = [
+        [name, round(found, 4), min(found, 1.0)] for name, found in drift.items()
+    ]
+    columns = (texts("property"), numbers("drift, 0 to 1"), shares("drift"))
+    return table("Drift", columns, rows) if rows else Html("")
+
+
+def _splits(splits: Mapping[str, Any]) -> Html:
+    rows: list[list[Cell]] = [
+        [name, *found["records"], found["class_drift"]] for name, found in splits.items()
+    ]
+    columns = (names("split"), numbers("before"), numbers("now"), numbers("drift of classes"))
+    return table("Records of the splits", columns, rows)
+
+
+def _class_shares(counts: Mapping[str, list[int]]) -> list[Html]:
+    before, after = (max(sum(pair[side] for pair in counts.values()), 1) for side in (0, 1))
+    rows: list[list[Cell]] = [
+        [name, old, new, round(new / after - old / before, 5)]
+        for name, (old, new) in counts.items()
+        if old * after != new * before
+    ]
+    rows.sort(key=lambda row: (-abs(float(row[3] or 0)), str(row[0])))
+    columns = (names("class"), numbers("before"), numbers("now"), numbers("change of its share"))
+    title = "Classes whose share changed"
+    return [table(title, columns, rows[:_SHOWN_CLASSES])] if rows else []
+
+
+def _schema(schema: Mapping[str, Any], classes: Mapping[str, Any]) -> list[Html]:
+    rows: list[list[Cell]] = [
+        *(["feature", "added", feature["name"]] for feature in schema["added"]),
+        *(["feature", "removed", feature["name"]] for feature in schema["removed"]),
+        *(["feature", "changed", pair["new"]["name"]] for pair in schema["changed"]),
+        *(["class", kind, name] for kind, found in classes.items() for name in found),
+    ]
+    columns = (texts("what"), texts("change"), names("name"))
+    return [table("Schema and classes", columns, rows[:_SHOWN_CLASSES])] if rows else []
+
+
+def _rejects(rejects: Mapping[str, Any]) -> list[Html]:
+    old, new = rejects["old"], rejects["new"]
+    rows: list[list[Cell]] = [
+        [reason, old.get(reason, 0), new.get(reason, 0)] for reason in {**old, **new}
+    ]
+    columns = (texts("reason"), numbers("before"), numbers("now"))
+    return [table("Rejects", columns, rows)] if rows else []
+
+
+def _examples(examples: Mapping[str, list[str]]) -> list[Html]:
+    rows: list[list[Cell]] = [[kind, name] for kind, ids in examples.items() for name in ids]
+    return [table("Examples", (texts("change"), names("id")), rows)] if rows else []

@@ -1,0 +1,206 @@
+"""Draw charts as SVG, which needs no script and no library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from shardwright.report.markup import Html, join, tag
+
+_WIDTH, _HEIGHT, _BASE = 320, 132, 112  # of a histogram; its bars stand on _BASE
+_SHADES = 5
+_LISTED = 4  # numbers that are listed instead of drawn
+_RANKS = 160  # points of a curve over many classes
+
+
+def bar(share: float) -> Html:
+    """Return a horizontal bar for a share from 0 to 1."""
+    width = f"{100 * min(max(share, 0.0), 1.0):.1f}"
+    rect = tag("rect", width=width, height=10, class_="fill")
+    return tag(
+        "svg",
+        rect,
+        class_="bar",
+        viewBox="0 0 100 10",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+
+
+def histogram(
+    title: str, edges: Sequence[float], counts: Sequence[int], show: Callable[[float], str]
+) -> Html:
+    """Return a histogram with its least and largest value, and the count of each bin on hover.
+
+    Args:
+        title: Names it.
+        edges: One more than `counts`, ascending.
+        counts: Of each bin.
+        show: Formats an edge.
+    """
+    most, width = max(max(counts), 1), _WIDTH / len(counts)
+    bars = []
+    for number, found in enumerate(counts):
+        height = max(100 * found / most, 1.5) if found else 0
+        told = f"{show(edges[number])} to {show(edges[number + 1])}: {found:,}"
+        bars.append(
+            tag(
+                "rect",
+                tag("title", told),
+                x=f"{number * width:.2f}",
+                y=f"{_BASE - height:.1f}",
+                width=f"{max(width - 1, 0.6):.2f}",
+                height=f"{height:.1f}",
+                class_="fill",
+            )
+        )
+    label = f"{title}: {show(edges[0])} to {show(edges[-1])}, most in one bin {max(counts):,}"
+    ends = _ends(show(edges[0]), show(edges[-1]))
+    return _figure(title, label, join((*bars, _axis(), *ends)))
+
+
+def density(
+    title: str,
+    edges: Sequence[float],
+    counts: Sequence[int],
+    ends: tuple[float, float],
+    show: Callable[[float], str],
+) -> Html:
+    """Return a histogram of bins with different widths: the area of a bar is its count.
+
+    Args:
+        title: Names it.
+        edges: One more than `counts`, ascending.
+        counts: Of each bin.
+        ends: The least and the largest value; the outer bins end there.
+        show: Formats an edge.
+    """
+    low, high = ends
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        told = f"{show(low)} in all {sum(counts):,}"
+        return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
+    places = [(min(max(edge, low), high) - low) / (high - low) for edge in edges]
+    # A bin that ends up without a width holds the ends only.
+    widths = [max(stop - start, 1e-3) for start, stop in pairwise(places)]
+    heights = [found / width for found, width in zip(counts, widths, strict=True)]
+    most = max(*heights, 1e-9)
+    bars = join(
+        tag(
+            "rect",
+            tag("title", f"{show(edges[number])} to {show(edges[number + 1])}: {found:,}"),
+            x=f"{_WIDTH * places[number]:.2f}",
+            y=f"{_BASE - 100 * height / most:.1f}",
+            width=f"{max(_WIDTH * widths[number] - 0.5, 0.5):.2f}",
+            height=f"{100 * height / most:.1f}",
+            class_="fill",
+        )
+        for number, (found, height) in enumerate(zip(counts, heights, strict=True))
+        if found
+    )
+    label = f"{title}: {show(low)} to {show(high)}"
+    return _figure(title, label, join((bars, _axis(), *_ends(show(low), show(high)))))
+
+
+def _ends(low: str, high: str) -> tuple[Html, Html]:
+    """Return the texts below the ends of the axis."""
+    return (
+        tag("text", low, x=0, y=_HEIGHT - 5),
+        tag("text", high, x=_WIDTH, y=_HEIGHT - 5, text_anchor="end"),
+    )
+
+
+def _axis() -> Html:
+    return tag("line", x1=0, x2=_WIDTH, y1=_BASE, y2=_BASE, class_="axis")
+
+
+def _figure(title: str, label: str, content: Html, *, height: int = _HEIGHT) -> Html:
+    drawn = tag("svg", content, viewBox=f"0 0 {_WIDTH} {height}", role="img", aria_label=label)
+    return tag("figure", tag("figcaption", title), drawn, class_="chart")
+
+
+def histogram_of(title: str, values: np.ndarray, show: Callable[[float], str]) -> Html:
+    """Return the histogram of numbers, in at most 32 bins; a sentence if few numbers differ."""
+    least, most = float(values.min()), float(values.max())
+    if least == most or len(values) <= _LISTED:
+        told = ", ".join(map(show, sorted(values.tolist())))
+        if least == most:
+            told = f"{show(least)} in all {len(values):,}"
+        return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
+    whole = values.dtype.kind in "iu"
+    bins = min(32, int(most - least) + 1) if whole else 32
+    counts, edges = np.histogram(values, bins=bins)
+    return histogram(title, edges.tolist(), counts.tolist(), show)
+
+
+def heatmap(title: str, x: np.ndarray, y: np.ndarray, axes: tuple[str, str]) -> Html:
+    """Return a 2-D histogram of pairs of positive numbers, on logarithmic axes with equal scales.
+
+    Args:
+        title: Names it.
+        x: Numbers, [n].
+        y: Numbers, [n].
+        axes: The names of both.
+    """
+    low, high = _decades(x, y)
+    edges = np.geomspace(low, high, 33)
+    counts, _, _ = np.histogram2d(x, y, bins=(edges, edges))
+    side, left, top = 6.4, 60, 6
+    most = math.log1p(counts.max())
+    cells = []
+    for column, row in np.argwhere(counts):
+        found = int(counts[column, row])
+        shade = min(int(_SHADES * math.log1p(found) / most) + 1, _SHADES)
+        told = (
+            f"{axes[0]} {edges[column]:.0f} to {edges[column + 1]:.0f}, "
+            f"{axes[1]} {edges[row]:.0f} to {edges[row + 1]:.0f}: {found:,}"
+        )
+        cells.append(
+            tag(
+                "rect",
+                tag("title", told),
+                x=f"{left + column * side:.1f}",
+                y=f"{top + (31 - row) * side:.1f}",
+                width=side - 0.4,
+                height=side - 0.4,
+                class_=f"shade{shade}",
+            )
+        )
+    size = 32 * side
+    frame = tag("rect", x=left, y=top, width=size, height=size, class_="frame")
+    square = tag(
+        "line", x1=left, y1=top + size, x2=left + size, y2=top, class_="axis", stroke_dasharray="3"
+    )
+    marks = (
+        tag("text", f"{low:.0f}", x=left, y=top + size + 15),
+        tag("text", f"{axes[0]} {high:.0f}", x=left + size, y=top + size + 15, text_anchor="end"),
+        tag("text", f"{low:.0f}", x=left - 5, y=top + size, text_anchor="end"),
+        tag("text", axes[1], x=left - 5, y=top + 12, text_anchor="end"),
+        tag("text", f"{high:.0f}", x=left - 5, y=top + 27, text_anchor="end"),
+    )
+    label = f"{title}, {low:.0f} to {high:.0f} pixels on both axes"
+    return _figure(title, label, join((frame, *cells, square, *marks)), height=232)
+
+
+def _decades(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Return ends that hold all numbers, a little apart even if they are all equal."""
+    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
+    return (low / 1.05, high * 1.05) if high / low > 1.5 else (low / 1.5, high * 1.5)
+
+
+def rank_curve(title: str, counts: Sequence[int]) -> Html:
+    """Return the counts from the largest to the least, on a logarithmic axis."""
+    ordered = np.sort(np.asarray(counts))[::-1]
+    top = math.log1p(int(ordered[0]))
+    places = np.unique(np.linspace(0, len(ordered) - 1, _RANKS).round().astype(int))
+    last = max(len(ordered) - 1, 1)
+    points = " ".join(
+        f"{_WIDTH * place / last:.1f},{_BASE - 100 * math.log1p(int(ordered[place])) / top:.1f}"
+        for place in places
+    )
+    area = tag("polygon", points=f"0,{_BASE} {points} {_WIDTH},{_BASE}", class_="area")
+    ends = _ends(f"most: {int(ordered[0]):,}", f"least: {int(ordered[-1]):,}")
+    label = f"{title}: most {int(ordered[0]):,}, least {int(ordered[-1]):,}"
+    return _figure(title, label, join((area, _axis(), *ends)))

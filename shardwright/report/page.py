@@ -1,0 +1,94 @@
+"""Assemble the page: sections, style, script, and the policy that lets it load nothing else.
+
+The policy is that of Content Security Policy Level 3 (w3.org/TR/CSP3): only the style and the
+script with these hashes run, and only pictures inside of the page are shown.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from shardwright.report.changes import changes
+from shardwright.report.classes import classes
+from shardwright.report.contact_sheet import contact_sheet
+from shardwright.report.data import ReportData
+from shardwright.report.feature_list import feature_list
+from shardwright.report.feature_values import feature_values
+from shardwright.report.image_sizes import image_sizes
+from shardwright.report.markup import Html, join, name_of, tag
+from shardwright.report.objects import objects
+from shardwright.report.overview import overview
+from shardwright.report.pairs import duplicates
+from shardwright.report.provenance import provenance
+from shardwright.report.quality import quality
+from shardwright.report.rejected import fixes, rejected
+from shardwright.report.sections import Section
+
+_SECTIONS = (
+    *(overview, changes, contact_sheet, classes, image_sizes, objects),
+    *(quality, duplicates, rejected, fixes, feature_values, feature_list, provenance),
+)
+
+
+def report_html(data: ReportData) -> str:
+    """Return the page as text; it needs no server, network or other file."""
+    sections = [section for make in _SECTIONS if (section := make(data)) is not None]
+    manifest = data.manifest
+    title = f"{manifest.name} {manifest.version}"
+    head = (
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        Html(f"<style>{_asset('style.css')}</style>"),
+    )
+    heading = tag("header", tag("h1", name_of(manifest.name), " ", manifest.version))
+    main = tag("main", *map(_section, sections))
+    body = (heading, _contents(sections), main, _dialog())
+    script = Html(f"<script>{_asset('page.js')}</script>")
+    page = tag("html", tag("head", *head), tag("body", *body, script), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def _section(section: Section) -> Html:
+    heading = tag("h2", section.title, id=section.anchor)
+    return tag("section", heading, section.content, aria_labelledby=section.anchor)
+
+
+def _contents(sections: Sequence[Section]) -> Html:
+    items = join(
+        tag("li", tag("a", section.title, href=f"#{section.anchor}")) for section in sections
+    )
+    return tag("nav", tag("ul", items), aria_label="Contents")
+
+
+def _dialog() -> Html:
+    """Return the box in which the script enlarges a picture."""
+    buttons = (
+        tag("button", "Previous", type="button", class_="previous"),
+        tag("button", "Next", type="button", class_="next"),
+        tag("button", "Close", type="button", class_="close"),
+    )
+    told = tag("p", class_="told")
+    inner = (tag("div", class_="large"), told, tag("div", *buttons, class_="buttons"))
+    return tag("dialog", *inner, aria_label="Enlarged picture")
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("shardwright.report").joinpath(name).read_text("utf-8").strip()
+
+
+@cache
+def _policy() -> str:
+    allowed = {"script-src": _asset("page.js"), "style-src": _asset("style.css")}
+    hashes = "; ".join(
+        f"{kind} 'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
+        for kind, content in allowed.items()
+    )
+    return f"default-src 'none'; {hashes}; img-src data:; base-uri 'none'; form-action 'none'"

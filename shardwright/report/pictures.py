@@ -1,0 +1,177 @@
+"""Make the pictures of a report from the sample of its records."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwright.errors import ImageFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.manifest import Manifest
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.format.tensors import parse_tensor_proto
+from shardwright.images.libraries import load_library
+from shardwright.images.signals import PictureMeasures, Signals
+from shardwright.inspect.sample import SampledRecord, SamplePlace, read_sample
+from shardwright.report.thumbnails import FEW, LARGE, SMALL, Thumbnail, encode_mask, encode_small
+from shardwright.storage.folder import Folder
+
+MAX_BYTES = 2_550_000  # of all thumbnails; 3.4 MB in the page
+
+
+class DrawnBox(NamedTuple):
+    """A box on a picture: fractions of its sides, and the number of its class."""
+
+    top: float
+    left: float
+    bottom: float
+    right: float
+    label: int | None
+
+
+class Picture(NamedTuple):
+    """A record that the report shows.
+
+    Attributes:
+        id: Its id.
+        split: Its split.
+        label: The index of its class, or None.
+        place: Its place and its index row.
+        thumbnail: A small copy; None if it does not decode, or if there are too many bytes.
+        boxes: Its boxes, of all box features.
+        masks: Its masks, drawn over the thumbnail.
+        measured: Its quality and its channels; None if it does not decode.
+    """
+
+    id: str
+    split: str
+    label: int | None
+    place: SamplePlace
+    thumbnail: Thumbnail | None
+    boxes: tuple[DrawnBox, ...] = ()
+    masks: tuple[Thumbnail, ...] = ()
+    measured: PictureMeasures | None = None
+
+    @property
+    def signals(self) -> Signals | None:
+        """Its quality; None if it does not decode."""
+        return None if self.measured is None else self.measured.signals
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of its thumbnail and its masks."""
+        files = [self.thumbnail, *self.masks]
+        return sum(len(file.data) for file in files if file is not None)
+
+
+class BoxFeature(NamedTuple):
+    """A feature of boxes, and the feature of their classes if there is one."""
+
+    boxes: Feature
+    labels: Feature | None
+
+
+def box_features(schema: ExampleSchema) -> list[BoxFeature]:
+    """Return the features of boxes: lists of boxes with their classes, and single boxes."""
+    found = []
+    for feature in schema.features:
+        if feature.kind is FeatureKind.BOX:
+            labels = (
+                other
+                for other in schema.features
+                if feature.sequence
+                and other.sequence == feature.sequence
+                and other.kind is FeatureKind.CLASS_LABEL
+            )
+            found.append(BoxFeature(feature, next(labels, None)))
+    return found
+
+
+def read_pictures(root: Folder, manifest: Manifest, places: Sequence[SamplePlace]) -> list[Picture]:
+    """Return the pictures at these places, in order, with thumbnails of `MAX_BYTES` together.
+
+    A record that does not decode gives a picture without a thumbnail.
+
+    Raises:
+        StorageError: A shard cannot be read at all.
+    """
+    look = functools.partial(_look, manifest.schema, len(places) <= FEW)
+    return _within_limit(read_sample(root, manifest, places, look))
+
+
+def _within_limit(found: list[Picture]) -> list[Picture]:
+    """Return the pictures without some thumbnails, evenly spread, if they have too many bytes."""
+    total = sum(one.num_bytes for one in found)
+    if total <= MAX_BYTES:
+        return found
+    order = sorted(range(len(found)), key=lambda place: _group(found[place]))
+    kept = int(len(found) * MAX_BYTES / total)
+    shown = {order[place * len(order) // kept] for place in range(kept)}
+    return [
+        one if place in shown else one._replace(thumbnail=None, masks=())
+        for place, one in enumerate(found)
+    ]
+
+
+def _group(found: Picture) -> tuple[str, int]:
+    return found.split, -1 if found.label is None else found.label
+
+
+def _look(schema: ExampleSchema, few: bool, record: SampledRecord) -> Picture:
+    bare = Picture(record.id, record.split, record.label, record.place, None)
+    if record.preview is None:
+        return bare
+    thumbnail = encode_small(record.preview.pixels, *(LARGE if few else SMALL))
+    return bare._replace(
+        thumbnail=thumbnail,
+        boxes=_boxes(schema, record.features),
+        masks=_masks(schema, record.features, (thumbnail.width, thumbnail.height)),
+        measured=record.measured,
+    )
+
+
+def _boxes(schema: ExampleSchema, features: Mapping[str, Sequence[Any]]) -> tuple[DrawnBox, ...]:
+    found = []
+    for boxes, labels in box_features(schema):
+        values = features.get(boxes.name, [])
+        numbers = features.get(labels.name, []) if labels else []
+        for place in range(len(values) // 4):
+            label = numbers[place] if place < len(numbers) else None
+            top, left, bottom, right = values[4 * place : 4 * place + 4]
+            found.append(DrawnBox(top, left, bottom, right, label))
+    return tuple(found)
+
+
+def _masks(
+    schema: ExampleSchema, features: Mapping[str, Sequence[Any]], size: tuple[int, int]
+) -> tuple[Thumbnail, ...]:
+    """Return the masks of a record that decode."""
+    found = []
+    for feature in schema.features:
+        values = features.get(feature.name, [])
+        if feature.kind is FeatureKind.MASK and len(values) == 1 and values[0]:
+            try:
+                found.append(encode_mask(_mask_numbers(feature, values[0]), size))
+            except (ImageFault, ExampleFault):
+                continue
+    return tuple(found)
+
+
+def _mask_numbers(feature: Feature, data: bytes) -> np.ndarray:
+    """Return the class or instance numbers of a mask, [height, width]."""
+    try:
+        if feature.encoding == "raw":
+            shape = tuple(int(size or 0) for size in feature.shape)
+            dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
+            numbers = np.frombuffer(data, dtype).reshape(shape)
+        elif feature.encoding == "tensor":
+            numbers = parse_tensor_proto(data)
+        else:
+            numbers = np.asarray(load_library("PIL.Image").open(BytesIO(data)))
+        return numbers.reshape(*numbers.shape[:2], -1)[:, :, 0].astype(np.int64)
+    except (ValueError, OSError, IndexError) as error:
+        raise ImageFault(f"the mask does not decode: {error}") from error

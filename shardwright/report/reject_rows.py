@@ -1,0 +1,108 @@
+"""Read examples of a dataset's rejects, with thumbnails of images that still decode."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright.errors import ImageFault, MissingError, StorageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest
+from shardwright.images.decode import StoredImage
+from shardwright.images.previews import decode_preview
+from shardwright.report.reject_texts import SHOWN
+from shardwright.report.thumbnails import LARGE, Thumbnail, can_decode, encode_small
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import Folder
+
+EXAMPLES = 25  # of each reason
+MAX_THUMBNAILS = 50
+_MAX_FILES, _MAX_BATCHES, _BATCH_ROWS = 64, 32, 32_768  # read at most
+_MAX_FILE_BYTES = 20_000_000  # of an image that is read for its thumbnail
+
+
+class RejectedInput(NamedTuple):
+    """A row of `rejects/*.parquet`, and the image if it still decodes."""
+
+    id: str
+    uri: str
+    reason: str
+    detail: str
+    thumbnail: Thumbnail | None = None
+
+
+def read_rejects(root: Folder, manifest: Manifest) -> list[RejectedInput]:
+    """Return up to `EXAMPLES` rejects of each reason, with up to `MAX_THUMBNAILS` thumbnails.
+
+    Raises:
+        StorageError: A file of rejects cannot be read.
+    """
+    found = _examples(root, manifest)
+    left = MAX_THUMBNAILS if can_decode() else 0
+    shown = []
+    for reject in found:
+        thumbnail = _thumbnail(reject) if left else None
+        left -= thumbnail is not None
+        shown.append(reject._replace(thumbnail=thumbnail))
+    return shown
+
+
+def _examples(root: Folder, manifest: Manifest) -> list[RejectedInput]:
+    wanted = {reason: min(number, EXAMPLES) for reason, number in manifest.rejects.items()}
+    counts: Counter[str] = Counter()
+    found = []
+    for number, batch in enumerate(_batches(root, manifest)):
+        for row in _some_rows(batch, wanted, counts):
+            found.append(RejectedInput(row["id"], row["uri"], row["reason"], row["detail"]))
+            counts[row["reason"]] += 1
+        is_done = all(counts[reason] >= most for reason, most in wanted.items())
+        if is_done or number + 1 >= _MAX_BATCHES:
+            break
+    return sorted(found, key=lambda reject: (reject.reason, reject.id, reject.uri, reject.detail))
+
+
+def _batches(root: Folder, manifest: Manifest) -> Iterator[pa.RecordBatch]:
+    prefix = f"{naming.REJECTS_DIR}/"
+    names = [name for name in sorted(manifest.files) if name.startswith(prefix)]
+    for name in names[:_MAX_FILES]:
+        try:
+            with root.open_small(name) as source, pq.ParquetFile(source) as file:
+                yield from file.iter_batches(_BATCH_ROWS)
+        except MissingError:
+            continue
+        except pa.ArrowException as error:
+            raise StorageError(f"{root.path(name)} cannot be read: {error}") from error
+
+
+def _some_rows(
+    batch: pa.RecordBatch, wanted: Mapping[str, int], counts: Mapping[str, int]
+) -> Iterator[dict[str, str]]:
+    """Yield the first rows of each reason that is still missing."""
+    taken: Counter[str] = Counter()
+    places = []
+    for place, reason in enumerate(batch.column("reason").to_pylist()):
+        if counts.get(reason, 0) + taken[reason] < wanted.get(reason, 0):
+            taken[reason] += 1
+            places.append(place)
+    yield from batch.take(pa.array(places, pa.int64())).to_pylist()
+
+
+def _thumbnail(reject: RejectedInput) -> Thumbnail | None:
+    """Return a small copy of a local image, None if it cannot be read or decoded."""
+    if reject.reason not in SHOWN or not reject.uri or is_remote(reject.uri):
+        return None
+    try:
+        status = os.stat(reject.uri)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
+            return None
+        with open(reject.uri, "rb") as file:
+            preview = decode_preview(file.read(_MAX_FILE_BYTES), StoredImage())
+        return encode_small(preview.pixels, *LARGE)
+    except (OSError, ValueError, ImageFault):
+        return None

@@ -1,0 +1,265 @@
+"""The page of a manifest: sound HTML, and a section for each thing that the dataset has."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from schemas.detection import detection
+from schemas.image_classification import image_classification
+from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo
+from shardwright.format.naming import ShardName
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.images.signals import SIGNALS, measure_picture
+from shardwright.inspect.sample import SamplePlace
+from shardwright.report.data import ReportData
+from shardwright.report.page import report_html
+from shardwright.report.pictures import DrawnBox, Picture
+from shardwright.report.reject_rows import RejectedInput
+from shardwright.report.reject_texts import REASONS, SHOWN
+from shardwright.report.sampled_rows import SplitRows
+from shardwright.report.thumbnails import Thumbnail
+from transforms.rejects import NO_FAULTS, RejectReason
+
+VOID = {"meta", "img", "input"}
+HOSTILE = '</script><img src=y onerror="x">'
+
+
+class Page(HTMLParser):
+    """The texts of a page; checks that every tag is closed and nothing comes from elsewhere."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.texts: list[str] = []
+        self.tags: list[str] = []
+        self.headings: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        self.text = "|".join(self.texts)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        sources = [value or "" for name, value in attrs if name in ("src", "href")]
+        assert all(value.startswith(("data:image/", "#")) for value in sources)
+        assert not [name for name, _ in attrs if name.startswith("on") or name == "style"]
+        self.tags.append(tag)
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in ("style", "script"):
+            self.texts.append(data)
+            if self._open[-1] == "h2":
+                self.headings.append(data)
+
+
+def manifest_of(**changes: Any) -> Manifest:
+    """Return a manifest with these changes."""
+    stats = {
+        "width": {"min": 3, "max": 5, "sum": 8, "count": 2},
+        "height": {"min": 4, "max": 4, "sum": 8, "count": 2},
+        "labels": {"1": 1500},
+        "formats": {"jpeg": 1500},
+    }
+    shards = (ShardInfo(0, 1000, 2_000_000, 1, "d"), ShardInfo(1, 500, 1_000_000, 1, "d"))
+    manifest = Manifest(
+        name="flowers",
+        version="1.0.0",
+        schema=image_classification().with_class_names(("a", '<b>&"bad"')),
+        splits={"train": SplitInfo("train", shards, stats)},
+        rejects={"corrupt": 2, "other_file": 1},
+        num_inputs=1503,
+        settings={"seed": 7, "encode": {"quality": 90, "resize": []}, "stratify": True},
+        fingerprint="f",
+        provenance={"input": HOSTILE, "packages": {"pyarrow": "25.0.1", "torch": None}},
+    )
+    return replace(manifest, **changes)
+
+
+def page_of(data: ReportData | None = None, **changes: Any) -> Page:
+    data = data or ReportData(manifest_of(**changes))
+    return Page(report_html(data))
+
+
+def picture(number: int, **changes: Any) -> Picture:
+    """Return a picture of the sample."""
+    shown = {"width": 30, "height": 20, "image_length": 600, "offset": 100 * number}
+    place = SamplePlace(ShardName("flowers", "train", 0, 2), shown)
+    bare = Picture(f"{number}.jpg", "train", 1, place, Thumbnail(b"data", "png", 30, 20))
+    return bare._replace(**changes)
+
+
+def test_figures_splits_classes_and_settings() -> None:
+    page = page_of()
+    for told in (
+        "records|1,500",
+        "bytes|3.0 MB",
+        "rejects|3 (0.20%)",
+        "train|1,500|100.0%|3.0 MB|2|500 to 1,000|1.5 MB|3 x 4 to 5 x 4|jpeg 1,500",
+        '<b>&"bad"|1|1,500|1,500',
+        "empty classes",
+        "encode / quality|90",
+        "encode / resize|none",
+        "stratify|yes",
+        "torch|none",
+        "corrupt|2|The pixels cannot be decoded.",
+    ):
+        assert f"|{told}|" in f"|{page.text}|", told
+    assert page.headings == [
+        *("Overview", "Class balance", "Rejects", "Features", "Source and settings"),
+    ]
+    assert HOSTILE in page.texts
+
+
+def test_names_of_users_are_text_and_never_tags() -> None:
+    schema = image_classification().with_class_names((HOSTILE, "--><script>"))
+    page = page_of(name=HOSTILE, schema=schema, rejects={HOSTILE: 1})
+    assert page.tags.count("script") == 1
+    assert "img" not in page.tags
+
+
+def test_the_policy_allows_this_style_and_this_script() -> None:
+    html = report_html(ReportData(manifest_of()))
+    for name in ("style", "script"):
+        content = html.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
+        digest = b64encode(sha256(content.encode()).digest()).decode()
+        assert f"{name}-src &#x27;sha256-{digest}&#x27;" in html
+    assert "default-src &#x27;none&#x27;" in html
+
+
+def test_20_000_classes_are_a_small_page() -> None:
+    names = tuple(f"class {number}" for number in range(20_000))
+    schema = image_classification().with_class_names(names)
+    page = page_of(schema=schema)
+    assert len(page.html) < 900_000
+    assert "class 19999" in page.html
+    assert page.tags.count("tr") < 300
+
+
+def test_an_unlabeled_dataset_without_rejects_or_provenance() -> None:
+    train = SplitInfo("train", (ShardInfo(0, 1, 100, 1, "d"),), {"labels": {}, "formats": {}})
+    schema = image_classification().with_class_names(())
+    page = page_of(schema=schema, rejects={}, splits={"train": train}, provenance={})
+    assert "None." in page.texts
+    assert "Class balance" not in page.headings
+
+
+def test_a_dataset_without_records() -> None:
+    assert "0" in page_of(splits={}, rejects={}, num_inputs=0).texts
+
+
+def test_vocabularies_have_a_head() -> None:
+    extras = (
+        Feature("scenes", FeatureKind.MULTI_LABEL),
+        Feature("bag", FeatureKind.BAG_OF_WORDS),
+        Feature("crop", FeatureKind.BOX, shape=(None, 4)),
+    )
+    words = tuple(f"w{number:04}" for number in range(1234))
+    names = {"label": ("cat", "dog"), "scenes": ("<indoor>", "outdoor"), "bag": words}
+    page = page_of(schema=image_classification(extras=extras).with_vocabularies(names))
+    for told in ("any x 4", "<indoor>", "1,234 names of |bag|", "w0199", "... and 1,034 more."):
+        assert told in page.text, told
+    assert "w0200" not in page.html
+
+
+def test_pictures_stand_under_their_split_and_class() -> None:
+    shown = [picture(number) for number in range(12)]
+    page = page_of(ReportData(manifest_of(), pictures=[*shown, picture(12, thumbnail=None)]))
+    assert page.tags.count("img") == 12
+    assert "3 more" in page.texts
+    assert " 12 of 1,500" in page.texts
+    assert "1 picture more cannot be decoded" in page.text
+
+
+def test_boxes_are_drawn_and_counted_by_class() -> None:
+    schema = detection("tfds", (), ()).with_vocabularies({"objects/label": ("cat", "<dog>")})
+    boxes = (DrawnBox(0.1, 0.2, 0.6, 0.7, 1), DrawnBox(0.5, 0.5, 0.4, 0.9, None))
+    shown = [picture(0, label=None, boxes=boxes), picture(1, label=None)]
+    page = page_of(ReportData(manifest_of(schema=schema), pictures=shown))
+    assert '<rect x="0.2000" y="0.1000" width="0.5000" height="0.5000" class="box1">' in page.html
+    assert "Boxes" in page.headings
+    assert "<dog>" in page.texts
+    assert "(no class)" in page.texts
+
+
+def test_rejects_have_their_message_path_and_picture() -> None:
+    thumbnail = Thumbnail(b"x", "jpeg", 90, 60)
+    rejects = [
+        RejectedInput("a.jpg", "/in/a.jpg", "corrupt", HOSTILE, thumbnail),
+        RejectedInput("", "/in/b", "other_file", "no image"),
+    ]
+    page = page_of(ReportData(manifest_of(), rejects=rejects))
+    assert {"/in/a.jpg", HOSTILE, "no image"} <= set(page.texts)
+    assert page.tags.count("img") == 1
+
+
+@pytest.mark.parametrize("key", ["duplicates", "near_duplicates"])
+def test_duplicates_are_pairs(key: str) -> None:
+    leak = {"records": 1, "unchecked": 0, "examples": [["a", "b"]]}
+    shard = (ShardInfo(0, 1, 100, 1, "d"),)
+    splits = {
+        "test": SplitInfo("test", shard, {key: {"train": leak}}),
+        "train": SplitInfo("train", shard, {key: {"test": leak | {"examples": [["b", "a"]]}}}),
+    }
+    paired = {("test", "a"): picture(0), ("train", "b"): picture(1)}
+    page = page_of(ReportData(manifest_of(splits=splits), paired=paired))
+    assert "Duplicates across splits" in page.headings
+    assert page.tags.count("img") == 2
+    assert page.html.count("<bdi>a</bdi> = <bdi>b</bdi>") == 1
+
+
+def test_sizes_are_of_the_rows() -> None:
+    rows = pa.table({"width": [1, 900, None], "height": [1, 9, None], "image_length": [5, 7, 0]})
+    page = page_of(ReportData(manifest_of(), splits=[SplitRows("train", rows, False)]))
+    assert "Sizes" in page.headings
+    assert "Of 3 records of 1,500, from the indexes of some shards" in page.text
+
+
+def test_values_of_features_and_channels_are_those_of_the_statistics() -> None:
+    summary = {"of": "characters", "count": 9, "min": 1, "max": 8, "mean": 3.25, "std": 0.5}
+    histogram = {"edges": [0, 4, 8], "counts": [6, 3]}
+    channels = {"basis": "all", "pixels": 5, "mean": [0.5, 0.25, 0.125], "std": [0.1, 0.2, 0.3]}
+    signals = {
+        signal.name: {
+            "basis": "all",
+            "histogram": {"edges": list(signal.edges), "counts": [7] * (len(signal.edges) - 1)},
+        }
+        for signal in SIGNALS
+    }
+    stats = {
+        "features": {"<title>": summary | {"zeros": 2, "histogram": histogram}},
+        "channels": channels,
+        "signals": signals,
+    }
+    splits = {"train": SplitInfo("train", (ShardInfo(0, 9, 100, 1, "d"),), stats)}
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    shown = [picture(0, measured=measure_picture(pixels))]
+    page = page_of(ReportData(manifest_of(splits=splits), pictures=shown))
+    assert "|<title>|characters|train|9|1|3.25|8|0.5|2|" in page.text
+    assert "|train|all|0.5000, 0.2500, 0.1250|0.1000, 0.2000, 0.3000|" in page.text
+    assert "4 to 8: 3" in page.texts
+    assert "0.95 to 1: 7" in page.texts
+
+
+def test_without_pillow_there_is_a_note() -> None:
+    page = page_of(ReportData(manifest_of(), can_decode=False))
+    assert "pip install 'shardwright[reader]'" in page.text
+
+
+def test_every_reason_is_explained_and_no_fault_has_no_fix() -> None:
+    assert {str(reason) for reason in RejectReason} <= REASONS.keys()
+    assert not [reason for reason in NO_FAULTS if REASONS[reason].fix]
+    assert {"crashed", "outside_input", "internal_error"}.isdisjoint(SHOWN)
+    assert REASONS.keys() >= SHOWN

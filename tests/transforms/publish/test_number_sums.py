@@ -1,0 +1,104 @@
+"""Summaries of numbers: exact, the same for any order of the parts, and bounded."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.random_tests import examples
+from transforms.publish.number_sums import MAX_BINS, NumberSum, describe_numbers
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+INTS = st.integers(-(2**63), 2**63 - 1)
+PARTS = st.lists(
+    st.one_of(
+        st.lists(FLOATS, max_size=20).map(lambda values: np.array(values, np.float32)),
+        st.lists(INTS, max_size=20).map(lambda values: np.array(values, np.int64)),
+    ),
+    max_size=6,
+)
+
+
+def total(parts: list[Any], edges: list[float] | None = None) -> NumberSum:
+    found = NumberSum()
+    for part in parts:
+        if described := describe_numbers(part, edges):
+            # As a sidecar stores it.
+            found.add(json.loads(json.dumps(described)))
+    return found
+
+
+@examples(40, 1000)
+@given(parts=PARTS, cut=st.integers(0, 6), data=st.data())
+def test_the_order_of_parts_changes_no_byte(
+    parts: list[Any], cut: int, data: st.DataObject
+) -> None:
+    wanted = json.dumps(total(parts).to_json())
+    assert json.dumps(total(data.draw(st.permutations(parts))).to_json()) == wanted
+    joined = total(parts[cut:])
+    joined.add_all(total(parts[:cut]))
+    assert json.dumps(joined.to_json()) == wanted
+
+
+@examples(40, 1000)
+@given(parts=PARTS)
+def test_values_and_bins(parts: list[Any]) -> None:
+    values = [value for part in parts for value in part.tolist()]
+    found = total(parts).to_json()
+    assert found["count"] == len(values)
+    if not values:
+        return
+    assert (found["min"], found["max"]) == (min(values), max(values))
+    assert found["zeros"] == values.count(0)
+    assert found["mean"] == pytest.approx(statistics.fmean(values), rel=1e-9, abs=1e-300)
+    deviation = float(np.std(np.array(values, np.float64)))
+    assert found["std"] == pytest.approx(deviation, rel=1e-6, abs=1e-6 * max(map(abs, values)))
+    edges, counts = found["histogram"]["edges"], found["histogram"]["counts"]
+    assert len(counts) <= MAX_BINS
+    assert sum(counts) == len(values)
+    assert edges == sorted(edges)
+    assert len(edges) == len(counts) + 1
+    assert edges[0] <= float(min(values))
+    assert float(max(values)) <= edges[-1]
+
+
+def test_each_value_is_inside_of_its_bin() -> None:
+    values = [-7.0, -1.5, 0.0, 0.0, 0.25, 3.0, 3.2, 100.0]
+    found = total([np.array(values, np.float32)]).to_json()["histogram"]
+    edges = found["edges"]
+    for low, high, count in zip(edges[:-1], edges[1:], found["counts"], strict=True):
+        inside = [value for value in values if low < value < high]
+        edge = low if low >= 0 else high  # bins of negative numbers hold their upper edge
+        on_edge = [value for value in values if value == edge and (high <= 0 or low >= 0)]
+        assert count == len(inside + on_edge), (low, high)
+
+
+def test_small_whole_numbers_have_bins_of_their_own() -> None:
+    found = total([np.array([1, 2, 2, 3, 5, 8], np.int64)]).to_json()["histogram"]
+    counts = dict(zip(found["edges"], found["counts"], strict=False))
+    assert {edge: count for edge, count in counts.items() if count} == {
+        1: 1,
+        2: 2,
+        3: 1,
+        5: 1,
+        8: 1,
+    }
+
+
+def test_given_edges_hold_what_is_outside_too() -> None:
+    found = total([np.array([-5.0, 0.0, 0.5, 1.0, 9.0])], [0.0, 0.5, 1.0]).to_json([0.0, 0.5, 1.0])
+    assert found["histogram"] == {"edges": [0.0, 0.5, 1.0], "counts": [2, 3]}
+
+
+def test_what_is_not_finite_is_counted_only() -> None:
+    found = total([np.array([1.0, math.nan, math.inf]), np.array([math.nan])]).to_json()
+    assert (found["count"], found["nonfinite"], found["mean"]) == (4, 3, 1.0)
+    assert total([np.array([math.nan])]).to_json() == {"count": 1, "nonfinite": 1}
+    assert describe_numbers(np.array([])) is None
