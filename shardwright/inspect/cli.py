@@ -22,6 +22,11 @@ _SUMMARIES = {
     "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }
+_COMMANDS = {
+    **dict.fromkeys(("inspect", "verify", "show"), "commands"),
+    "stats": "stats_command",
+    **dict.fromkeys(("diff", "doctor"), "commands"),
+}
 _USAGE = """\
 usage: shardwright COMMAND ...
 
@@ -87,10 +92,9 @@ def _run(args: list[str]) -> int:
 def _find_commands() -> dict[str, EntryPoint]:
     """Return commands by name, those of other packages first; imports none of them."""
     own = {
-        name: EntryPoint(name, f"shardwright.inspect.commands:{name}", _GROUP)
-        for name in ("inspect", "verify", "show", "diff", "doctor")
+        name: EntryPoint(name, f"shardwright.inspect.{module}:{name}", _GROUP)
+        for name, module in _COMMANDS.items()
     }
-    own["stats"] = EntryPoint("stats", "shardwright.inspect.stats_command:stats", _GROUP)
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]
     return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own
