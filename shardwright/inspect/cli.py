@@ -15,12 +15,14 @@ _EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
 _SUMMARIES = {
     "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
     "plan": "INPUT OUTPUT [options]    show what build would write; reads no image, writes nothing",
+    "watch": "OUTPUT [--once] [--json]  follow a build on any runner: rate, rejects, time left",
     "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
     "verify": "DATASET [--json]          check every shard, record, checksum and index row",
     "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
     "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }
+_FILES = {"watch": "watch"}  # the files of commands that are not in `commands`
 _USAGE = """\
 usage: shardwright COMMAND ...
 
@@ -86,8 +88,8 @@ def _run(args: list[str]) -> int:
 def _find_commands() -> dict[str, EntryPoint]:
     """Return commands by name, those of other packages first; imports none of them."""
     own = {
-        name: EntryPoint(name, f"shardwright.inspect.commands:{name}", _GROUP)
-        for name in ("inspect", "verify", "show", "diff", "doctor")
+        name: EntryPoint(name, f"shardwright.inspect.{_FILES.get(name, 'commands')}:{name}", _GROUP)
+        for name in ("watch", "inspect", "verify", "show", "diff", "doctor")
     }
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]

@@ -1,0 +1,38 @@
+"""Count the rejects in files of reject rows by their reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shardwright.errors import MissingError, StorageError
+from shardwright.storage.folder import Folder
+
+
+def count_reasons(root: Folder, name: str) -> Counter[str]:
+    """Return the number of rows of a file by reason, {} if it does not exist.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    counts: Counter[str] = Counter()
+    try:
+        with root.open_input(name) as source, pq.ParquetFile(source) as file:
+            for batch in file.iter_batches(columns=["reason"]):
+                for counted in pc.value_counts(batch.column("reason")).to_pylist():
+                    counts[str(counted["values"])] += counted["counts"]
+    except MissingError:  # the build removed it meanwhile
+        return Counter()
+    except StorageError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise StorageError(f"{root.path(name)} cannot be read: {error}") from error
+    return counts
+
+
+def by_number(counts: Counter[str]) -> dict[str, int]:
+    """Return counts, largest first."""
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
