@@ -344,14 +344,18 @@ def test_a_store_that_fails_for_a_while(
     s3_bucket: Bucket, s3_proxy: FaultProxy, zoo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_plan(s3_bucket.folder("data"), train=(4, 40, 4000))
-    s3_proxy.add(Fault("status", None, skip=9))
+    fault = Fault("status", None, skip=9)
+    s3_proxy.add(fault)
 
     def publish() -> None:
+        while not s3_proxy.hits(fault):
+            time.sleep(0.01)
+        time.sleep(2)  # much longer than the deadline, so that a look has failed
         s3_bucket.put(f"data/{naming.MANIFEST}", (zoo / naming.MANIFEST).read_bytes())
         s3_proxy.clear()
 
-    after(1.5, publish)
-    args = s3_bucket.behind(s3_proxy).args(deadline="1")
+    after(0.0, publish)
+    args = s3_bucket.behind(s3_proxy).args(deadline="0.5")
     code, _, err = run(capsys, f"{s3_bucket.uri}/data", "--interval", "0.1", *args)
     assert code == 0
     assert "; trying again\n" in err
