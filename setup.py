@@ -8,6 +8,7 @@ from setuptools import setup
 setup(
     packages=[
         "pipelines",
+        "pipelines.estimates",
         "schemas",
         "shardwright",
         "shardwright.cache",
@@ -38,5 +39,5 @@ setup(
         "transforms.splits",
         "transforms.write",
     ],
-    package_data={"shardwright": ["py.typed"]},
+    package_data={"pipelines.estimates": ["prices.toml"], "shardwright": ["py.typed"]},
 )

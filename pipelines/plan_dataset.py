@@ -12,6 +12,9 @@ import numpy as np
 
 from pipelines.arguments import make_parser
 from pipelines.display import ProgressDisplay
+from pipelines.estimates.build_estimate import show_estimate
+from pipelines.estimates.estimator import Estimator
+from pipelines.estimates.planned_work import BuildEstimate
 from pipelines.job import BuildJob, describe_job
 from pipelines.local_plan import BuildState, LocalPlan, plan_locally
 from pipelines.options import parse_options
@@ -45,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     args = sys.argv[1:] if argv is None else argv
     try:
+        asked = make_parser("plan").parse_known_args(args)[0]
+        estimator = Estimator(asked.prices) if asked.estimate or asked.prices else None
         job = describe_job(parse_options(args, "plan"))
         say(job.describe_inputs())
         if not is_local(job.options.beam_args):
@@ -53,21 +58,28 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{runner_of(job.options.beam_args)}"
             )
         with ProgressDisplay(PROGRESS):
-            plan = plan_locally(job)
+            plan = plan_locally(job, estimator.sample if estimator else None)
+            estimate = estimator.estimate(job, plan) if estimator else None
     except ShardwrightError as error:
         return fail(error)
     except KeyboardInterrupt:
         say("stopped")
         return 130
-    as_json = make_parser("plan").parse_known_args(args)[0].json
-    print(json.dumps(outline(job, plan), indent=1) if as_json else describe_plan(job, plan))
+    if asked.json:
+        print(json.dumps(outline(job, plan, estimate), indent=1))
+    else:
+        print(describe_plan(job, plan))
+        if estimate:
+            print("\n".join(show_estimate(estimate, runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
         say(f"a build {_VERDICTS[plan.state]}: {plan.reason}")
         return EXIT_FAILED
     return EXIT_DONE
 
 
-def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
+def outline(
+    job: BuildJob, plan: LocalPlan, estimate: BuildEstimate | None = None
+) -> dict[str, Any]:
     """Return the object that `--json` prints.
 
     Keys: `fingerprint`, `settings` and `splits` as in `plan.json` (bytes are estimates);
@@ -76,7 +88,8 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
     `warning` about the shard size, or ""; `shards_done` (finished and kept); `shards_to_write`;
     `estimate` (a `SizeEstimate`, only if images change their size); `state` (see `BuildState`);
     `reason` (why a build would fail, else ""). `fingerprint` needs a second pass over the
-    references, so it is null if OUTPUT holds nothing to compare it with.
+    references, so it is null if OUTPUT holds nothing to compare it with. With `--estimate` also
+    `build_estimate` (a `BuildEstimate`).
     """
     layout = plan.layout
     return {
@@ -92,6 +105,7 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
         "shards_to_write": layout.num_shards - plan.shards_done,
         "state": str(plan.state),
         "reason": plan.reason,
+        **({"build_estimate": estimate.to_json()} if estimate else {}),
     }
 
 
