@@ -286,7 +286,7 @@ def make_parser(command: str) -> OptionParser:
             "--estimate",
             action="store_true",
             help="also estimate requests, time, memory and cost on the runner, each with its "
-            "formula; times about 250 images of INPUT, for at most a few seconds",
+            "formula; times at most 512 images of INPUT, for about two seconds",
         )
         parser.add_argument(
             "--prices",

@@ -14,6 +14,7 @@ SHUFFLED_BYTES = 1_000  # of a record, in all shuffles: references only
 def request_costs(
     requests: Sequence[Figure], prices: Prices, unknown: list[str]
 ) -> Iterator[Figure]:
+    """Yield the cost of the requests; adds those without a price to `unknown`."""
     for each in requests:
         store, _, kind = each.name.rpartition(" ")
         price = prices.of(store, kind.removesuffix("s"))
@@ -25,6 +26,7 @@ def request_costs(
 
 
 def worker_costs(work: PlannedWork, prices: Prices, unknown: list[str]) -> Iterator[Figure]:
+    """Yield the cost of Dataflow's workers; adds what has no price to `unknown`."""
     workers, cpu = work.workers, work.sample.cpu_of_image
     if not workers.is_dataflow:
         if not workers.is_local:
@@ -42,7 +44,7 @@ def worker_costs(work: PlannedWork, prices: Prices, unknown: list[str]) -> Itera
             formula = f"{hours:,.2f} vCPU hours x {size:g} GB x ${memory:g}"
             yield Figure("cost of memory", hours * size * memory, "dollars", formula)
         else:
-            unknown.append("cost of memory: give a known --worker_machine_type")
+            unknown.append("cost of memory: give a --worker_machine_type of the price table")
     if shuffle is not None:
         shuffled = work.num_records * SHUFFLED_BYTES / 1e9
         formula = f"{work.num_records:,} x {SHUFFLED_BYTES:,} B of references x ${shuffle:g} a GB"

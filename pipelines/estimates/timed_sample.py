@@ -18,8 +18,8 @@ from transforms.plan.sizing import measure
 from transforms.write.write_job import WriteJob
 
 _SECONDS = 2.0
-_WARM_UP = 16  # imports, connections, threads
-_AT_A_TIME = 48
+_WARM_UP = 2  # imports, connections, threads
+_FEWEST = 8  # read and made at a time, after these
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,17 @@ def time_sample(rows: pa.RecordBatch | None, job: WriteJob, spool: Folder) -> Ti
 
 def _time(rows: pa.RecordBatch, job: WriteJob) -> tuple[int, float, float]:
     """Return the number of records made, and the wall and CPU seconds that they took."""
-    warm_up = min(_WARM_UP, rows.num_rows // 2)
-    if warm_up:
-        measure(rows.slice(0, warm_up), job)
     num_timed, wall, cpu = 0, 0.0, 0.0
-    for first in range(warm_up, min(rows.num_rows, warm_up + MOST_SAMPLED), _AT_A_TIME):
+    first, wanted, last = 0, _WARM_UP, 0.0
+    # Twice as many each time, while they should fit: the last ones show the steady state.
+    while first < min(rows.num_rows, MOST_SAMPLED) and wall + 2 * last < _SECONDS:
         began, cpu_began = time.perf_counter(), time.process_time()
-        num_timed += int(np.count_nonzero(measure(rows.slice(first, _AT_A_TIME), job)))
-        wall += time.perf_counter() - began
-        cpu += time.process_time() - cpu_began
-        if wall > _SECONDS:
-            break
+        made = int(np.count_nonzero(measure(rows.slice(first, wanted), job)))
+        last = time.perf_counter() - began
+        if first or rows.num_rows <= _WARM_UP:
+            num_timed += made
+            wall += last
+            cpu += time.process_time() - cpu_began
+        first += wanted
+        wanted = max(_FEWEST, 2 * wanted)
     return num_timed, wall, cpu

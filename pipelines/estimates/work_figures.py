@@ -21,7 +21,7 @@ READS_OF_BUILD = 27
 WRITES_BESIDE_SHARD = 2  # sidecar, and the note of the attempt
 BEGIN_AND_COMPLETE = 2
 WRITES_OF_BUILD = 8  # plan.json, manifest.json and the files beside it
-LISTS_OF_OUTPUT = 16
+LISTS_OF_OUTPUT = 10
 PROCESS_BYTES = 250_000_000
 READ_AHEAD_BYTES, UPLOAD_BYTES = 64_000_000, 40_000_000  # of a shard in work
 LOCAL_BYTES, PLANNED_BYTES = 350_000_000, 190  # of a build in one process, and of a planned record
@@ -30,6 +30,7 @@ BUSY_READING, BUSY_DECODING = 0.5, 0.85  # share of the time in which a worker c
 
 
 def requests_of(work: PlannedWork) -> Iterator[Figure]:
+    """Yield the requests by store and class, named `s3 reads`, `gs writes` and so on."""
     shards = len(work.shard_bytes)
     each_shard = counted(shards, "shard")
     for store in sorted({*work.sample.stores, work.output} - {""}):
@@ -40,13 +41,15 @@ def requests_of(work: PlannedWork) -> Iterator[Figure]:
             told.append(f"{READS_OF_SHARD} x {each_shard} + {READS_OF_BUILD}")
         yield Figure(f"{store} reads", reads, "requests", f"{' + '.join(told)} (GET, HEAD)")
     if work.output:
-        parts = sum(_uploads(num_bytes) for num_bytes in work.shard_bytes)
+        spool = math.ceil(work.bytes_read * work.sample.spooled / PART_BYTES)
+        parts = sum(_uploads(num_bytes) for num_bytes in work.shard_bytes) + spool
         yield Figure(
             f"{work.output} writes",
             parts + WRITES_BESIDE_SHARD * shards + WRITES_OF_BUILD,
             "requests",
-            f"{parts:,} for shards in parts of {PART_BYTES >> 20} MiB + "
-            f"{WRITES_BESIDE_SHARD} x {each_shard} + {WRITES_OF_BUILD} (PUT, POST)",
+            f"{parts:,} for shards{' and spool' if spool else ''} in parts of "
+            f"{PART_BYTES >> 20} MiB + {WRITES_BESIDE_SHARD} x {each_shard} + {WRITES_OF_BUILD} "
+            "(PUT, POST)",
         )
     lists = work.planning_requests + (LISTS_OF_OUTPUT if work.output else 0)
     if lists:
@@ -62,6 +65,7 @@ def _uploads(num_bytes: int) -> int:
 
 
 def sizes_of(work: PlannedWork) -> Iterator[Figure]:
+    """Yield the bytes read and written."""
     known = f"sizes of {counted(work.num_records, 'record')} in the plan"
     yield Figure("bytes read", work.bytes_read, "bytes", known)
     yield Figure(
@@ -76,6 +80,7 @@ def sizes_of(work: PlannedWork) -> Iterator[Figure]:
 
 
 def times_of(work: PlannedWork) -> Iterator[Figure]:
+    """Yield the time of an image, of the largest shard and of all, if a sample was timed."""
     sample, workers = work.sample, work.workers
     wall, cpu = sample.wall_of_image, sample.cpu_of_image
     if wall is None or cpu is None:
@@ -95,17 +100,21 @@ def times_of(work: PlannedWork) -> Iterator[Figure]:
         return
     yield Figure("work", cpu * work.num_records, "seconds", f"{work.num_records:,} x {name}")
     if processes := workers.num_processes:
-        busy = busy_share(work)
-        yield Figure(
-            "all",
-            cpu * work.num_records / processes / busy + START_SECONDS,
-            "seconds",
-            f"work / {counted(processes, 'process')} / {busy:.0%} busy (assumed) + "
-            f"{START_SECONDS} s to start",
-        )
+        yield _time_of_all(work, cpu, processes)
+
+
+def _time_of_all(work: PlannedWork, cpu: float, processes: int) -> Figure:
+    """Return the time on other machines: that of all shards, or of the largest if there are few."""
+    busy, start = busy_share(work), START_SECONDS if work.workers.is_dataflow else 0
+    shared, largest = cpu * work.num_records / processes, cpu * work.largest_records
+    by = f"work / {counted(processes, 'process')}" if shared > largest else "shard"
+    started = f" + {start} s to start" if start else ""
+    formula = f"{by} / {busy:.0%} busy (assumed){started}"
+    return Figure("all", max(shared, largest) / busy + start, "seconds", formula)
 
 
 def memory_of(work: PlannedWork) -> Figure:
+    """Return the peak memory of the build's process, or of a worker machine."""
     in_work = (READ_AHEAD_BYTES if work.sample.stores else 0) + (UPLOAD_BYTES if work.output else 0)
     shard = f" + {show_bytes(in_work)} of reads and parts in work" if in_work else ""
     if work.workers.is_local:
@@ -117,17 +126,17 @@ def memory_of(work: PlannedWork) -> Figure:
             f"{show_bytes(LOCAL_BYTES)} + {PLANNED_BYTES} B x {work.num_records:,} planned{shard}",
         )
     threads, processes = work.workers.threads, work.workers.processes or 1
-    machine = f"{counted(processes, 'process')} x " if processes > 1 else ""
-    reads = f" + {threads} x {show_bytes(in_work)}" if in_work else ""
+    reads = f" + {threads} x {show_bytes(in_work)} of reads and parts in work" if in_work else ""
     return Figure(
         "memory a worker",
         processes * (PROCESS_BYTES + threads * in_work),
         "bytes",
-        f"{machine}({show_bytes(PROCESS_BYTES)}{reads} of reads and parts of a shard in work)",
+        f"{counted(processes, 'process')} x ({show_bytes(PROCESS_BYTES)}{reads})",
     )
 
 
 def busy_share(work: PlannedWork) -> float:
+    """Return the assumed utilization of workers, 0 to 1; otherwise they wait for the store."""
     return BUSY_DECODING if work.decodes else BUSY_READING
 
 
