@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, StorageError
 from shardwright.storage.folder import Folder
+
+_REASON = re.compile(r"[a-z0-9_]{1,100}")
 
 
 def count_reasons(root: Folder, name: str) -> Counter[str]:
@@ -23,7 +26,8 @@ def count_reasons(root: Folder, name: str) -> Counter[str]:
         with root.open_input(name) as source, pq.ParquetFile(source) as file:
             for batch in file.iter_batches(columns=["reason"]):
                 for counted in pc.value_counts(batch.column("reason")).to_pylist():
-                    counts[str(counted["values"])] += counted["counts"]
+                    reason = str(counted["values"])
+                    counts[reason if is_reason(reason) else "unknown"] += counted["counts"]
     except MissingError:  # the build removed it meanwhile
         return Counter()
     except StorageError:
@@ -31,6 +35,11 @@ def count_reasons(root: Folder, name: str) -> Counter[str]:
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise StorageError(f"{root.path(name)} cannot be read: {error}") from error
     return counts
+
+
+def is_reason(text: str) -> bool:
+    """Return whether a text may be a reason, and so may be printed: lower-case words and `_`."""
+    return _REASON.fullmatch(text) is not None
 
 
 def by_number(counts: Counter[str]) -> dict[str, int]:

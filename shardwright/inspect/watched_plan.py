@@ -14,6 +14,7 @@ from shardwright.errors import NotADatasetError
 from shardwright.format import naming
 from shardwright.format.index import read_summary_end
 from shardwright.format.manifest import read_json
+from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.format.naming import ShardName
 from shardwright.inspect.build_progress import (
     Amount,
@@ -25,7 +26,7 @@ from shardwright.inspect.build_progress import (
     slowest_of,
     time_left,
 )
-from shardwright.inspect.reject_counts import by_number, count_reasons
+from shardwright.inspect.reject_counts import by_number, count_reasons, is_reason
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.storage.stamps import FileStamp
@@ -143,7 +144,7 @@ class WatchedPlan:
     def _read_sidecar(self, name: str) -> _Read | None:
         path = f"{naming.INDEX_DIR}/{name}"
         summary = read_summary_end(self.root, path, self._found[name].num_bytes)
-        if summary is None:
+        if summary is None or not all(map(_is_count, summary.rejects.items())):
             return None
         return _Read(summary.num_records, summary.num_bytes, summary.rejects)
 
@@ -198,6 +199,11 @@ class WatchedPlan:
         return sorted(in_work, key=lambda pair: (-pair[1], pair[0]))
 
 
+def _is_count(reject: tuple[object, object]) -> bool:
+    reason, number = reject
+    return isinstance(reason, str) and is_reason(reason) and type(number) is int
+
+
 def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -209,7 +215,10 @@ def _shard(sidecar: str) -> str:
 def _read_plan(root: Folder) -> dict[str, _Split]:
     content = read_json(root, naming.PLAN) or {}
     try:
-        return {name: _split_of(name, split) for name, split in content["splits"].items()}
+        splits = {name: _split_of(name, split) for name, split in content["splits"].items()}
+        if sum(split.num_shards for split in splits.values()) > MAX_SHARDS:
+            raise ValueError(f"more than {MAX_SHARDS:,} shards")
+        return splits
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotADatasetError(
             f"{root.path(naming.PLAN)} is damaged ({type(error).__name__}: {error})"
@@ -218,6 +227,6 @@ def _read_plan(root: Folder) -> dict[str, _Split]:
 
 def _split_of(name: str, split: Mapping[str, Any]) -> _Split:
     numbers = [split[key] for key in ("num_shards", "num_records", "num_bytes")]
-    if not naming.is_split_name(name) or any(type(number) is not int for number in numbers):
+    if not naming.is_split_name(name) or any(type(each) is not int or each < 0 for each in numbers):
         raise ValueError(f"split {name!r} has numbers {numbers}")
     return _Split(*numbers)

@@ -61,7 +61,7 @@ def list_stamps(uri: str, options: StorageOptions, after: str = "") -> dict[str,
     store, key = parse_address(uri)
     start = f"{key}/" if key else ""
     rows = _list_objects(client_for(store, options), uri, key, start + after)
-    names = ((row["path"].removeprefix(start), row) for row in rows)
+    names = ((row["path"][len(start) :], row) for row in rows if row["path"] != key)
     return {name: _stamp(row) for name, row in names if name and "/" not in name}
 
 
@@ -81,7 +81,8 @@ def first_names(uri: str, options: StorageOptions) -> list[str]:
     store, key = parse_address(uri)
     rows = _first_page(client_for(store, options), uri, key)
     start = f"{key}/" if key else ""
-    return sorted({row["path"].removeprefix(start).partition("/")[0] for row in rows} - {"", key})
+    names = {row["path"][len(start) :].partition("/")[0] for row in rows if row["path"] != key}
+    return sorted(names - {""})
 
 
 def _local_stamps(path: str) -> dict[str, FileStamp]:

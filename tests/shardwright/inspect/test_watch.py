@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import write_json
@@ -148,6 +149,21 @@ def test_a_look_reads_a_bounded_number_of_sidecars(root: Folder) -> None:
     assert "at least 5 corrupt" in "\n".join(show_lines(first, "x"))
 
 
+def test_reasons_that_no_build_writes(root: Folder) -> None:
+    """They reach no terminal; a shard with one counts as damaged."""
+    put_plan(root, train=(2, 20, 2000))
+    for index, rejects in enumerate(({"\x1b[2J": 1}, {"corrupt": "many"})):
+        name = ShardName("pets", "train", index, 2)
+        write_sidecar(root, ShardSummary(name, 9, 900, 0, "d", rejects=rejects), NO_ROWS)  # type: ignore[arg-type]
+    rows = [Reject("id", "uri", "\x1b[2J", "detail")]  # type: ignore[arg-type]
+    write_rejects(root, naming.PLAN_REJECTS, rows)
+    found = BuildScan(root).look(time.time())
+    assert (found.done, found.rejects) == ((2, 20, 2000), {"unknown": 1})
+    root.write_bytes(naming.PLAN_REJECTS, b"no Parquet")
+    with pytest.raises(StorageError, match=r"plan.parquet cannot be read: "):
+        BuildScan(root).look(time.time())
+
+
 def test_planning_and_failing(root: Folder) -> None:
     scan = BuildScan(root)
     root.write_bytes("spool/0a.bin", b"12345")
@@ -214,6 +230,8 @@ def test_states_by_exit_code(
         b"no JSON",
         b'{"splits": 5}',
         b'{"splits": {"x": {}}}',
+        b'{"splits": {"a": {"num_shards": 1000000000, "num_records": 1, "num_bytes": 1}}}',
+        b'{"splits": {"a": {"num_shards": -1, "num_records": 1, "num_bytes": 1}}}',
         b'{"splits": {"a": {"num_shards": "9", "num_records": 1, "num_bytes": 1}}}',
         b'{"splits": {"../x": {"num_shards": 9, "num_records": 1, "num_bytes": 1}}}',
     ],
