@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines.arguments import make_parser
 from pipelines.display import ProgressDisplay
-from pipelines.estimates.build_estimate import show_estimate
-from pipelines.estimates.estimator import Estimator
-from pipelines.estimates.planned_work import BuildEstimate
 from pipelines.job import BuildJob, describe_job
 from pipelines.local_plan import BuildState, LocalPlan, plan_locally
 from pipelines.options import parse_options
@@ -26,6 +24,9 @@ from shardwright.sizes import counted, show_bytes
 from transforms.output_state import plan_json
 from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
+
+if TYPE_CHECKING:
+    from pipelines.estimates.planned_work import BuildEstimate
 
 _VERDICTS = {
     BuildState.NEW: "would write all shards",
@@ -49,17 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     try:
         asked = make_parser("plan").parse_known_args(args)[0]
-        estimator = Estimator(asked.prices) if asked.estimate or asked.prices else None
-        job = describe_job(parse_options(args, "plan"))
-        say(job.describe_inputs())
-        if not is_local(job.options.beam_args):
-            say(
-                f"planning on this machine ({LOCAL_RUNNER}), not on "
-                f"{runner_of(job.options.beam_args)}"
-            )
-        with ProgressDisplay(PROGRESS):
-            plan = plan_locally(job, estimator.sample if estimator else None)
-            estimate = estimator.estimate(job, plan) if estimator else None
+        job, plan, estimate = _plan(args, asked)
     except ShardwrightError as error:
         return fail(error)
     except KeyboardInterrupt:
@@ -70,11 +61,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(describe_plan(job, plan))
         if estimate:
-            print("\n".join(show_estimate(estimate, runner_of(job.options.beam_args))))
+            print("\n".join(estimate.to_lines(runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
         say(f"a build {_VERDICTS[plan.state]}: {plan.reason}")
         return EXIT_FAILED
     return EXIT_DONE
+
+
+def _plan(
+    args: Sequence[str], asked: argparse.Namespace
+) -> tuple[BuildJob, LocalPlan, BuildEstimate | None]:
+    estimator = None
+    if asked.estimate or asked.prices:
+        from pipelines.estimates.estimator import Estimator  # not for a plan alone
+
+        estimator = Estimator(asked.prices)
+    job = describe_job(parse_options(args, "plan"))
+    say(job.describe_inputs())
+    runner = job.options.beam_args
+    if not is_local(runner):
+        say(f"planning on this machine ({LOCAL_RUNNER}), not on {runner_of(runner)}")
+    with ProgressDisplay(PROGRESS):
+        plan = plan_locally(job, estimator.sample if estimator else None)
+        return job, plan, estimator.estimate(job, plan) if estimator else None
 
 
 def outline(

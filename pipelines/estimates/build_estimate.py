@@ -1,4 +1,4 @@
-"""Put the estimates of a build together, and show them."""
+"""Put the estimates of a build together."""
 
 from __future__ import annotations
 
@@ -33,15 +33,3 @@ def estimate_build(work: PlannedWork, prices: Prices) -> BuildEstimate:
     return BuildEstimate(
         [*figures, *costs], unknown, long_shard_warning(work), sources if costs else ()
     )
-
-
-def show_estimate(estimate: BuildEstimate, runner: str) -> list[str]:
-    """Return the estimates as lines of text, each with its formula."""
-    width = max(len(each.name) for each in estimate.figures)
-    lines = [f"estimate for {runner}:"]
-    lines += [
-        f"  {each.name:<{width}}  {each.shown:>10} = {each.formula}" for each in estimate.figures
-    ]
-    lines += [f"  unknown: {told}" for told in estimate.unknown]
-    lines += [f"  prices: {told}" for told in estimate.sources]
-    return [*lines, *([f"warning: {estimate.warning}"] if estimate.warning else [])]

@@ -89,3 +89,14 @@ class BuildEstimate:
             "warning": self.warning,
             "prices": list(self.sources),
         }
+
+    def to_lines(self, runner: str) -> list[str]:
+        """Return the estimates as lines of text, each with its formula."""
+        width = max(len(each.name) for each in self.figures)
+        lines = [f"estimate for {runner}:"]
+        lines += [
+            f"  {each.name:<{width}}  {each.shown:>10} = {each.formula}" for each in self.figures
+        ]
+        lines += [f"  unknown: {told}" for told in self.unknown]
+        lines += [f"  prices: {told}" for told in self.sources]
+        return [*lines, *([f"warning: {self.warning}"] if self.warning else [])]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.estimates.build_estimate import estimate_build, show_estimate
+from pipelines.estimates.build_estimate import estimate_build
 from pipelines.estimates.planned_work import Figure, PlannedWork
 from pipelines.estimates.prices import Prices
 from pipelines.estimates.timed_sample import TimedSample
@@ -189,7 +189,7 @@ def test_a_figure_is_shown(value: float, unit: str, shown: str) -> None:
 
 
 def test_lines() -> None:
-    lines = show_estimate(estimate_build(LOCAL, PRICES), "FnApiRunner")
+    lines = estimate_build(LOCAL, PRICES).to_lines("FnApiRunner")
     assert lines[0] == "estimate for FnApiRunner:"
     told = [" ".join(line.split()) for line in lines]
     assert "s3 reads 1,000 = 1,000 images (GET, HEAD)" in told
