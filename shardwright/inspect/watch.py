@@ -38,13 +38,13 @@ one. The slowest shards are those that this command saw begin and end.
 
 If nothing changes for five minutes, it says so and continues.
 
-Exit codes: 0 published (with --once, or a build is there), 1 failed, or nothing appeared in --wait
+Exit codes: 0 published (with --once, or a build is there), 1 failed, or no build began in --wait
 minutes, 2 wrong usage or not the OUTPUT of a build, 130 interrupted.
 """
 _NOT_THERE = (BuildPhase.EMPTY, BuildPhase.FAILED)
 _LINE_SECONDS = 30.0
 _LOCAL_SECONDS, _STORE_SECONDS = 2.0, 10.0  # on a terminal
-_LOOKS_SHARE = 10  # a look takes at most one in so many seconds
+_LOOKS_SHARE = 10  # pauses are at least so many times as long as the last look, up to 30 s
 
 
 def watch(argv: Sequence[str]) -> int:
@@ -81,13 +81,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=float,
         default=60.0,
         metavar="MINUTES",
-        help="minutes to wait for a build to appear (default: %(default)g)",
+        help="minutes to wait for a build to begin (default: %(default)g)",
     )
     args = parser.parse_args(argv)
-    for name, least in (("interval", 0.1), ("wait", 0.0)):
+    for name, least, most in (("interval", 0.1, 3600), ("wait", 0, 100_000)):
         value = getattr(args, name)
-        if value is not None and not value >= least:
-            parser.error(f"--{name} must be at least {least:g}, got {value:g}")
+        if value is not None and not least <= value <= most:
+            parser.error(f"--{name} must be from {least:g} to {most:,}, got {value:g}")
     return args
 
 
@@ -107,6 +107,7 @@ class _Watch:
         self._in_place = not args.json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         live = _STORE_SECONDS if root.is_remote else _LOCAL_SECONDS
         self._interval = args.interval or (live if self._in_place else _LINE_SECONDS)
+        self._last_look = 0.0  # seconds that it took
         self._num_lines = 0  # of the last text, which the next one replaces
 
     def run(self, progress: BuildProgress) -> int:
@@ -115,27 +116,28 @@ class _Watch:
         Raises:
             NotADatasetError: OUTPUT is not of a build.
         """
-        started = changed = time.time()
-        first = progress
+        started = begun = time.time()
+        # A failure from before the start may be followed by another try.
+        had_failed = progress.phase is BuildPhase.FAILED
         while True:
             self._show(progress)
+            now = time.time()
             if progress.phase is BuildPhase.PUBLISHED:
                 return EXIT_DONE
-            now = time.time()
-            if progress.phase is not BuildPhase.EMPTY:
-                changed = now
-            elif now - changed >= self._wait_seconds:
-                return self._give_up(now - changed)
-            # A failure from before the start may be followed by another try.
-            failed_before = first.phase is BuildPhase.FAILED and _age(progress) > now - started
-            if progress.phase is BuildPhase.FAILED and not failed_before:
+            if progress.phase is BuildPhase.FAILED and not (
+                had_failed and (progress.idle_seconds or 0.0) > now - started
+            ):
                 return EXIT_FAULTS
+            if progress.phase not in _NOT_THERE:
+                begun = now
+            elif now - begun >= self._wait_seconds:
+                return self._give_up(now - begun)
             progress = self._next_look()
 
     def _next_look(self) -> BuildProgress:
         """Look again after a pause; until OUTPUT can be read, say why not."""
         while True:
-            time.sleep(self._interval)
+            time.sleep(max(self._interval, min(_LOOKS_SHARE * self._last_look, _LINE_SECONDS)))
             began = time.time()
             try:
                 progress = self._scan.look(began)
@@ -143,7 +145,7 @@ class _Watch:
                 self._clear()
                 print(f"shardwright: {error}; trying again", file=sys.stderr, flush=True)
                 continue
-            self._interval = max(self._interval, _LOOKS_SHARE * (time.time() - began))
+            self._last_look = time.time() - began
             return progress
 
     def _show(self, progress: BuildProgress) -> None:
@@ -164,18 +166,14 @@ class _Watch:
     def _clear(self) -> None:
         """Move the cursor to the first line of the last text, and erase from there."""
         if self._num_lines:
-            sys.stdout.write(f"\x1b[{self._num_lines}A\x1b[J")
+            print(f"\x1b[{self._num_lines}A\x1b[J", end="", flush=True)
         self._num_lines = 0
 
     def _give_up(self, seconds: float) -> int:
         print(
-            f"shardwright: error: nothing has appeared in {self._root} for "
+            f"shardwright: error: no build has begun in {self._root} for "
             f"{show_seconds(seconds)}: check that it is the OUTPUT of the build, or wait longer "
             "with --wait MINUTES",
             file=sys.stderr,
         )
         return EXIT_FAULTS
-
-
-def _age(progress: BuildProgress) -> float:
-    return progress.idle_seconds or 0.0

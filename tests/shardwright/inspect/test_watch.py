@@ -56,8 +56,11 @@ def test_states_by_exit_code(
     assert out == f"{root}\n  state     {told}\n"
     code, _, err = run(capsys, root, "--wait", "0")
     assert code == 1
-    assert f"nothing has appeared in {root} for 0:00: check that it is the OUTPUT" in err
+    assert f"no build has begun in {root} for 0:00: check that it is the OUTPUT" in err
     write_rejects(root, naming.FAILED_REJECTS, rejects_of({"corrupt": 2}))
+    at(root, naming.FAILED_REJECTS, 0)
+    code, _, err = run(capsys, root, "--wait", "0")
+    assert (code, f"no build has begun in {root} for 0:00: " in err) == (1, True)
     code, out, _ = run(capsys, root, "--once")
     assert (code, out.splitlines()[2]) == (1, "  rejects   2 corrupt")
     put_plan(root, train=(4, 40, 4000))
@@ -171,11 +174,11 @@ def test_an_interrupt(root: Folder) -> None:
     assert watching.returncode == 130
 
 
-@pytest.mark.parametrize("words", ["--interval 0", "--interval nan", "--wait -1"])
+@pytest.mark.parametrize("words", ["--interval 0", "--interval nan", "--interval inf", "--wait -1"])
 def test_numbers_out_of_range(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["watch", "x", *words.split()])
-    assert "must be at least" in capsys.readouterr().err
+    assert "must be from 0" in capsys.readouterr().err
 
 
 def test_a_store_that_fails_for_a_while(
