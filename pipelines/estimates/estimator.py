@@ -52,7 +52,11 @@ class Estimator:
             bytes_read=plan.known_bytes,
             output=root.uri.partition("://")[0] if root.is_remote else "",
             planning_requests=requests,
-            decodes=write_job.check == "decode" or write_job.encode.decodes,
+            decodes=(
+                write_job.check == "decode"
+                or write_job.encode.decodes
+                or bool(write_job.transforms)
+            ),
             sample=sample,
             workers=workers_of(
                 job.options.beam_args, self._prices.by_section.get("memory_gb_per_vcpu", {})

@@ -96,7 +96,12 @@ def times_of(work: PlannedWork) -> Iterator[Figure]:
     largest = f"{work.largest_records:,} records of the largest shard x {name}"
     yield Figure("shard", each * work.largest_records, "seconds", largest)
     if workers.is_local:
-        yield Figure("all", wall * work.num_records, "seconds", f"{work.num_records:,} x image")
+        yield Figure(
+            "all",
+            wall * work.num_records,
+            "seconds",
+            f"{work.num_records:,} x image, in one process",
+        )
         return
     yield Figure("work", cpu * work.num_records, "seconds", f"{work.num_records:,} x {name}")
     if processes := workers.num_processes:

@@ -49,7 +49,7 @@ def test_text_and_prices_of_ones_own(
     assert plan_dataset.main([str(images), str(tmp_path / "out"), "--prices", str(prices)]) == 0
     out = capsys.readouterr().out
     assert "\nestimate for FnApiRunner:\n  bytes read " in out
-    assert " = 100 x image\n" in out
+    assert " = 100 x image, in one process\n" in out
     prices.write_text("[s3]\nread = 'x'")
     assert plan_dataset.main([str(images), str(tmp_path / "out"), "--prices", str(prices)]) == 2
     assert "read of [s3] must be a number of at least 0" in capsys.readouterr().err
