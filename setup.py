@@ -8,6 +8,7 @@ from setuptools import setup
 setup(
     packages=[
         "pipelines",
+        "pipelines.estimates",
         "schemas",
         "shardwright",
         "shardwright.cache",
@@ -39,5 +40,9 @@ setup(
         "transforms.splits",
         "transforms.write",
     ],
-    package_data={"shardwright": ["py.typed"], "shardwright.report": ["page.js", "style.css"]},
+    package_data={
+        "pipelines.estimates": ["prices.toml"],
+        "shardwright": ["py.typed"],
+        "shardwright.report": ["page.js", "style.css"],
+    },
 )

@@ -2,20 +2,23 @@
 """Estimate the cost of a build on Dataflow and print the table of docs/dataflow.md.
 
 The cost is measured CPU per image times list prices. Nothing was run on Dataflow: CPU figures are
-those of RESULTS.md, for images of 80 KB, on this project's machine. Prices are list prices of
-us-central1 in US dollars: cloud.google.com/storage/pricing as read on 2026-09-20, and
-cloud.google.com/dataflow/pricing as quoted elsewhere, so look them up again before relying on them.
-Network traffic is free, because bucket and workers are in one region.
+those of RESULTS.md, for images of 80 KB, on this project's machine. Prices are those of
+`pipelines/estimates/prices.toml`, list prices of us-central1 in US dollars, so look them up again
+before relying on them. Network traffic is free, because bucket and workers are in one region.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipelines.estimates.prices import Prices
+
+PRICES = Prices.read().by_section
 IMAGE_BYTES, SHARD_BYTES = 80_000, 150_000_000
-VCPU_HOUR, GB_HOUR, DISK_GB_HOUR, SHUFFLE_GB = 0.056, 0.003557, 0.000054, 0.011
+VCPU_HOUR, GB_HOUR = PRICES["dataflow"]["vcpu_hour"], PRICES["dataflow"]["memory_gb_hour"]
+SHUFFLE_GB, DISK_GB_HOUR = PRICES["dataflow"]["shuffle_gb"], 0.000054
 # Class A (put, part, list) and class B (get) of Standard storage.
-WRITE_REQUEST, READ_REQUEST = 0.005 / 1000, 0.0004 / 1000
+WRITE_REQUEST, READ_REQUEST = PRICES["gs"]["write"] / 1000, PRICES["gs"]["read"] / 1000
 VCPUS, GB_PER_VCPU, DISK_GB = 4, 4, 30  # per worker
 START_S = 240  # until a worker's first image: machine, container image and processes
 UPLOAD_PART_BYTES = 5 << 20  # shardwright/storage/uploads.py

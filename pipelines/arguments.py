@@ -287,4 +287,15 @@ def make_parser(command: str) -> OptionParser:
     parser.add_options(BuildArguments)
     if command == "plan":
         parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+        parser.add_argument(
+            "--estimate",
+            action="store_true",
+            help="also estimate requests, time, memory and cost on the runner, each with its "
+            "formula; times at most 512 images of INPUT, for about two seconds",
+        )
+        parser.add_argument(
+            "--prices",
+            metavar="FILE",
+            help="prices for --estimate (default: list prices, in pipelines/estimates/prices.toml)",
+        )
     return parser

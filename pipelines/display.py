@@ -78,8 +78,11 @@ class ProgressDisplay:
 
 
 def _before_writing(counters: Counters) -> str:
-    read = counters.read_records
-    return f"read {counted(read, 'record')}" if read else "planning"
+    if counters.read_records:
+        return f"read {counted(counters.read_records, 'record')}"
+    return (
+        f"planning, listed {counted(counters.listed, 'record')}" if counters.listed else "planning"
+    )
 
 
 class _Meter:

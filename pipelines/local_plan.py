@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from pipelines.estimates.even_sample import EvenSample
 from pipelines.job import BuildJob
 from pipelines.local_shards import LocalShards
 from shardwright.errors import BuildError, ShardwrightError
@@ -54,6 +55,7 @@ class LocalPlan:
         shards_done: Number of finished shards that a build would keep.
         state: Action that a build would take.
         reason: Why a build would fail, or "".
+        known_bytes: Bytes of all images and features, as they are read.
     """
 
     layout: Layout
@@ -64,10 +66,15 @@ class LocalPlan:
     shards_done: int
     state: BuildState
     reason: str = ""
+    known_bytes: int = 0
 
 
-def plan_locally(job: BuildJob) -> LocalPlan:
+def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
     """Plan a build on this machine, whatever its own runner. Nothing is written to OUTPUT.
+
+    Args:
+        job: The build to plan.
+        sample: Is shown all references.
 
     Raises:
         ShardwrightError: INPUT cannot be listed.
@@ -79,7 +86,7 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     if replaces:  # an earlier try may have left shards beside the dataset
         plan = read_json(place, naming.PLAN)
     compare = (plan if replaces else manifest or plan) is not None
-    shards = LocalShards(job, with_plans=compare)
+    shards = LocalShards(job, with_plans=compare, sample=sample)
     states = list(shards.states(place, unpublished=manifest is None or replaces))
     planned = LocalPlan(
         layout=shards.layout,
@@ -89,6 +96,7 @@ def plan_locally(job: BuildJob) -> LocalPlan:
         fingerprint=fingerprint_of(state[:2] for state in states) if compare else None,
         shards_done=sum(state.finished is not None for state in states),
         state=BuildState.NEW,
+        known_bytes=shards.known_bytes,
     )
     if refusal:
         return replace(planned, state=BuildState.REFUSED, reason=refusal)

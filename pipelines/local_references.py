@@ -32,6 +32,7 @@ from transforms.inputs.tables.table_references import list_table
 from transforms.labels.label_table import LabelRules, join_bucket, spread
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.plan.sizing import ReferenceSample, estimate_sizes
+from transforms.progress import PROGRESS
 from transforms.references import concat
 from transforms.rejects import Reject
 from transforms.splits import grouped_splits, split_lists, stratified
@@ -190,7 +191,7 @@ class LocalReferences:
 
 def _list_all(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
     for part in source.facts.parts():
-        yield from source.list_part(part)
+        yield from PROGRESS.count_listed(source.list_part(part))
 
 
 def _place_groups(

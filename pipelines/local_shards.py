@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pipelines.estimates.even_sample import EvenSample
 from pipelines.garbage import no_collections
 from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
@@ -52,18 +53,23 @@ class LocalShards:
         job: The build to plan.
         with_plans: Keep what `plans` needs. Otherwise only columns that decide the layout are
             sorted, and there are no plans.
+        sample: Is shown all references.
 
     Raises:
         ShardwrightError: INPUT cannot be listed.
     """
 
-    def __init__(self, job: BuildJob, *, with_plans: bool) -> None:
+    def __init__(
+        self, job: BuildJob, *, with_plans: bool, sample: EvenSample | None = None
+    ) -> None:
         with no_collections():  # they would take a fifth of the time
-            self._make(job, with_plans=with_plans)
+            self._make(job, sample, with_plans=with_plans)
 
-    def _make(self, job: BuildJob, *, with_plans: bool) -> None:
+    def _make(self, job: BuildJob, sample: EvenSample | None, *, with_plans: bool) -> None:
         references = LocalReferences(job)
         batches: Iterable[pa.RecordBatch] = references.batches()
+        if sample is not None:
+            batches = sample.watch(batches)
         estimate = None
         if job.samples_sizes:
             batches = list(batches)
@@ -81,6 +87,9 @@ class LocalShards:
         placed = [layouts.place_bucket(bucket, draft) for bucket in sizes]
         self.layout: Layout = layouts.lay_out(draft, placed)
         self.bytes_per_shard = layouts.shard_bytes(sizes, self.layout)
+        self.known_bytes = sum(
+            int(each.sum()) for found in sizes for each in found.by_split.values()
+        )
         self.vocabularies: Vocabularies = references.vocabularies
         self.rejects: HeldRejects = references.rejects
         self.rejects.pack()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from shardwright.sizes import counted, show_bytes
 from transforms.output_state import plan_json
 from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
+
+if TYPE_CHECKING:
+    from pipelines.estimates.planned_work import BuildEstimate
 
 _VERDICTS = {
     BuildState.NEW: "would write all shards",
@@ -45,29 +49,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     args = sys.argv[1:] if argv is None else argv
     try:
-        job = describe_job(parse_options(args, "plan"))
-        say(job.describe_inputs())
-        if not is_local(job.options.beam_args):
-            say(
-                f"planning on this machine ({LOCAL_RUNNER}), not on "
-                f"{runner_of(job.options.beam_args)}"
-            )
-        with ProgressDisplay(PROGRESS):
-            plan = plan_locally(job)
+        asked = make_parser("plan").parse_known_args(args)[0]
+        job, plan, estimate = _plan(args, asked)
     except ShardwrightError as error:
         return fail(error)
     except KeyboardInterrupt:
         say("stopped")
         return 130
-    as_json = make_parser("plan").parse_known_args(args)[0].json
-    print(json.dumps(outline(job, plan), indent=1) if as_json else describe_plan(job, plan))
+    if asked.json:
+        print(json.dumps(outline(job, plan, estimate), indent=1))
+    else:
+        print(describe_plan(job, plan))
+        if estimate:
+            print("\n".join(estimate.to_lines(runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
         say(f"a build {_VERDICTS[plan.state]}: {plan.reason}")
         return EXIT_FAILED
     return EXIT_DONE
 
 
-def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
+def _plan(
+    args: Sequence[str], asked: argparse.Namespace
+) -> tuple[BuildJob, LocalPlan, BuildEstimate | None]:
+    estimator = None
+    if asked.estimate or asked.prices:
+        from pipelines.estimates.estimator import Estimator  # not for a plan alone
+
+        estimator = Estimator(asked.prices)
+    job = describe_job(parse_options(args, "plan"))
+    say(job.describe_inputs())
+    runner = job.options.beam_args
+    if not is_local(runner):
+        say(f"planning on this machine ({LOCAL_RUNNER}), not on {runner_of(runner)}")
+    with ProgressDisplay(PROGRESS):
+        plan = plan_locally(job, estimator.sample if estimator else None)
+        return job, plan, estimator.estimate(job, plan) if estimator else None
+
+
+def outline(
+    job: BuildJob, plan: LocalPlan, estimate: BuildEstimate | None = None
+) -> dict[str, Any]:
     """Return the object that `--json` prints.
 
     Keys: `fingerprint`, `settings` and `splits` as in `plan.json` (bytes are estimates);
@@ -76,7 +97,8 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
     `warning` about the shard size, or ""; `shards_done` (finished and kept); `shards_to_write`;
     `estimate` (a `SizeEstimate`, only if images change their size); `state` (see `BuildState`);
     `reason` (why a build would fail, else ""). `fingerprint` needs a second pass over the
-    references, so it is null if OUTPUT holds nothing to compare it with.
+    references, so it is null if OUTPUT holds nothing to compare it with. With `--estimate` also
+    `build_estimate` (a `BuildEstimate`).
     """
     layout = plan.layout
     return {
@@ -92,6 +114,7 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
         "shards_to_write": layout.num_shards - plan.shards_done,
         "state": str(plan.state),
         "reason": plan.reason,
+        **({"build_estimate": estimate.to_json()} if estimate else {}),
     }
 
 

@@ -7,7 +7,13 @@ the writer counts here too. If workers are other processes, these counters stay 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -15,7 +21,7 @@ class Progress:
     """Counters of this process; `total_*` are known once the plan is made.
 
     `images` and `shards` include the work of earlier builds, which `reused_*` count apart;
-    `read_records` counts records of Python that were read before the plan.
+    before the plan, `listed` counts references, and `read_records` records of Python.
     """
 
     total_images: int = 0
@@ -26,18 +32,27 @@ class Progress:
     reused_images: int = 0
     reused_shards: int = 0
     read_records: int = 0
+    listed: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def start(self, *, total_images: int, total_shards: int) -> None:
         with self._lock:
             self.total_images, self.total_shards = total_images, total_shards
             self.images = self.num_bytes = self.shards = self.reused_images = self.reused_shards = 0
-            self.read_records = 0
+            self.read_records = self.listed = 0
 
     def add_read(self, records: int) -> None:
         """Count records that are in the spool."""
         with self._lock:
             self.read_records += records
+
+    def count_listed(self, rows: Iterable[T]) -> Iterator[T]:
+        """Yield the rows, and count the references of those that are batches."""
+        for row in rows:
+            if isinstance(row, pa.RecordBatch):
+                with self._lock:
+                    self.listed += row.num_rows
+            yield row
 
     def add(self, *, images: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ _EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
 _SUMMARIES = {
     "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
     "plan": "INPUT OUTPUT [options]    show what build would write; reads no image, writes nothing",
+    "watch": "OUTPUT [--once] [--json]  follow a build on any runner: rate, rejects, time left",
     "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
     "verify": "DATASET [--json]          check every shard, record, checksum and index row",
     "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
@@ -25,6 +26,7 @@ _SUMMARIES = {
 }
 # Of this package's commands, in the order of the help.
 _MODULES = {
+    "watch": "watch",
     "inspect": "commands",
     "verify": "commands",
     "show": "commands",

@@ -18,7 +18,9 @@ from shardwright.storage.options import StorageOptions
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 
 
-def make_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+def make_parser(
+    command: str, description: str, epilog: str, *, metavar: str = "DATASET"
+) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"shardwright {command}",
         description=description,
@@ -28,7 +30,7 @@ def make_parser(command: str, description: str, epilog: str) -> argparse.Argumen
     )
     parser.add_argument(
         "dataset",
-        metavar="DATASET",
+        metavar=metavar,
         help="a dataset's folder: a local path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     )
     parser.add_argument(

@@ -17,6 +17,7 @@ from shardwright.storage.clients import client_for
 from shardwright.storage.local import FileSink, LocalFiles, StatedFile
 from shardwright.storage.objects import ObjectFiles
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.storage.stamps import FileStamp, first_names, list_stamps, stamp_of
 from shardwright.storage.uploads import ObjectSink
 
 Sink = FileSink | ObjectSink
@@ -157,6 +158,21 @@ class Folder:
     def stated(self, below: str = "") -> dict[str, StatedFile]:
         """Return name -> metadata of each file in this folder or one below it, reading none."""
         return self._files.stated_in(self.path(below) if below else self.uri)
+
+    def stamp(self, name: str) -> FileStamp | None:
+        """Return a file's length and modification time, or None if it does not exist."""
+        return stamp_of(self.path(name), self.options)
+
+    def stamps(self, below: str = "", *, after: str = "") -> dict[str, FileStamp]:
+        """Return name -> stamp of each file in this folder or one below it.
+
+        Names up to `after` may be missing, which saves requests (`shardwright.storage.stamps`).
+        """
+        return list_stamps(self.path(below) if below else self.uri, self.options, after)
+
+    def first_names(self) -> list[str]:
+        """Return names in this folder: in a store at most 1,000, with one request."""
+        return first_names(self.uri, self.options)
 
     def stated_crc32c(self, name: str) -> int | None:
         """Return the CRC32C of a whole file that its store keeps.

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pipelines import display
@@ -58,6 +59,16 @@ def test_plain_lines_every_ten_seconds(capfd: pytest.CaptureFixture[str], clock:
         "shardwright: planning",
         "shardwright: 50/100 images, 5/s, 5.0 kB/s, 2/4 shards, 0:10 left",
     ]
+
+
+def test_planning_counts_what_is_listed(capfd: pytest.CaptureFixture[str], clock: Clock) -> None:
+    progress, rows = Progress(), pa.record_batch({"id": ["a"] * 1500})
+    listed = progress.count_listed([rows, "a reject", rows])
+    with ProgressDisplay(progress, line_seconds=1):
+        clock.move_to(0)
+        assert list(listed) == [rows, "a reject", rows]
+        clock.move_to(1)
+    assert capfd.readouterr().err == "shardwright: planning, listed 3,000 records\n"
 
 
 def test_reused_work_is_not_in_the_rate(capfd: pytest.CaptureFixture[str], clock: Clock) -> None:

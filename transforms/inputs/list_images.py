@@ -10,6 +10,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from transforms.inputs.source import InputSource, Rows, SourceFacts, unpack_facts
+from transforms.progress import PROGRESS
 from transforms.routing import Route, Routed
 
 
@@ -50,4 +51,4 @@ def _parts(packed: bytes, one_machine: bool) -> Iterator[str]:
 
 
 def _list_part(part: str, *, source: InputSource, facts: bytes) -> Rows:
-    return source.with_facts(facts).list_part(part)
+    return PROGRESS.count_listed(source.with_facts(facts).list_part(part))

@@ -1,0 +1,1 @@
+"""Estimate requests, time, memory and cost of a build, for `shardwright plan --estimate`."""

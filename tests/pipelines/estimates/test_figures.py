@@ -1,0 +1,199 @@
+"""Estimates by hand: each figure of small builds, on every kind of runner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.estimates.build_estimate import estimate_build
+from pipelines.estimates.planned_work import Figure, PlannedWork
+from pipelines.estimates.prices import Prices
+from pipelines.estimates.timed_sample import TimedSample
+from pipelines.estimates.workers import Workers, workers_of
+
+MIB = 1 << 20
+SAMPLE = TimedSample(
+    256, stores={"s3": 1.0}, num_timed=100, wall_seconds=0.5, cpu_seconds=0.2, cores=2
+)
+LOCAL = PlannedWork(
+    num_records=1000,
+    shard_bytes=(12 * MIB, 4 * MIB),
+    largest_records=700,
+    bytes_read=16 * MIB,
+    output="",
+    planning_requests=3,
+    decodes=False,
+    sample=SAMPLE,
+    workers=Workers("FnApiRunner", is_local=True, machines=1, processes=1),
+)
+DATAFLOW = Workers(
+    "DataflowRunner", False, is_dataflow=True, machines=2, processes=4, threads=2,
+    memory_gb_per_process=4,
+)  # fmt: skip
+PRICES = Prices(
+    {
+        "s3": {"read": 0.5, "write": 5.0, "list": 6.0},
+        "dataflow": {"vcpu_hour": 0.06, "memory_gb_hour": 0.003, "shuffle_gb": 0.01},
+    },
+    {"s3": "a page", "gs": "another", "dataflow": "a third"},
+)
+
+
+def values(work: PlannedWork, prices: Prices = PRICES) -> dict[str, float]:
+    return {figure.name: figure.value for figure in estimate_build(work, prices).figures}
+
+
+def test_a_local_build_from_a_store() -> None:
+    estimate = estimate_build(LOCAL, PRICES)
+    assert values(LOCAL) == pytest.approx(
+        {
+            "s3 reads": 1000,
+            "s3 lists": 3,
+            "bytes read": 16 * MIB,
+            "bytes written": 16 * MIB,
+            "image": 0.005,
+            "CPU of image": 0.002,
+            "shard": 3.5,
+            "all": 5.0,
+            "memory": 350e6 + 190 * 1000 + 64e6,
+            "cost of s3 reads": 0.5,
+            "cost of s3 lists": 0.018,
+            "cost": 0.518,
+        }
+    )
+    assert (estimate.unknown, estimate.warning, estimate.sources) == ([], "", ["s3: a page"])
+
+
+def test_a_store_to_write_to() -> None:
+    work = replace(LOCAL, output="gs", sample=replace(SAMPLE, stores={}))
+    found = values(work)
+    # 3 parts, begin and complete; the small one in one request.
+    assert found["gs writes"] == 3 + 2 + 1 + 2 * 2 + 8
+    assert found["gs reads"] == 2 * 11 + 27
+    assert found["gs lists"] == 3 + 10
+    assert found["memory"] == 350e6 + 190 * 1000 + 40e6
+    unknown = [f"cost of gs {kind}: the price table has none" for kind in ("reads", "writes")]
+    assert list(estimate_build(work, PRICES).unknown[:2]) == unknown
+    assert "cost" not in found
+
+
+def test_two_stores_and_a_spool() -> None:
+    work = replace(LOCAL, output="gs", sample=replace(SAMPLE, stores={"s3": 0.5}))
+    assert values(work)["s3 reads"] == 500
+    assert values(work)["gs reads"] == 49
+    spooled = replace(work.sample, stores={"gs": 1.0}, spooled=1.0, num_timed=0)
+    work = replace(work, sample=spooled)
+    estimate = estimate_build(work, PRICES)
+    found = values(work)
+    assert (found["gs reads"], found["gs writes"]) == (1049, 18 + 4)
+    assert found["bytes spooled"] == 16 * MIB
+    assert "time: INPUT must be unpacked first" in estimate.unknown
+    assert {"image", "shard", "all"}.isdisjoint(found)
+
+
+def test_dataflow() -> None:
+    work = replace(LOCAL, num_records=3_600_000, workers=DATAFLOW)
+    found = values(work)
+    assert found["work"] == 7200
+    assert found["all"] == 7200 / 8 / 0.5 + 240
+    assert found["shard"] == 700 * 0.002  # of one process, by its CPU
+    assert found["memory a worker"] == 4 * (250e6 + 2 * 64e6)
+    hours = (7200 / 0.5 + 8 * 240) / 3600
+    assert found["cost of vCPUs"] == pytest.approx(hours * 0.06)
+    assert found["cost of memory"] == pytest.approx(hours * 4 * 0.003)
+    assert found["cost of shuffle"] == pytest.approx(3.6 * 0.01)
+    parts = [value for name, value in found.items() if name.startswith("cost of")]
+    assert found["cost"] == pytest.approx(sum(parts))
+    decoding = values(replace(work, decodes=True))
+    assert decoding["all"] == 7200 / 8 / 0.85 + 240
+    assert estimate_build(work, PRICES).sources == ["s3: a page", "dataflow: a third"]
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    workers = workers_of(["--runner=DataflowRunner"], {})
+    estimate = estimate_build(replace(LOCAL, workers=workers), PRICES)
+    names = {figure.name for figure in estimate.figures}
+    assert {"all", "cost of memory"}.isdisjoint(names)
+    assert {"shard", "work", "cost of vCPUs"} <= names
+    assert list(estimate.unknown) == [
+        "cost of memory: give a --worker_machine_type of the price table",
+        "time in all: give --max_num_workers and --worker_machine_type",
+    ]
+    flink = replace(LOCAL, workers=workers_of(["--runner=FlinkRunner", "--parallelism", "6"], {}))
+    flink = replace(flink, workers=replace(flink.workers, is_local=False, machines=6))
+    assert list(estimate_build(flink, PRICES).unknown) == [
+        "cost of workers: no price of FlinkRunner machines"
+    ]
+    assert values(flink)["all"] == pytest.approx(1.4 / 0.5)  # the largest shard's
+    many = replace(flink, num_records=10_000)
+    assert values(many)["all"] == pytest.approx(20 / 6 / 0.5)
+    nothing = replace(LOCAL, sample=TimedSample(), planning_requests=0)
+    assert list(estimate_build(nothing, PRICES).unknown) == ["time: no image could be read"]
+    assert list(values(nothing)) == ["bytes read", "bytes written", "memory"]
+
+
+@pytest.mark.parametrize(
+    ("args", "machines", "processes", "threads", "memory"),
+    [
+        ([], None, None, 2, None),
+        (["--max_num_workers=3", "--worker_machine_type", "n2-standard-4"], 3, 4, 2, 4.0),
+        (["--num_workers=5", "--machine_type=n2-highcpu-16"], 5, 16, 2, None),
+        (["--number_of_worker_harness_threads=7", "--max_num_workers=x"], None, None, 7, None),
+        (["--worker_machine_type=custom-4-extended"], None, None, 2, None),
+    ],
+)
+def test_workers_of_dataflow(
+    args: list[str],
+    machines: int | None,
+    processes: int | None,
+    threads: int,
+    memory: float | None,
+) -> None:
+    found = workers_of(["--runner", "DataflowRunner", *args], {"n2-standard": 4.0})
+    assert found == Workers(
+        "DataflowRunner", False, is_dataflow=True, machines=machines, processes=processes,
+        threads=threads, memory_gb_per_process=memory,
+    )  # fmt: skip
+
+
+def test_a_shard_of_over_five_minutes() -> None:
+    """The advice makes a shard of five minutes."""
+    slow = replace(LOCAL, sample=replace(SAMPLE, wall_seconds=50.0))  # 0.5 s an image
+    assert estimate_build(slow, PRICES).warning == (
+        "the largest shard takes 5:50 of work, and a crash loses as much: --shard-size 11MB would "
+        "take 5:00"
+    )
+    assert pytest.approx(11e6, rel=0.05) == 12 * MIB * 300 / 350
+    just = replace(LOCAL, sample=replace(SAMPLE, wall_seconds=50.0), largest_records=600)
+    assert estimate_build(just, PRICES).warning == ""
+    by_cpu = replace(slow, workers=DATAFLOW)
+    assert estimate_build(by_cpu, PRICES).warning == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (1234.0, "requests", "1,234"),
+        (2e9, "bytes", "2.0 GB"),
+        (3.14159, "dollars", "$3.14"),
+        (0.00049, "dollars", "$0.00049"),
+        (0.0, "dollars", "$0.00000"),
+        (7265.0, "seconds", "2:01:05"),
+        (3.14159, "seconds", "3.14 s"),
+        (0.000123, "seconds", "0.123 ms"),
+    ],
+)
+def test_a_figure_is_shown(value: float, unit: str, shown: str) -> None:
+    assert Figure("x", value, unit, "").shown == shown
+
+
+def test_lines() -> None:
+    lines = estimate_build(LOCAL, PRICES).to_lines("FnApiRunner")
+    assert lines[0] == "estimate for FnApiRunner:"
+    told = [" ".join(line.split()) for line in lines]
+    assert "s3 reads 1,000 = 1,000 images (GET, HEAD)" in told
+    assert "shard 3.5 s = 700 records of the largest shard x image" in told
+    assert "cost $0.52 = $0.50 + $0.02" in told
+    assert len({line.index(" = ") for line in lines[1:-1]}) == 1
+    assert lines[-1] == "  prices: s3: a page"

@@ -1,0 +1,62 @@
+"""The table of prices: the one in the package, and users' own with mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.estimates.prices import Prices
+from shardwright.errors import UsageError
+
+
+def test_the_table_of_the_package() -> None:
+    prices = Prices.read()
+    for store in ("s3", "gs"):
+        assert {name: prices.of(store, name) for name in ("read", "write", "list")} == {
+            "read": 0.0004,
+            "write": 0.005,
+            "list": 0.005,
+        }
+    assert prices.of("dataflow", "vcpu_hour") == 0.056
+    assert prices.of("memory_gb_per_vcpu", "n2-standard") == 4
+    assert prices.of("az", "read") is prices.of("s3", "none") is None
+    assert set(prices.sources) == {"s3", "gs", "dataflow"}
+    for source in prices.sources.values():
+        assert source.rpartition(", ")[2].startswith("2026-")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[s3]\nread = -1", "read of [s3] must be a number of at least 0, got -1"),
+        ("[s3]\nread = true", "must be a number of at least 0, got True"),
+        ("[s3]\nread = inf", "must be a number of at least 0, got inf"),
+        ("[s3]\nread = '1'", "must be a number of at least 0, got '1'"),
+        ("[s3]\nreads = 1", "[s3] has no price 'reads', only list, read, write"),
+        ("[s4]\nread = 1", "[s4] is not one of the sections s3, gs, az, dataflow"),
+        ("read = 1", "[read] is not one of the sections"),
+        ("[s3", "cannot be read: "),
+    ],
+)
+def test_a_table_with_a_mistake(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        Prices.read(path)
+    assert str(error.value).startswith(f"--prices {path}")
+    assert told in str(error.value)
+
+
+def test_a_table_that_is_missing_or_no_text(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff")
+    for name in ("none", "binary"):
+        with pytest.raises(UsageError, match=r"--prices .* cannot be read"):
+            Prices.read(tmp_path / name)
+
+
+def test_a_source_without_a_date(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text("[az]\nsource = 'our contract'\nread = 1")
+    prices = Prices.read(path)
+    assert (prices.of("az", "read"), prices.sources) == (1.0, {"az": "our contract"})

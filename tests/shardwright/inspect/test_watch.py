@@ -1,0 +1,202 @@
+"""`shardwright watch`: exit codes, a real build, a terminal, a store that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from io import RawIOBase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.format import naming
+from shardwright.inspect.cli import main
+from shardwright.storage.folder import Folder
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.support.buckets import Bucket
+from tests.support.build_helpers import make_images, start_build
+from tests.support.watched_builds import at, put_plan, put_shard, rejects_of
+from transforms.reject_files import write_rejects
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Folder:
+    return Folder(str(tmp_path / "out"))
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
+    code = main(["watch", *map(str, argv)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_states_by_exit_code(
+    root: Folder, zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, zoo, "--once", "--json")
+    found = json.loads(out)
+    assert (code, found["phase"], found["output"]) == (0, "published", str(zoo))
+    assert found["done"]["records"] == 36
+    assert found["rejects"] == {"empty_file": 1}
+    code, out, err = run(capsys, zoo)
+    assert (code, err) == (0, "")
+    assert "ago: 36 records, 4 shards" in out
+    code, out, _ = run(capsys, root, "--once")
+    assert code == 1
+    told = "nothing is there yet: the build has not begun, or is planning"
+    assert out == f"{root}\n  state     {told}\n"
+    code, _, err = run(capsys, root, "--wait", "0")
+    assert code == 1
+    assert f"no build has begun in {root} for 0:00: check that it is the OUTPUT" in err
+    write_rejects(root, naming.FAILED_REJECTS, rejects_of({"corrupt": 2}))
+    at(root, naming.FAILED_REJECTS, 0)
+    code, _, err = run(capsys, root, "--wait", "0")
+    assert (code, f"no build has begun in {root} for 0:00: " in err) == (1, True)
+    code, out, _ = run(capsys, root, "--once")
+    assert (code, out.splitlines()[2]) == (1, "  rejects   2 corrupt")
+    put_plan(root, train=(4, 40, 4000))
+    assert run(capsys, root, "--once")[0] == 0
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"")
+    told = "is not the OUTPUT of a build: it holds 'cat.jpg', and no plan.json"
+    code, _, err = run(capsys, tmp_path / "photos")
+    assert (code, told in err) == (2, True)
+    code, _, err = run(capsys, tmp_path / "photos" / "cat.jpg")
+    assert (code, "cat.jpg is a file; give the OUTPUT of a build" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        b"[]",
+        b"{}",
+        b"no JSON",
+        b'{"splits": 5}',
+        b'{"splits": {"x": {}}}',
+        b'{"splits": {"a": {"num_shards": 1000000000, "num_records": 1, "num_bytes": 1}}}',
+        b'{"splits": {"a": {"num_shards": -1, "num_records": 1, "num_bytes": 1}}}',
+        b'{"splits": {"a": {"num_shards": "9", "num_records": 1, "num_bytes": 1}}}',
+        b'{"splits": {"../x": {"num_shards": 9, "num_records": 1, "num_bytes": 1}}}',
+    ],
+)
+def test_a_damaged_plan(plan: bytes, root: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    root.write_bytes(naming.PLAN, plan)
+    code, out, err = run(capsys, root)
+    assert (code, out, naming.PLAN in err) == (2, "", True)
+
+
+def test_a_real_build_from_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = make_images(tmp_path / "in", 60)
+    (images / "cat" / "empty.png").write_bytes(b"")
+    options = ("--records-per-shard", "10", "--max-reject-fraction", "0.1")
+    build = start_build(tmp_path / "log", images, tmp_path / "out", *options)
+    code, out, err = run(capsys, tmp_path / "out", "--interval", "0.1", "--json")
+    assert (code, err, build.wait()) == (0, "", 0)
+    found: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    order = ["empty", "writing", "publishing", "published"]
+    phases = [each["phase"] for each in found]
+    assert phases == sorted(phases, key=order.index)
+    assert (phases[0], phases[-1]) == ("empty", "published")
+    assert found[-1]["done"]["records"] == 60
+    assert found[-1]["rejects"] == {"empty_file": 1}
+
+
+def test_a_failure_ends_the_watch_unless_it_was_there_before(
+    root: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rejects(root, naming.FAILED_REJECTS, rejects_of({"corrupt": 1}))
+    at(root, naming.FAILED_REJECTS, 0)
+    after(0.4, lambda: write_rejects(root, naming.FAILED_REJECTS, rejects_of({"corrupt": 2})))
+    code, out, _ = run(capsys, root, "--interval", "0.1")
+    assert code == 1
+    first, *_, last = out.splitlines()
+    assert first.endswith(" ago, before it wrote shards, rejects: 1 corrupt")
+    assert "the build failed 0:00 ago, before it wrote shards, rejects: 2 corrupt" in last
+
+
+def after(seconds: float, action: Callable[[], object]) -> None:
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+
+
+def read_until(screen: RawIOBase, end: bytes) -> str:
+    data = b""
+    while end not in data:
+        data += screen.read(4096) or b""
+    return data.decode()
+
+
+def test_a_terminal_is_refreshed_in_place(
+    root: Folder, zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_plan(root, train=(4, 40, 4000))
+    put_shard(root, 0, 4, rejects={"corrupt": 2})
+    main_side, terminal = pty.openpty()
+    published = (zoo / naming.MANIFEST).read_bytes()
+    after(0.4, lambda: root.write_bytes(naming.MANIFEST, published))
+    with os.fdopen(terminal, "w") as out, os.fdopen(main_side, "rb", 0) as screen:
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setenv("TERM", "xterm")
+        with ThreadPoolExecutor() as pool:
+            shown = pool.submit(read_until, screen, b"\x04")
+            code = main(["watch", str(root), "--interval", "0.1"])
+            print("\x04", flush=True)
+            frames = shown.result().split("\x1b[J")
+    assert (code, len(frames) > 2) == (0, True)
+    for frame in frames[:-1]:
+        text, _, move = frame.rpartition("\x1b[")
+        assert move == f"{text.count(chr(10))}A"
+        assert max(map(len, text.splitlines())) < 80
+    assert "shards    1 of 4 (25%)" in frames[0]
+    assert "published" in frames[-1]
+
+
+def test_an_interrupt(root: Folder) -> None:
+    put_plan(root, train=(4, 40, 4000))
+    command = [sys.executable, "-m", "shardwright.inspect.cli", "watch", root.uri]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout is not None
+    assert watching.stdout.readline().startswith("shardwright: writing for ")
+    watching.send_signal(signal.SIGINT)
+    assert watching.communicate(timeout=30) == ("", "shardwright: interrupted\n")
+    assert watching.returncode == 130
+
+
+@pytest.mark.parametrize("words", ["--interval 0", "--interval nan", "--interval inf", "--wait -1"])
+def test_numbers_out_of_range(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["watch", "x", *words.split()])
+    assert "must be from 0" in capsys.readouterr().err
+
+
+def test_a_store_that_fails_for_a_while(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_plan(s3_bucket.folder("data"), train=(4, 40, 4000))
+    fault = Fault("status", None, skip=9)
+    s3_proxy.add(fault)
+
+    def publish() -> None:
+        while not s3_proxy.hits(fault):
+            time.sleep(0.01)
+        time.sleep(2)  # much longer than the deadline, so that a look has failed
+        s3_bucket.put(f"data/{naming.MANIFEST}", (zoo / naming.MANIFEST).read_bytes())
+        s3_proxy.clear()
+
+    after(0.0, publish)
+    args = s3_bucket.behind(s3_proxy).args(deadline="0.5")
+    code, _, err = run(capsys, f"{s3_bucket.uri}/data", "--interval", "0.1", *args)
+    assert code == 0
+    assert "; trying again\n" in err
