@@ -33,6 +33,7 @@ setup(
         "transforms.inputs.tables",
         "transforms.inputs.tfrecords",
         "transforms.labels",
+        "transforms.near_duplicates",
         "transforms.plan",
         "transforms.publish",
         "transforms.splits",

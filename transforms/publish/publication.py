@@ -27,9 +27,13 @@ from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.leaks import LEAKS, find_leaks
+from transforms.publish.near_duplicates import NEAR_KEYS, listed_file, with_near_duplicates
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
+
+# Keys of statistics that are found from the finished shards, not summed over their sidecars.
+_FOUND = frozenset({LEAKS, *NEAR_KEYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,11 @@ def _publish_in(
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
     manifest = published or _with_leaks(root, manifest)
+    if publication.settings.get("near_duplicates"):
+        manifest = with_near_duplicates(root, manifest, clearance.near_duplicates)
     replaced = publication.root if folder else None
     check_limits(publication.fail_on, root, manifest, replaced)
-    files = _write_companions(root, manifest)
+    files = {**listed_file(manifest), **_write_companions(root, manifest)}
     files |= {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
     manifest = replace(manifest, files=files)
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
@@ -242,7 +248,8 @@ def _plan_content(root: Folder) -> dict[str, FileContent]:
 
 def _remove_spooled(root: Folder) -> None:
     """Remove spooled bytes once all shards are written; a later build reuses the listings."""
-    names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(".parquet"))
+    kept = (".parquet", naming.HASHES_SUFFIX)
+    names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(kept))
     root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
 
 
@@ -259,7 +266,7 @@ def _comparable(manifest: Manifest) -> dict[str, Any]:
     splits = {
         name: replace(
             split,
-            stats={key: value for key, value in split.stats.items() if key != LEAKS},
+            stats={key: value for key, value in split.stats.items() if key not in _FOUND},
             # Those of copied objects are not in the sidecars.
             shards=tuple(replace(shard, etag=None) for shard in split.shards),
         )
