@@ -25,7 +25,7 @@ from transforms.references import digest_of, keep_rows, set_column
 PHASH, NUM_PIXELS = "phash", "num_pixels"
 HASH_SCHEMA = pa.schema([(PHASH, pa.uint64()), (NUM_PIXELS, pa.int64())])
 
-_ALGORITHM = b"phash 1"  # increase it when hashes of the same image change
+_ALGORITHM = b"phash 1"  # another number when the hash of an image changes
 _PLACE = ["uri", "offset", "num_bytes", "etag"]
 _COMPARED = ["id", "uri", "row", "label", "num_bytes"]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.splitmix import MIX_1, MIX_2
-from transforms.near_duplicates.tables import Bits, Table, make_tables
+from transforms.near_duplicates.tables import Bits, Table, make_tables, tables_pay
 
 LARGE_BUCKET = 1024
 Pairs = tuple[np.ndarray, np.ndarray]  # the hashes of each pair, uint64 [pairs] each
@@ -30,19 +30,21 @@ def find_pairs(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
         return
     # Bits that all have in common would make bands that divide nothing.
     varying = Bits.that_vary(hashes)
-    narrow = varying.taken_from(hashes)
-    if varying.number <= distance:
-        yield from _between_all(hashes)
+    if not tables_pay(len(hashes), distance, varying.number):
+        yield from _find_by_comparing(hashes, distance)
         return
+    narrow = varying.taken_from(hashes)
     for table in make_tables(len(hashes), distance, varying.number):
         for left, right in find_in_table(narrow, table, distance):
             yield varying.put_into(left, hashes[0]), varying.put_into(right, hashes[0])
 
 
-def _between_all(hashes: np.ndarray) -> Iterator[Pairs]:
-    """Yield all pairs of a few hashes."""
-    left, right = np.triu_indices(len(hashes), 1)
-    yield hashes[left], hashes[right]
+def _find_by_comparing(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
+    for neighbor in range(1, len(hashes)):
+        left, right = hashes[:-neighbor], hashes[neighbor:]
+        near = np.bitwise_count(left ^ right) <= distance
+        if near.any():
+            yield left[near], right[near]
 
 
 def find_in_table(hashes: np.ndarray, table: Table, distance: int) -> Iterator[Pairs]:

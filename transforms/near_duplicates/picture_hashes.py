@@ -18,9 +18,9 @@ from transforms.write.image_scans import scan_images
 MIN_DETAIL = 24
 """Frequencies that a picture must have, of 63: photographs have over 50, flat ones under 10."""
 
-# A JPEG is decoded at an eighth, a quarter or half of its size, if that leaves so many pixels. The
-# hash of the reduced picture differs from that of the whole one in 0.1 bits on average.
-_DECODED_SIDE = 2 * SIDE
+# A large JPEG is decoded at an eighth, a quarter or half of its size, if that leaves so many pixels
+# in each direction. Fewer pixels lose copies: the reduced size is rounded, which shifts the picture.
+_DECODED_SIDE = 8 * SIDE
 
 
 class PictureHash(NamedTuple):

@@ -18,8 +18,8 @@ import numpy as np
 
 HASH_BITS = 64
 
-# Nanoseconds on one core: to make and sort a row of a table, and to compare two hashes.
-_SORT_NS, _COMPARE_NS = 100, 10
+# Nanoseconds on one core: to begin a table, to make and sort a row of it, and to compare two hashes.
+_TABLE_NS, _SORT_NS, _COMPARE_NS = 200_000, 100, 10
 _MAX_EXTRA_BANDS = 5
 
 
@@ -149,8 +149,8 @@ def make_tables(num_hashes: int, distance: int, num_bits: int = HASH_BITS) -> li
         distance: The largest number of bits in which a pair differs, at least 1.
         num_bits: Number of the hashes' lowest bits that may differ, more than `distance`.
     """
-    numbers = range(distance + 1, min(distance + _MAX_EXTRA_BANDS, num_bits) + 1)
-    num_bands = min(numbers, key=lambda bands: _cost(num_hashes, distance, num_bits, bands))
+    costs = _costs(num_hashes, distance, num_bits)
+    num_bands = min(costs, key=costs.__getitem__)
     cuts = [num_bits * number // num_bands for number in range(num_bands + 1)]
     bands = tuple(Band(low, (1 << high - low) - 1) for low, high in itertools.pairwise(cuts))
     tables: list[Table] = []
@@ -159,10 +159,23 @@ def make_tables(num_hashes: int, distance: int, num_bits: int = HASH_BITS) -> li
     return tables
 
 
+def tables_pay(num_hashes: int, distance: int, num_bits: int) -> bool:
+    """Return whether tables take less time than to compare all hashes with one another."""
+    costs = _costs(num_hashes, distance, num_bits).values()
+    return min(costs, default=math.inf) < num_hashes**2 / 2 * _COMPARE_NS
+
+
+def _costs(num_hashes: int, distance: int, num_bits: int) -> dict[int, float]:
+    """Return the nanoseconds by the number of bands."""
+    numbers = range(distance + 1, min(distance + _MAX_EXTRA_BANDS, num_bits) + 1)
+    return {bands: _cost(num_hashes, distance, num_bits, bands) for bands in numbers}
+
+
 def _cost(num_hashes: int, distance: int, num_bits: int, num_bands: int) -> float:
     bucket_bits = num_bits * (num_bands - distance) / num_bands
     pairs = num_hashes**2 / 2 / 2**bucket_bits
-    return math.comb(num_bands, distance) * (num_hashes * _SORT_NS + pairs * _COMPARE_NS)
+    table = _TABLE_NS + num_hashes * _SORT_NS + pairs * _COMPARE_NS
+    return math.comb(num_bands, distance) * table
 
 
 def _table(bands: tuple[Band, ...], chosen: tuple[int, ...], earlier: tuple[int, ...]) -> Table:
