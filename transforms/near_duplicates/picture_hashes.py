@@ -19,7 +19,7 @@ MIN_DETAIL = 24
 """Frequencies that a picture must have, of 63: photographs have over 50, flat ones under 10."""
 
 # A large JPEG is decoded at an eighth, a quarter or half of its size, if that leaves so many pixels
-# in each direction. Fewer pixels lose copies: the reduced size is rounded, which shifts the picture.
+# in each direction. Fewer would lose copies: a reduced size is rounded, which shifts the picture.
 _DECODED_SIDE = 8 * SIDE
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 HASH_BITS = 64
 
-# Nanoseconds on one core: to begin a table, to make and sort a row of it, and to compare two hashes.
+# Nanoseconds on one core: to begin a table, to make and sort one row, and to compare two hashes.
 _TABLE_NS, _SORT_NS, _COMPARE_NS = 200_000, 100, 10
 _MAX_EXTRA_BANDS = 5
 

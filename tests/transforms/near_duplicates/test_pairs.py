@@ -57,7 +57,7 @@ def test_pairs_are_those_of_brute_force(hashes: np.ndarray, distance: int) -> No
     assert as_set(list(find_pairs(hashes, distance))) == brute_force(hashes, distance)
 
 
-@examples(10, 300)
+@examples(5, 300)
 @given(some_hashes(), st.integers(1, 8))
 def test_large_buckets_are_divided(hashes: np.ndarray, distance: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
