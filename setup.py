@@ -35,6 +35,7 @@ setup(
         "transforms.inputs.tables",
         "transforms.inputs.tfrecords",
         "transforms.labels",
+        "transforms.near_duplicates",
         "transforms.plan",
         "transforms.publish",
         "transforms.splits",

@@ -42,7 +42,8 @@ class PhotoSet:
 
 
 @functools.cache
-def _sources() -> list[Image.Image]:
+def sample_photographs() -> list[Image.Image]:
+    """Return the two photographs as RGB images."""
     from sklearn.datasets import load_sample_images  # takes 2 s, so only if photos are made
 
     return [Image.fromarray(picture) for picture in load_sample_images().images]
@@ -58,7 +59,7 @@ def _noise() -> NDArray[np.float32]:
 def render_photo(number: int, seed: int = 0) -> bytes:
     """Return the JPEG bytes of photo `number`: a pure function of its arguments."""
     rng = np.random.default_rng((seed, number))
-    source = _sources()[number % 2]
+    source = sample_photographs()[number % 2]
     scale = rng.uniform(1.0, 1.4)
     width, height = WIDTH / scale, HEIGHT / scale
     left, top = rng.uniform(0, source.width - width), rng.uniform(0, source.height - height)

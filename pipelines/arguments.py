@@ -17,6 +17,7 @@ from shardwright.storage.addresses import absolute
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.images.checks import CHECKS
 from transforms.images.options import IMAGES, EncodeOptions
+from transforms.near_duplicates.options import NearDuplicateOptions
 from transforms.options import OptionGroup
 from transforms.publish.fail_on import NAMES as LIMITED
 from transforms.publish.fail_on import parse_fail_on
@@ -183,6 +184,7 @@ class BuildArguments:
         "measure brightness, contrast, sharpness, information, color and size of every image "
         "(signals/*.parquet); without, a sample is measured",
     )
+    near: NearDuplicateOptions = field(default_factory=NearDuplicateOptions)
     limits: RejectLimits = field(default_factory=RejectLimits)
     transforms: tuple[UserTransform, ...] = _CODE.option(
         (),

@@ -1,7 +1,7 @@
 """The Beam graphs of the application. Every step is a public PTransform of `transforms`.
 
-ListImages -> [JoinLabels] -> [DropDuplicates] -> AssignSplits -> EncodeFeatures -> PlanShards
-    -> ClearOutput -> WriteShards -> PublishDataset
+ListImages -> [JoinLabels] -> [DropDuplicates] -> [FindNearDuplicates] -> AssignSplits
+    -> EncodeFeatures -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from transforms.duplicates.drop_duplicates import DropDuplicates
 from transforms.features.encode_features import EncodeFeatures
 from transforms.inputs.list_images import ListImages
 from transforms.labels.join_labels import JoinLabels
+from transforms.near_duplicates.find_near_duplicates import FindNearDuplicates, NearDuplicates
 from transforms.plan.estimate_sizes import EstimateSizes
 from transforms.plan.plan_shards import PlanShards
 from transforms.publish.publish_dataset import PublishDataset
@@ -31,6 +32,7 @@ class ReferenceGraph(NamedTuple):
     references: beam.PCollection
     vocabularies: beam.PCollection
     rejects: beam.PCollection
+    near_duplicates: beam.PCollection | None = None
 
 
 class PlanGraph(NamedTuple):
@@ -40,6 +42,7 @@ class PlanGraph(NamedTuple):
     layout: beam.PCollection
     vocabularies: beam.PCollection
     rejects: beam.PCollection
+    near_duplicates: beam.PCollection | None = None
 
 
 def reference_graph(
@@ -68,7 +71,8 @@ def reference_graph(
         | "DropDuplicates"
         >> DropDuplicates(options.duplicates, storage=options.storage, threads=options.threads)
     )
-    split = unique.main | "AssignSplits" >> AssignSplits(
+    distinct = _distinct(unique, job)
+    split = distinct.main | "AssignSplits" >> AssignSplits(
         options.split,
         given=job.splits_given,
         stratify=options.stratify,
@@ -85,9 +89,27 @@ def reference_graph(
     rejects = [listed.rejects, split.rejects, encoded.rejects]
     rejects += [] if job.label_table is None else [labelled.rejects]
     rejects += [] if unique is labelled else [unique.rejects]
+    rejects += [] if distinct is unique else [distinct.rejects]
     return ReferenceGraph(
-        encoded.main, encoded.vocabularies, rejects | "ReferenceRejects" >> beam.Flatten()
+        encoded.main,
+        encoded.vocabularies,
+        rejects | "ReferenceRejects" >> beam.Flatten(),
+        getattr(distinct, "listed", None),
     )
+
+
+def _distinct(unique: Routed, job: BuildJob) -> Routed | NearDuplicates:
+    """Add the step that finds near-duplicates, if it is asked for."""
+    options = job.options
+    if not options.near.is_on:
+        return unique
+    found: NearDuplicates = unique.main | "FindNearDuplicates" >> FindNearDuplicates(
+        options.near,
+        spool=job.spool,
+        storage=options.storage,
+        threads=options.threads,
+    )
+    return found
 
 
 def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | None:
@@ -114,7 +136,9 @@ def plan_graph(pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = N
         estimate=size_estimate(found, job),
     )  # ShardPlan
     rejects = (found.rejects, planned.rejects) | "PlanRejects" >> beam.Flatten()
-    return PlanGraph(planned.shards, planned.layout, found.vocabularies, rejects)
+    return PlanGraph(
+        planned.shards, planned.layout, found.vocabularies, rejects, found.near_duplicates
+    )
 
 
 def build_graph(
@@ -128,6 +152,7 @@ def build_graph(
         vocabularies=plan.vocabularies,
         rejects=plan.rejects,
         limits=job.options.limits,
+        near_duplicates=plan.near_duplicates,
     )  # one Clearance
     shards = plan.shards
     # Keys hash unevenly to workers: without this, one of four got three times another's shards.

@@ -46,6 +46,7 @@ class BuildJob:
         source: INPUT in its detected format.
         label_table: Table of `--labels`, or None.
         class_names: From `--class-names`, `--schema` or the source; None to learn them.
+        spool: The folder for what a build keeps before its plan is made.
         declared: Schema of `--schema`, or None.
     """
 
@@ -53,6 +54,7 @@ class BuildJob:
     source: InputSource
     label_table: TableFacts | None
     class_names: tuple[str, ...] | None
+    spool: Folder
     declared: ExampleSchema | None = None
 
     @property
@@ -185,7 +187,7 @@ def _samples_sizes(options: BuildOptions) -> bool:
 
 def _plans_by_content(options: BuildOptions) -> bool:
     """Return whether images are read before the plan is made."""
-    return _samples_sizes(options) or options.duplicates != "keep"
+    return _samples_sizes(options) or options.duplicates != "keep" or options.near.is_on
 
 
 def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
@@ -226,6 +228,9 @@ def describe_job(
         BuildError: A table cannot be read.
     """
     read = options.read_schema()
+    spool = spool or UnwrittenFolder(
+        options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
+    )
     source = detect(_request_for(options, spool, read))
     table = None if options.labels is None else _label_table(options, options.labels, source, read)
     declared = None
@@ -237,7 +242,7 @@ def describe_job(
         or _label_facts(source, table).class_names
     )
     job = BuildJob(
-        options, source, table, class_names, declared and replace(declared, class_names=())
+        options, source, table, class_names, spool, declared and replace(declared, class_names=())
     )
     _check_splits(job)
     _ = job.schema  # fails now if feature names clash
@@ -263,7 +268,7 @@ def _check_splits(job: BuildJob) -> None:
 
 
 def _request_for(
-    options: BuildOptions, spool: Folder | None, declared: ExampleSchema | None
+    options: BuildOptions, spool: Folder, declared: ExampleSchema | None
 ) -> SourceRequest:
     return SourceRequest(
         options.input,
@@ -271,10 +276,7 @@ def _request_for(
         storage=options.storage,
         image_root=options.image_root,
         allow_outside=options.allow_outside,
-        spool=spool
-        or UnwrittenFolder(
-            options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
-        ),
+        spool=spool,
         kinds=kinds_of(declared),
         image=main_image(options.schema, declared),
         input_format=options.input_format,

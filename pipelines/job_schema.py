@@ -114,6 +114,8 @@ def _refuse_options(options: BuildOptions, schema: ExampleSchema) -> None:
         given += ["--check"] if options.check != BuildOptions.check else []
     if schema.image is None and options.duplicates != BuildOptions.duplicates:
         given += ["--duplicates"]
+    if schema.image is None and options.near.is_on:
+        given += ["--near-duplicates"]
     if given:
         raise UsageError(
             f"{given[0]} is for images, and --schema has none: leave {given[0]} out, or add a "

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
+from pipelines.local_near_duplicates import LocalNearDuplicates
 from pipelines.options import BuildOptions
 from transforms.batch_file import BatchFile
 from transforms.duplicates import contents
@@ -62,6 +63,7 @@ class LocalReferences:
     def __init__(self, job: BuildJob) -> None:
         self._job = job
         self.rejects = HeldRejects(job.output_request.partial)
+        self._near_duplicates = LocalNearDuplicates(job, PLAIN_BYTES)
         self._settled = HeldBatches(PLAIN_BYTES)
         self.vocabularies: Vocabularies = order_vocabularies(
             add_counts(self._settle()),
@@ -71,6 +73,11 @@ class LocalReferences:
             label_indices=job.label_indices,
             needs_label=job.needs_label,
         )
+
+    @property
+    def near_duplicates(self) -> Sequence[tuple[int, pa.RecordBatch]]:
+        """The parts of the list of near-duplicates: (number, rows)."""
+        return self._near_duplicates.listed
 
     @property
     def num_bytes(self) -> int:
@@ -112,6 +119,8 @@ class LocalReferences:
             batches = self._join_labels(batches, self._job.label_table)
         if options.duplicates != "keep":
             batches = self._drop_duplicates(list(batches), options)
+        if options.near.is_on:
+            batches = self._near_duplicates.passed(batches, self.rejects)
         if self._job.split_lists is not None:
             return self._split_by_lists(list(batches), self._job.split_lists)
         return self._draw_splits(batches, options.split)

@@ -92,6 +92,7 @@ class LocalShards:
         )
         self.vocabularies: Vocabularies = references.vocabularies
         self.rejects: HeldRejects = references.rejects
+        self.near_duplicates = references.near_duplicates
         self.rejects.pack()
 
     def _sort(
@@ -150,7 +151,7 @@ class LocalShards:
             tally=self.rejects.tally,
             limits=self._job.options.limits,
         )
-        return clear_here(verdict, self.rejects.packed)
+        return clear_here(verdict, self.rejects.packed, self.near_duplicates)
 
     def _plan(self, split: str, index: int, references: pa.RecordBatch) -> ShardPlan:
         name = ShardName(self._job.options.name, split, index, self.layout.cuts[split].num_shards)

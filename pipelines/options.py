@@ -27,6 +27,7 @@ from shardwright.storage.folder import Folder
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.options import check_values
 from transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
+from transforms.publish.fail_on import NEAR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,8 @@ class BuildOptions(BuildArguments):
             raise UsageError("--signals needs --writer planned: Beam's stock writer has no index")
         if self.stratify and self.split is None:
             raise UsageError("--stratify needs --split, such as --split train=0.8,test=0.2")
+        if not self.near.is_on and any(limit.name == NEAR for limit in self.fail_on or ()):
+            raise UsageError(f"--fail-on {NEAR} needs --near-duplicates, such as report")
         if self.split_ids and self.split is not None and self.group_column is not None:
             raise UsageError(
                 "--split-ids assigns single images, so --split could divide groups: leave "
@@ -151,6 +154,7 @@ class BuildOptions(BuildArguments):
             "split_ids": bool(self.split_ids),
             "duplicates": "" if self.duplicates == "keep" else self.duplicates,
             "signals": self.signals,
+            "near_duplicates": str(self.near),
             "transforms": [
                 {"function": each.spec, "source": each.digest} for each in self.transforms
             ],

@@ -29,6 +29,7 @@ from shardwright.storage.folder import Folder
 from transforms.plan.size_errors import average, record_bytes_of
 from transforms.progress import PROGRESS
 from transforms.publish.leaks import LEAKS
+from transforms.publish.near_duplicates import NEAR_LEAKS
 from transforms.reject_files import first_faults
 from transforms.rejects import RejectReason
 
@@ -158,7 +159,13 @@ def _say_splits(manifest: Manifest) -> None:
     for name, other in itertools.combinations(
         sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2
     ):
-        if (leak := manifest.splits[name].stats.get(LEAKS, {}).get(other)) is not None:
+        stats = manifest.splits[name].stats
+        if (near := stats.get(NEAR_LEAKS, {}).get(other)) is not None:
+            say(
+                f"leakage: {counted(near['records'], 'image')} of {name} nearly equal images of "
+                f"{other}; {naming.NEAR_DUPLICATES} lists them"
+            )
+        if (leak := stats.get(LEAKS, {}).get(other)) is not None:
             more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
             fix = "report.html lists examples, and --duplicates drop keeps one of each"
             say(

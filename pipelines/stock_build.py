@@ -96,6 +96,7 @@ def stock_graph(
         vocabularies=plan.vocabularies,
         rejects=plan.rejects,
         limits=job.options.limits,
+        near_duplicates=plan.near_duplicates,
     )
     clearance = clearance | "SameFolder" >> beam.Map(_check_folder, folder)  # one Clearance
     shards = {split: cuts.num_shards for split, cuts in planned.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 
-_LIMIT = re.compile(r"\s*([a-z]+)\s*>\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*")
+_LIMIT = re.compile(r"\s*([a-z]+(?:-[a-z]+)*)\s*>\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*")
 
 
 @dataclass(frozen=True, slots=True)

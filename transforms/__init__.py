@@ -7,6 +7,8 @@ inputs/      ListImages            files, tables, archives -> batches of referen
              SpoolRecords          records of Python -> the same; their images go to the spool
 labels/      JoinLabels            a table of labels -> labels and features
 duplicates/  DropDuplicates        equal bytes -> one reference
+near_duplicates/
+             FindNearDuplicates    perceptual hashes -> groups, and a keeper of each
 splits/      AssignSplits          hash of the id -> a split
 features/    EncodeFeatures        columns -> final values, and vocabularies
 plan/        EstimateSizes         a sample -> sizes after re-encoding
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from transforms.inputs.source import SourceRequest
     from transforms.inputs.spool_records import SpoolRecords
     from transforms.labels.join_labels import JoinLabels
+    from transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
+    from transforms.near_duplicates.options import NearDuplicateOptions
     from transforms.output_state import OutputRequest
     from transforms.plan.estimate_sizes import EstimateSizes
     from transforms.plan.packing import ShardPolicy
@@ -57,6 +61,7 @@ _MODULES = {
     "SpoolRecords": "inputs.spool_records",
     "JoinLabels": "labels.join_labels",
     "DropDuplicates": "duplicates.drop_duplicates",
+    "FindNearDuplicates": "near_duplicates.find_near_duplicates",
     "AssignSplits": "splits.assign_splits",
     "EncodeFeatures": "features.encode_features",
     "EstimateSizes": "plan.estimate_sizes",
@@ -67,6 +72,7 @@ _MODULES = {
     "PublishDataset": "publish.publish_dataset",
     # Their arguments, and what a step of your own needs.
     "EncodeOptions": "images.options",
+    "NearDuplicateOptions": "near_duplicates.options",
     "OutputRequest": "output_state",
     "Publication": "publish.publication",
     "Record": "user_code",
@@ -91,8 +97,10 @@ __all__ = [
     "EncodeFeatures",
     "EncodeOptions",
     "EstimateSizes",
+    "FindNearDuplicates",
     "JoinLabels",
     "ListImages",
+    "NearDuplicateOptions",
     "OutputRequest",
     "PlanShards",
     "Publication",

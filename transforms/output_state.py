@@ -43,6 +43,7 @@ class Clearance:
         unpublished: No dataset was finished in the folder before this build.
         folder: The folder below OUTPUT to write to, "" for OUTPUT.
         reject_files: Contents of the files of these rejects, by name.
+        near_duplicates: Temporary files that list near-duplicates, in the order of their groups.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]]
@@ -51,6 +52,7 @@ class Clearance:
     unpublished: bool
     folder: str = ""
     reject_files: Mapping[str, FileContent] = field(default_factory=dict)
+    near_duplicates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

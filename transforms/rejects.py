@@ -67,6 +67,8 @@ class RejectReason(StrEnum):
     UNUSED_ID = "unused_id"  # an id of a split list is not in INPUT
     DUPLICATE_IMAGE = "duplicate_image"  # equal bytes to another image, with --duplicates reject
     DROPPED_DUPLICATE = "dropped_duplicate"  # equal bytes to another image, with --duplicates drop
+    NEAR_DUPLICATE = "near_duplicate"  # nearly equal to another, with --near-duplicates reject
+    DROPPED_NEAR_DUPLICATE = "dropped_near_duplicate"  # the same with --near-duplicates drop
     OUTSIDE_INPUT = "outside_input"  # a path or link out of INPUT, without --allow-outside
     INCOMPLETE = "incomplete"  # a file or folder of INPUT that cannot be read to its end
     CRASHED = "crashed"  # it ended or stopped its process twice, the second time alone
@@ -177,6 +179,7 @@ NO_FAULTS = frozenset(
         RejectReason.UNMATCHED_LABEL,
         RejectReason.UNUSED_ID,
         RejectReason.DROPPED_DUPLICATE,
+        RejectReason.DROPPED_NEAR_DUPLICATE,
         RejectReason.INCOMPLETE,
     }
 )

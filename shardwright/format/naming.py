@@ -20,6 +20,7 @@ SCHEMA_PBTXT = "schema.pbtxt"
 STATS = "stats.json"
 STATS_PB = "stats.pb"
 REPORT = "report.html"
+NEAR_DUPLICATES = "near_duplicates.parquet"
 INDEX_DIR = "index"
 REJECTS_DIR = "rejects"
 SIGNALS_DIR = "signals"
@@ -29,6 +30,7 @@ NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`trans
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 TEMPORARY_SUFFIX = ".tmp"
+HASHES_SUFFIX = ".hashes"  # in the spool: perceptual hashes (`transforms.near_duplicates`)
 LABELS_SUFFIX = ".labels.txt"
 VOCABULARY_SUFFIX = ".vocab.txt"
 
@@ -148,10 +150,11 @@ def is_build_output(path: str) -> bool:
     if folder in SHARD_DIRS:
         return filename.endswith((".parquet", TEMPORARY_SUFFIX))
     if folder == SPOOL_DIR:
-        return filename.endswith((".parquet", ".bin", TEMPORARY_SUFFIX))
+        return filename.endswith((".parquet", ".bin", HASHES_SUFFIX, TEMPORARY_SUFFIX))
     if slash:
         return False
     known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, STATS_PB, REPORT}
+    known.add(NEAR_DUPLICATES)
     if filename in known or filename.endswith((LABELS_SUFFIX, VOCABULARY_SUFFIX)):
         return True
     return ShardName.parse(filename) is not None or is_temporary(filename)
@@ -175,6 +178,11 @@ def has_no_control_character(name: str) -> bool:
 def temporary_name(filename: str, token: str) -> str:
     """Return the hidden name that a file has until it is complete."""
     return f".{filename}.{token}{TEMPORARY_SUFFIX}"
+
+
+def near_duplicates_part(number: int) -> str:
+    """Return the temporary file of a part of the near-duplicates, whose splits are not known."""
+    return temporary_name(NEAR_DUPLICATES, f"{number:05d}")
 
 
 def is_temporary(filename: str) -> bool:

@@ -36,6 +36,9 @@ OPTIONS = [
     f"{COUNTS} --stratify",
     f"{SPLIT} --duplicates drop",
     f"{SPLIT} --duplicates reject",
+    f"{SPLIT} --near-duplicates report",
+    f"{SPLIT} --near-duplicates drop --distance 8",
+    f"{SPLIT} --near-duplicates reject --labels {{root}}/labels.csv --duplicates drop",
     "--split-ids test={root}/test.txt",
     f"{SPLIT} --split-ids test={{root}}/test.txt",
     f"{SPLIT} --labels {{root}}/labels.csv",
@@ -101,6 +104,9 @@ def test_both_plans_are_equal(root: Path, options: str) -> None:
     tables = map(unpack_rejects, local.rejects.packed)
     rejects = [reject for rows in tables for reject in rejects_in(rows)]
     assert sorted(map(_key, rejects)) == sorted(map(_key, graph.outputs["rejects"]))
+    listed = sorted((number, rows.to_pylist()) for number, rows in local.near_duplicates)
+    found = graph.outputs.get("near_duplicates", [])
+    assert listed == sorted((number, rows.to_pylist()) for number, rows in found)
     assert LocalShards(job, with_plans=False).layout == layout
 
 

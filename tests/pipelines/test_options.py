@@ -167,7 +167,7 @@ def test_help_fits_two_screens(capsys: pytest.CaptureFixture[str]) -> None:
     assert left.value.code == 0
     assert len(text.splitlines()) <= 100
     usual = {option.name for option in options_of(BuildOptions) if option.usual}
-    assert len(usual) == 18
+    assert len(usual) == 19
     assert all(
         f"--{name.replace('_', '-')} " in text for name in usual - {"input", "output", "stratify"}
     )

@@ -62,7 +62,8 @@ def run_transform(transform: beam.PTransform, inputs: Iterable[Any] | None = Non
         begin = pipeline if inputs is None else pipeline | "Inputs" >> beam.Create(list(inputs))
         result = begin | "Tested" >> transform
         named = result._asdict() if hasattr(result, "_asdict") else {"main": result}
-        for name, collection in named.items():
+        # An output that the transform has only with some options is None.
+        for name, collection in ((name, each) for name, each in named.items() if each is not None):
             kept[name] = []
             _ = collection | f"Collect {name}" >> beam.Map(_collect, run, name)
         finished = pipeline.run()

@@ -5,9 +5,7 @@ Only images whose length occurs more than once are read. Their bytes stay in the
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,26 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.storage.addresses import is_remote
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads
 from transforms.hashing import hash64, joined
-from transforms.internal_errors import fault_of
 from transforms.references import concat, keep_rows, set_column
 from transforms.rejects import Reject, RejectReason
-from transforms.write.image_reads import (
-    AHEAD_BYTES,
-    ImageLocation,
-    main_places,
-    place_columns,
-    read_local_image,
-    read_remote_image,
-)
+from transforms.write.image_reads import main_places, place_columns
+from transforms.write.image_scans import scan_images
 
 CONTENT = "content"
 NUM_BUCKETS = 1024  # by content; bounds the rows that one worker compares
-# Concurrent local reads: reading waits for the disk, and hashing releases the GIL.
-_READERS = 16
 _SALT = "shardwright/row"
 _COMPARED = ("id", "uri", "row", "label")
 _REASONS = {"drop": RejectReason.DROPPED_DUPLICATE, "reject": RejectReason.DUPLICATE_IMAGE}
@@ -95,42 +82,12 @@ def hash_images(
     Raises:
         StorageError: A whole store fails, rather than one object.
     """
-    places = main_places(batch)
-    digests: list[bytes | None] = []
-    for start, stop in _runs(places):
-        in_flight = threads or (
-            REQUESTS_IN_FLIGHT
-            if is_remote(places[start].uri)
-            else min(_READERS, 4 * (os.cpu_count() or 1))
-        )
-        digests += map_reads(
-            functools.partial(_hash_image, storage=storage), places[start:stop], in_flight
-        )
+    digests = scan_images(_hash_content, main_places(batch), storage, threads)
     hashed = set_column(batch.select(list(_COMPARED)), CONTENT, pa.array(digests, pa.binary()))
     return keep_rows(hashed, hashed.column(CONTENT).is_valid().to_numpy(zero_copy_only=False))
 
 
-def _runs(places: Sequence[ImageLocation]) -> Iterator[tuple[int, int]]:
-    """Yield [start, stop) of runs of at most `AHEAD_BYTES`; a larger image is a run of its own."""
-    start = total = 0
-    for row, place in enumerate(places):
-        if row > start and total + place.num_bytes > AHEAD_BYTES:
-            yield start, row
-            start = row
-            total = 0
-        total += place.num_bytes
-    if start < len(places):
-        yield start, len(places)
-
-
-def _hash_image(place: ImageLocation, *, storage: StorageOptions) -> bytes | None:
-    try:
-        data = (
-            read_remote_image(place, storage) if is_remote(place.uri) else read_local_image(place)
-        )
-    except Exception as error:  # WriteShards meets it again and rejects the image
-        fault_of(error)
-        return None
+def _hash_content(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 

@@ -12,8 +12,9 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage.folder import Folder
 from transforms.rejects import count_faults
 
-NAMES = ("drift", "leaks", "rejects")
-_PERCENTAGES = ("leaks", "rejects")
+NEAR = "near-leaks"
+NAMES = ("drift", "leaks", NEAR, "rejects")
+_PERCENTAGES = ("leaks", NEAR, "rejects")
 _LOG = logging.getLogger("shardwright.publish")
 
 
@@ -82,15 +83,17 @@ def check_limits(
 def _count(manifest: Manifest) -> dict[str, Measured]:
     # Late, because only a build knows it, and this file is imported by the command line's parser.
     from transforms.publish.leaks import LEAKS
+    from transforms.publish.near_duplicates import NEAR_LEAKS
 
-    leaks = sum(
-        leak["records"] + leak["unchecked"]
-        for split in manifest.splits.values()
-        for leak in split.stats.get(LEAKS, {}).values()
-    )
+    def leaks(key: str) -> Measured:
+        shared = [split.stats.get(key, {}).values() for split in manifest.splits.values()]
+        number = sum(leak["records"] + leak["unchecked"] for found in shared for leak in found)
+        return Measured(number, manifest.num_records)
+
     faults = count_faults(manifest.rejects)
     return {
-        "leaks": Measured(leaks, manifest.num_records),
+        "leaks": leaks(LEAKS),
+        NEAR: leaks(NEAR_LEAKS),
         "rejects": Measured(faults, faults + manifest.num_records),
     }
 

@@ -35,11 +35,15 @@ from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.leaks import LEAKS, find_leaks
+from transforms.publish.near_duplicates import NEAR_KEYS, listed_file, with_near_duplicates
 from transforms.publish.report_file import report_bytes
 from transforms.publish.sampled_pictures import describe_sample, without_sampled
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
+
+# Keys of statistics that are found from the finished shards, not summed over their sidecars.
+_FOUND = frozenset({LEAKS, *NEAR_KEYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,13 @@ def _publish_in(
     published = _published(root, manifest)
     pictures = _sample(root, manifest) if published is None else None
     manifest = published or _with_sample(_with_leaks(root, manifest), pictures or [])
+    if publication.settings.get("near_duplicates"):
+        manifest = with_near_duplicates(root, manifest, clearance.near_duplicates)
     replaced = publication.root if folder else None
     check_limits(publication.fail_on, root, manifest, replaced)
     compared = publication.fail_on.against or replaced
     files = {**_plan_content(root), **clearance.reject_files, **shards.files}
+    files |= listed_file(manifest)
     companions = companion_files(manifest)
     companions[naming.REPORT] = report_bytes(
         root, replace(manifest, files=files), published, compared, pictures
@@ -275,7 +282,8 @@ def _plan_content(root: Folder) -> dict[str, FileContent]:
 
 def _remove_spooled(root: Folder) -> None:
     """Remove spooled bytes once all shards are written; a later build reuses the listings."""
-    names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(".parquet"))
+    kept = (".parquet", naming.HASHES_SUFFIX)
+    names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(kept))
     root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
 
 
@@ -293,7 +301,7 @@ def _comparable(manifest: Manifest) -> dict[str, Any]:
         name: replace(
             split,
             stats=without_sampled(
-                {key: value for key, value in split.stats.items() if key != LEAKS}
+                {key: value for key, value in split.stats.items() if key not in _FOUND}
             ),
             # Those of copied objects are not in the sidecars.
             shards=tuple(replace(shard, etag=None) for shard in split.shards),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import apache_beam as beam
-from apache_beam.pvalue import AsDict, AsSingleton
+from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from transforms.output_state import OutputRequest
 from transforms.partial_inputs import PartialInputs
@@ -13,7 +13,13 @@ from transforms.plan.shard_plans import ShardPlan
 from transforms.reject_files import unpack_rejects
 from transforms.reject_limits import RejectLimits
 from transforms.reject_tally import RejectTally
-from transforms.write.clearance import clear, judge, place_rejects, write_placed
+from transforms.write.clearance import (
+    clear,
+    judge,
+    place_rejects,
+    write_near_duplicates,
+    write_placed,
+)
 
 
 class ClearOutput(beam.PTransform):
@@ -25,6 +31,8 @@ class ClearOutput(beam.PTransform):
         vocabularies: The single dict of class names and words, by feature name.
         rejects: All rejects so far, packed. Workers write them to files.
         limits: The rejects that the build accepts.
+        near_duplicates: The parts of their list, if they were looked for: (number, rows). Workers
+            write them to temporary files.
     """
 
     def __init__(
@@ -35,6 +43,7 @@ class ClearOutput(beam.PTransform):
         vocabularies: beam.PCollection,
         rejects: beam.PCollection,
         limits: RejectLimits,
+        near_duplicates: beam.PCollection | None = None,
     ) -> None:
         super().__init__()
         self._request = request
@@ -42,6 +51,7 @@ class ClearOutput(beam.PTransform):
         self._vocabularies = vocabularies
         self._rejects = rejects
         self._limits = limits
+        self._near_duplicates = near_duplicates
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         tally = self._rejects | "Tally" >> beam.CombineGlobally(_TallyFn(self._request.partial))
@@ -66,7 +76,12 @@ class ClearOutput(beam.PTransform):
             | "RejectFiles" >> beam.GroupByKey()  # (file number, [packed rejects])
             | "WriteRejects" >> beam.Map(write_placed, AsSingleton(verdict))  # (name, FileContent)
         )
-        return verdict | "Clear" >> beam.Map(clear, AsDict(files))  # one Clearance
+        if self._near_duplicates is None:
+            return verdict | "Clear" >> beam.Map(clear, AsDict(files))  # one Clearance
+        listed = self._near_duplicates | "WriteNearDuplicates" >> beam.FlatMap(
+            write_near_duplicates, AsSingleton(verdict)
+        )  # names
+        return verdict | "Clear" >> beam.Map(clear, AsDict(files), AsIter(listed))
 
 
 class _TallyFn(beam.CombineFn):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError
 from shardwright.format import naming
@@ -91,8 +93,23 @@ def write_placed(placed: tuple[int, Iterable[bytes]], verdict: Verdict) -> tuple
     return name, write_reject_rows(verdict.root, name, map(unpack_rejects, batches))
 
 
-def clear(verdict: Verdict, reject_files: Mapping[str, FileContent]) -> Clearance:
-    """Return the permission to write, once all rejects are in these files.
+def write_near_duplicates(part: tuple[int, pa.RecordBatch], verdict: Verdict) -> Iterator[str]:
+    """Write one part of the list of near-duplicates, unless the build fails; yield its name."""
+    number, rows = part
+    if isinstance(verdict.outcome, Clearance):
+        name = naming.near_duplicates_part(number)
+        buffer = pa.BufferOutputStream()
+        pq.write_table(pa.table(rows), buffer, compression="zstd")
+        verdict.root.write_bytes(name, buffer.getvalue().to_pybytes())
+        yield name
+
+
+def clear(
+    verdict: Verdict,
+    reject_files: Mapping[str, FileContent],
+    near_duplicates: Iterable[str] = (),
+) -> Clearance:
+    """Return the permission to write, once all rejects and near-duplicates are in these files.
 
     Raises:
         BuildError: INPUT was not read to its end, or there are too many rejects.
@@ -103,13 +120,20 @@ def clear(verdict: Verdict, reject_files: Mapping[str, FileContent]) -> Clearanc
         verdict.root.remove(usual)  # of an earlier try
     if isinstance(verdict.outcome, BuildError):
         raise verdict.outcome
-    return replace(verdict.outcome, reject_files=reject_files)
+    listed = tuple(sorted(near_duplicates))
+    return replace(verdict.outcome, reject_files=reject_files, near_duplicates=listed)
 
 
-def clear_here(verdict: Verdict, rejects: Iterable[bytes]) -> Clearance:
-    """Write all packed rejects in this process and permit writing; raise as `clear`."""
+def clear_here(
+    verdict: Verdict,
+    rejects: Iterable[bytes],
+    near_duplicates: Iterable[tuple[int, pa.RecordBatch]] = (),
+) -> Clearance:
+    """Write all rejects and near-duplicates here and permit writing; raise as `clear`."""
     placed: defaultdict[int, list[bytes]] = defaultdict(list)
     for packed in rejects:
         number, _ = place_rejects(packed, verdict)
         placed[number].append(packed)
-    return clear(verdict, dict(write_placed(each, verdict) for each in placed.items()))
+    files = dict(write_placed(each, verdict) for each in placed.items())
+    listed = [name for part in near_duplicates for name in write_near_duplicates(part, verdict)]
+    return clear(verdict, files, listed)

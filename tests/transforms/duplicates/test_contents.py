@@ -17,6 +17,8 @@ from tests.support.helpers import file_references, references
 from transforms.duplicates import contents
 from transforms.duplicates.contents import CONTENT, find_duplicates, hash_images, leave_out
 from transforms.inputs.file_rules import etag_of
+from transforms.write import image_scans
+from transforms.write.image_reads import main_places
 
 
 def files(root: Path, **contents: bytes) -> pa.RecordBatch:
@@ -83,10 +85,10 @@ def test_unreadable_images_are_left_to_the_writer(tmp_path: Path) -> None:
 
 
 def test_few_bytes_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "AHEAD_BYTES", 10)
+    monkeypatch.setattr(image_scans, "AHEAD_BYTES", 10)
     files_of = {f"f{number}": bytes([number // 2]) * (4 if number else 20) for number in range(9)}
     batch = files(tmp_path, **files_of)
-    assert list(contents._runs(contents.main_places(batch))) == [
+    assert list(image_scans.runs_of(main_places(batch))) == [
         (0, 1),
         (1, 3),
         (3, 5),

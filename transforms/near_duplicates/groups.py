@@ -1,0 +1,135 @@
+"""Choose the keepers of groups of near-duplicates, and list their images.
+
+A group is a connected component: its images are joined by pairs within the distance. In the order
+of the rule (most pixels, most bytes, least id), each image becomes a keeper unless a keeper before
+it is within the distance. So every image is within the distance of its keeper, also in a long
+chain, such as frames of a video, whose ends are different pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.duplicates.contents import is_among, row_keys
+from transforms.near_duplicates.hash_files import NUM_PIXELS, PHASH
+from transforms.near_duplicates.pairs import Pairs
+from transforms.references import concat, keep_rows, set_column
+from transforms.rejects import Reject, RejectReason
+
+ROOT = "root"
+_REASONS = {
+    "drop": RejectReason.DROPPED_NEAR_DUPLICATE,
+    "reject": RejectReason.NEAR_DUPLICATE,
+}
+_ROWS_PER_PART = 250_000
+_RULE = [
+    (ROOT, "ascending"),
+    (NUM_PIXELS, "descending"),
+    ("num_bytes", "descending"),
+    ("id", "ascending"),
+    ("row", "ascending"),
+    ("uri", "ascending"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HashGroups:
+    """The groups of hashes.
+
+    Attributes:
+        hashes: All hashes that are in a group, ascending, uint64 [hashes].
+        roots: The least hash of the group of each, uint64 [hashes].
+        num_parts: The number of parts in which groups are processed.
+    """
+
+    hashes: np.ndarray
+    roots: np.ndarray
+    num_parts: int
+
+    @classmethod
+    def of(cls, joined: Pairs) -> HashGroups:
+        """Return the groups that `join_pairs` has found."""
+        return cls(*joined, num_parts=1 + len(joined[0]) // _ROWS_PER_PART)
+
+    def rows_in_groups(self, hashed: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield (part, rows) of the rows that are in a group, with its root.
+
+        Parts are ranges of roots, so that each group is in one part, and they do not overlap.
+        """
+        values = hashed.column(PHASH).to_numpy()
+        rows = keep_rows(hashed, is_among(values, self.hashes))
+        if not rows.num_rows:
+            return
+        roots = self.roots[np.searchsorted(self.hashes, rows.column(PHASH).to_numpy())]
+        rows = set_column(rows, ROOT, pa.array(roots))
+        parts = (roots >> np.uint64(32)) * np.uint64(self.num_parts) >> np.uint64(32)
+        for part in np.unique(parts):
+            yield int(part), keep_rows(rows, parts == part)
+
+
+def collapse(hashed: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct hashes, ascending, and those of several images; uint64 each."""
+    distinct, counts = np.unique(np.concatenate(hashed), return_counts=True)
+    return distinct, distinct[counts > 1]
+
+
+def choose_keepers(batches: Sequence[pa.RecordBatch], distance: int) -> pa.RecordBatch:
+    """Return the rows of whole groups in the order of the rule, with their keepers.
+
+    Args:
+        batches: Rows with `ROOT`, in any order.
+        distance: The largest distance to a keeper, in bits.
+
+    Returns:
+        The rows, with columns `keeper` (the row of their keeper, int64) and `distance` (uint8).
+    """
+    rows = concat(list(batches)).sort_by(_RULE)
+    roots, hashes = rows.column(ROOT).to_numpy(), rows.column(PHASH).to_numpy()
+    keepers = np.zeros(len(roots), np.int64)
+    left = np.arange(len(roots))
+    while len(left):
+        # The first row that is left of each group is a keeper.
+        starts = np.append(True, roots[left[1:]] != roots[left[:-1]])
+        chosen = left[np.flatnonzero(starts)[np.cumsum(starts) - 1]]
+        near = np.bitwise_count(hashes[left] ^ hashes[chosen]) <= distance
+        keepers[left[near]] = chosen[near]
+        left = left[~near]
+    distances = np.bitwise_count(hashes ^ hashes[keepers])
+    rows = set_column(rows, "keeper", pa.array(keepers))
+    return set_column(rows, "distance", pa.array(distances, pa.uint8()))
+
+
+def listed_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what `choose_keepers` returns in the columns of the list of near-duplicates."""
+    keepers = rows.column("id").take(rows.column("keeper"))
+    columns = [rows.column(name) for name in (ROOT, "id", "distance", PHASH)]
+    return pa.record_batch([*columns, keepers], [ROOT, "id", "distance", PHASH, "keeper"])
+
+
+def leave_out_copies(rows: pa.RecordBatch, policy: str) -> tuple[np.ndarray, list[Reject]]:
+    """Return the keys (`row_keys`) of the rows that are no keepers, and a reject for each.
+
+    Args:
+        rows: What `choose_keepers` returns.
+        policy: "drop" or "reject".
+    """
+    keepers = rows.column("keeper").to_numpy()
+    is_copy = keepers != np.arange(len(keepers))
+    copies, kept = rows.filter(pa.array(is_copy)), rows.take(pa.array(keepers[is_copy]))
+    rejects = [
+        Reject(row["id"], row["uri"], _REASONS[policy], _told(row, keeper))
+        for row, keeper in zip(copies.to_pylist(), kept.to_pylist(), strict=True)
+    ]
+    return row_keys(copies), rejects
+
+
+def _told(row: dict[str, object], keeper: dict[str, object]) -> str:
+    bits = "bit" if row["distance"] == 1 else "bits"
+    near = f"differs in {row['distance']} {bits} of its hash from {keeper['id']!r}, which is kept"
+    if row["label"] == keeper["label"]:
+        return near
+    return f"{near}, but another label: {row['label']!r} here, {keeper['label']!r} there"

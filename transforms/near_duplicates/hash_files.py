@@ -1,0 +1,89 @@
+"""Keep the hashes of a reference batch in the spool, so that no build decodes its images again.
+
+    OUTPUT/spool/<hash>.hashes    a Parquet file: hash and number of pixels of each image of a batch
+
+The name is a hash of the places and etags of the batch's images, so a changed batch gets another
+file. Rows are in the order of the places, whatever the order of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shardwright.errors import MissingError
+from shardwright.format import naming
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
+from transforms.inputs.spool import UnwrittenFolder
+from transforms.near_duplicates.picture_hashes import NO_HASH, PictureHash, hash_places
+from transforms.references import digest_of, keep_rows, set_column
+
+PHASH, NUM_PIXELS = "phash", "num_pixels"
+HASH_SCHEMA = pa.schema([(PHASH, pa.uint64()), (NUM_PIXELS, pa.int64())])
+
+_ALGORITHM = b"phash 1"  # another number when the hash of an image changes
+_PLACE = ["uri", "offset", "num_bytes", "etag"]
+_COMPARED = ["id", "uri", "row", "label", "num_bytes"]
+
+
+def hash_batch(
+    batch: pa.RecordBatch, folder: Folder, storage: StorageOptions, threads: int | None = None
+) -> pa.RecordBatch:
+    """Return the rows that have a hash, with the columns that choose a keeper.
+
+    Args:
+        batch: References.
+        folder: The spool, where hashes are read, and written unless it is an `UnwrittenFolder`.
+        storage: Storage options for reading images.
+        threads: Images read at a time; None is automatic.
+
+    Returns:
+        Columns `id`, `uri`, `row`, `label`, `num_bytes`, `phash` and `num_pixels`.
+
+    Raises:
+        StorageError: A whole store fails, rather than one object.
+    """
+    batch = keep_rows(batch, batch.column("num_bytes").to_numpy() > 0)  # 0: without an image
+    order = pc.sort_indices(batch, [(name, "ascending") for name in _PLACE])
+    batch = batch.take(order)
+    name = f"{digest_of(_ALGORITHM, batch.select(_PLACE))}{naming.HASHES_SUFFIX}"
+    rows = _read(folder, name, batch.num_rows)
+    if rows is None:
+        hashed = hash_places(batch, storage, threads)
+        rows = _rows_of(hashed)
+        known = batch.column("etag").null_count == 0 and None not in hashed
+        if known and not isinstance(folder, UnwrittenFolder):
+            folder.write_bytes(name, _packed(rows), sync=False)
+    found = batch.select(_COMPARED)
+    for column in HASH_SCHEMA.names:
+        found = set_column(found, column, rows.column(column))
+    return keep_rows(found, rows.column(PHASH).is_valid().to_numpy(zero_copy_only=False))
+
+
+def _rows_of(hashed: Sequence[PictureHash | None]) -> pa.RecordBatch:
+    columns = zip(*[found or NO_HASH for found in hashed], strict=True) if hashed else ((), ())
+    arrays = [pa.array(*each) for each in zip(columns, HASH_SCHEMA.types, strict=True)]
+    return pa.record_batch(arrays, HASH_SCHEMA)
+
+
+def _packed(rows: pa.RecordBatch) -> bytes:
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table(rows), buffer, compression="zstd", write_page_checksum=True)
+    return bytes(buffer.getvalue().to_pybytes())
+
+
+def _read(folder: Folder, name: str, num_rows: int) -> pa.RecordBatch | None:
+    """Return the hashes in a file, or None if there is none, or a damaged one."""
+    try:
+        data = folder.read_bytes(name)
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+            table = file.read(use_threads=False)
+    except (MissingError, OSError, ValueError):  # Arrow's errors are among these
+        return None
+    if table.schema != HASH_SCHEMA or table.num_rows != num_rows:
+        return None
+    return pa.record_batch([column.combine_chunks() for column in table.columns], HASH_SCHEMA)

@@ -1,0 +1,202 @@
+"""Write `near_duplicates.parquet`, and find groups of near-duplicates that are in two splits.
+
+The splits of the listed images are looked up in the index by a 64-bit hash of their ids. Memory
+holds 10 bytes for each listed image, the rows of one part, and the finished file.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright.format import naming
+from shardwright.format.contents import FileContent
+from shardwright.format.index import read_index
+from shardwright.format.manifest import Manifest
+from shardwright.format.naming import ShardName
+from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
+from transforms.duplicates.contents import is_among
+from transforms.hashing import hash64, joined
+from transforms.publish.leaks import Leak
+
+NEAR_LEAKS = "near_duplicates"  # key in a split's statistics, in the form of `LEAKS`
+NEAR_RECORDS = "near_duplicate_records"  # key: number of records of the split that are in a group
+NEAR_KEYS = frozenset({NEAR_LEAKS, NEAR_RECORDS})
+_MAX_EXAMPLES = 5
+_MAX_COMPARED = 100  # images of a group and split among which an example is chosen
+_READERS = 16
+_SALT = "shardwright/near-duplicate"
+_SCHEMA = pa.schema(
+    [
+        pa.field("group", pa.int64(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("split", pa.string()),  # null if the image is not in the dataset
+        pa.field("keeper", pa.string(), nullable=False),
+        pa.field("distance", pa.uint8(), nullable=False),
+    ]
+)
+
+
+def with_near_duplicates(root: Folder, manifest: Manifest, parts: Sequence[str]) -> Manifest:
+    """Write the list of near-duplicates unless it is there, and return the manifest with it.
+
+    Args:
+        root: The folder that holds the index and the parts.
+        manifest: The manifest with all shards.
+        parts: The files of the parts, in the order of their groups.
+
+    Raises:
+        StorageError: A part or a sidecar cannot be read.
+    """
+    stated = manifest.files.get(naming.NEAR_DUPLICATES)
+    if stated is not None and stated.num_bytes == root.num_bytes_of(naming.NEAR_DUPLICATES):
+        return manifest
+    found = NearDuplicateList(root, manifest, parts)
+    root.write_if_new(naming.NEAR_DUPLICATES, found.data)
+    splits = {}
+    for name, split in manifest.splits.items():
+        others = {key: value for key, value in split.stats.items() if key not in NEAR_KEYS}
+        splits[name] = replace(split, stats={**others, **found.stats[name]})
+    files = {**manifest.files, naming.NEAR_DUPLICATES: FileContent.of(found.data)}
+    return replace(manifest, splits=splits, files=files)
+
+
+def listed_file(manifest: Manifest) -> dict[str, FileContent]:
+    """Return the content of the list of near-duplicates by its name, if there is one."""
+    names = manifest.files.keys() & {naming.NEAR_DUPLICATES}
+    return {name: manifest.files[name] for name in names}
+
+
+class NearDuplicateList:
+    """The near-duplicates of a dataset.
+
+    Args:
+        root: The folder that holds the parts of the list, and the index.
+        manifest: The manifest with all shards.
+        parts: The names of the parts, in the order of their groups.
+
+    Attributes:
+        data: The bytes of `near_duplicates.parquet`.
+        stats: Keys for the statistics of each split, `NEAR_LEAKS` and `NEAR_RECORDS`.
+
+    Raises:
+        StorageError: A part or a sidecar cannot be read.
+    """
+
+    def __init__(self, root: Folder, manifest: Manifest, parts: Sequence[str]) -> None:
+        self._root = root
+        self._names = list(manifest.splits)
+        shared = _SharedGroups(len(self._names))
+        keys = np.unique(joined((_keys_of(self._read(part, ["id"])) for part in parts), np.uint64))
+        splits = self._splits_of(keys, manifest)
+        buffer, num_groups = pa.BufferOutputStream(), 0
+        with pq.ParquetWriter(buffer, _SCHEMA, compression="zstd") as writer:
+            for part in parts:
+                rows = self._read(part)
+                numbers = splits[np.searchsorted(keys, _keys_of(rows))]
+                groups = _groups_of(rows)
+                shared.add(rows, groups, numbers)
+                writer.write_table(self._listed(rows, num_groups + groups, numbers))
+                num_groups += 0 if not len(groups) else int(groups[-1]) + 1
+        self.data: bytes = buffer.getvalue().to_pybytes()
+        self.stats = {
+            name: shared.stats_of(number, self._names) for number, name in enumerate(self._names)
+        }
+
+    def _read(self, part: str, columns: list[str] | None = None) -> pa.Table:
+        return pq.read_table(pa.BufferReader(self._root.read_bytes(part)), columns=columns)
+
+    def _splits_of(self, keys: np.ndarray, manifest: Manifest) -> np.ndarray:
+        """Return the number of the split of each key, int16 [keys]; -1 if it is in none."""
+        splits = np.full(len(keys), -1, np.int16)
+        if len(keys):
+            for number, split in enumerate(self._names):
+                for found in _index_keys(self._root, manifest.shard_names(split)):
+                    splits[np.searchsorted(keys, found[is_among(found, keys)])] = number
+        return splits
+
+    def _listed(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> pa.Table:
+        indices = pa.array(numbers, mask=numbers < 0)
+        columns = {
+            "group": pa.array(groups),
+            "split": pa.array(self._names, pa.string()).take(indices),
+            **{name: rows[name] for name in ("id", "keeper", "distance")},
+        }
+        return pa.table([columns[name] for name in _SCHEMA.names], _SCHEMA)
+
+
+class _SharedGroups:
+    """The groups with images in several splits."""
+
+    def __init__(self, num_splits: int) -> None:
+        self._records = np.zeros(num_splits, np.int64)
+        self._shared = np.zeros((num_splits, num_splits), np.int64)
+        self._examples: dict[tuple[int, int], list[tuple[str, str]]] = {}
+
+    def add(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> None:
+        """Add whole groups: rows in their order, their groups from 0, and their splits."""
+        stored = numbers >= 0
+        num_splits = len(self._records)
+        places = groups[stored] * num_splits + numbers[stored]
+        num_groups = int(groups[-1]) + 1 if len(groups) else 0
+        counts = np.bincount(places, minlength=num_groups * num_splits).reshape(-1, num_splits)
+        self._records += counts.sum(axis=0)
+        self._shared += counts.T @ (counts > 0)
+        for here, there in itertools.combinations(range(num_splits), 2):
+            both = np.flatnonzero((counts[:, here] > 0) & (counts[:, there] > 0))
+            examples = self._examples.setdefault((here, there), [])
+            for group in both[: _MAX_EXAMPLES - len(examples)]:
+                start, stop = np.searchsorted(groups, [group, group + 1])
+                members = rows.slice(start, stop - start)
+                examples.append(_nearest(members, numbers[start:stop], here, there))
+
+    def stats_of(self, here: int, names: Sequence[str]) -> dict[str, Any]:
+        """Return the keys for the statistics of a split."""
+        leaks = {
+            name: Leak(int(self._shared[here, there]), 0, self._pairs(here, there)).to_json()
+            for there, name in enumerate(names)
+            if there != here and self._shared[here, there]
+        }
+        stats: dict[str, Any] = {NEAR_RECORDS: int(self._records[here])}
+        return {**stats, NEAR_LEAKS: leaks} if leaks else stats
+
+    def _pairs(self, here: int, there: int) -> tuple[tuple[str, str], ...]:
+        if here < there:
+            return tuple(self._examples[here, there])
+        return tuple((mine, other) for other, mine in self._examples[there, here])
+
+
+def _nearest(members: pa.Table, numbers: np.ndarray, here: int, there: int) -> tuple[str, str]:
+    """Return the ids of the two most similar images of a group in two splits."""
+    sides = [np.flatnonzero(numbers == number)[:_MAX_COMPARED] for number in (here, there)]
+    hashes = members["phash"].to_numpy()
+    apart = np.bitwise_count(hashes[sides[0]][:, None] ^ hashes[sides[1]])
+    chosen = np.unravel_index(int(np.argmin(apart)), apart.shape)
+    ids = members["id"]
+    return ids[int(sides[0][chosen[0]])].as_py(), ids[int(sides[1][chosen[1]])].as_py()
+
+
+def _groups_of(rows: pa.Table) -> np.ndarray:
+    """Return the number of each row's group, from 0."""
+    roots = rows["root"].to_numpy()
+    return np.cumsum(np.append(False, roots[1:] != roots[:-1])[: len(roots)])
+
+
+def _keys_of(rows: pa.Table) -> np.ndarray:
+    return hash64(rows["id"], _SALT)
+
+
+def _index_keys(root: Folder, names: Sequence[ShardName]) -> Iterator[np.ndarray]:
+    return map_reads(functools.partial(_read_keys, root), names, _READERS)
+
+
+def _read_keys(root: Folder, name: ShardName) -> np.ndarray:
+    return _keys_of(read_index(root, name, ["id"]))
