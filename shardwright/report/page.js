@@ -124,7 +124,7 @@
         const kept = (!select.value || found.split === select.value) && found.text.includes(wanted);
         found.figure.hidden = !kept;
         number += kept;
-        if (kept && wanted) found.figure.closest("details")?.setAttribute("open", "");
+        for (let part = kept && wanted && found.figure.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
       }
       for (const group of box.querySelectorAll(".group")) group.hidden = !group.querySelector("figure:not([hidden])");
       for (const part of box.querySelectorAll("[data-split]:not(button)")) part.hidden = !part.querySelector("figure:not([hidden])");

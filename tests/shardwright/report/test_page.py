@@ -183,6 +183,15 @@ def test_pictures_stand_under_their_split_and_class() -> None:
     assert "1 picture more cannot be decoded" in page.text
 
 
+def test_the_pictures_of_many_classes_are_behind_a_click() -> None:
+    names = tuple(f"class {number}" for number in range(70))
+    shown = [picture(number, label=number) for number in range(70)]
+    schema = image_classification().with_class_names(names)
+    page = page_of(ReportData(manifest_of(schema=schema), pictures=shown))
+    assert "10 more classes" in page.texts
+    assert page.tags.count("img") == 70
+
+
 def test_boxes_are_drawn_and_counted_by_class() -> None:
     schema = detection("tfds", (), ()).with_vocabularies({"objects/label": ("cat", "<dog>")})
     boxes = (DrawnBox(0.1, 0.2, 0.6, 0.7, 1), DrawnBox(0.5, 0.5, 0.4, 0.9, None))
