@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-write-python clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -95,6 +95,14 @@ test-browser: install .browser/.installed  ## report.html in a headless Chromium
 	$(PYTHON) -m venv .browser
 	.browser/bin/python -m pip install --quiet --requirement tests/browser/requirements.txt
 	npm install --silent --no-save --no-audit --no-fund --prefix .browser axe-core@4.14.1
+	touch $@
+
+test-signals: .signals/.installed  ## quality signals against CleanVision on 2,000 photographs with made faults, in an environment of its own in .signals (under 2 minutes)
+	.signals/bin/python -m tests.signals.judge
+
+.signals/.installed: pyproject.toml setup.py constraints.txt
+	$(PYTHON) -m venv .signals
+	.signals/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test-signals]'
 	touch $@
 
 test-packaging: install .engines/packaging/.installed  ## sdist and wheel, installed in empty environments and run from there (about 4 minutes, 3 GB)
@@ -203,8 +211,11 @@ bench-read: install .torch/.peers  ## reading: images and records a second again
 bench-write-python: install  ## writing from Python, bytes and arrays, against tf.io.TFRecordWriter and webdataset (needs 2 GB, about 3 minutes)
 	$(BIN)/python benchmarks/write_python.py --write
 
+bench-signals: install  ## CPU time to decode and to measure a photograph
+	$(BIN)/python -m benchmarks.signals
+
 bench-runners: install  ## one table of the runners that are installed (make test-prism, test-flink): equal bytes, speed, memory (needs 4 GB)
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .peers .docs .servers .engines .airflow .mutants .fuzz .browser demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .peers .docs .servers .engines .airflow .signals .mutants .fuzz .browser demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,7 +24,7 @@ class Photo(NamedTuple):
 def make_photo(number: int, seed: int = 0) -> Photo:
     """Return photograph `number`: a pure function of its arguments. Every second one is good."""
     rng = np.random.default_rng((seed, number, 18))
-    image = Image.open(io.BytesIO(render_photo(number, seed)))
+    image: Image.Image = Image.open(io.BytesIO(render_photo(number, seed)))
     # Good photographs have several sizes, or all others would be odd.
     image = image.resize((int(image.width * (scale := rng.uniform(0.5, 1.5))), int(375 * scale)))
     fault = "" if number % 2 else list(_FAULTS)[number // 2 % len(_FAULTS)]
@@ -50,7 +50,11 @@ def _low_contrast(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def _blurry(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    return image.filter(ImageFilter.GaussianBlur(image.width * rng.uniform(0.02, 0.06)))
+    return image.filter(ImageFilter.GaussianBlur(image.width * rng.uniform(0.08, 0.15)))
+
+
+def _slightly_blurry(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+    return image.filter(ImageFilter.GaussianBlur(image.width * rng.uniform(0.02, 0.05)))
 
 
 def _low_information(image: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -63,7 +67,7 @@ def _low_information(image: Image.Image, rng: np.random.Generator) -> Image.Imag
 
 
 def _odd_size(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    scale = rng.uniform(4, 5)
+    scale = rng.uniform(3.5, 4)
     return image.resize((int(image.width * scale), int(image.height * scale)))
 
 
@@ -86,6 +90,7 @@ _FAULTS: dict[str, Fault] = {
     "bright": _bright,
     "low_contrast": _low_contrast,
     "blurry": _blurry,
+    "slightly_blurry": _slightly_blurry,
     "low_information": _low_information,
     "odd_size": _odd_size,
     "odd_aspect": _odd_aspect,
