@@ -150,7 +150,7 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_options(["--help-all"])
     known = capsys.readouterr().out
-    others = {"--target", "--quick", "--save", "--seconds", "--ids", "--json"}
+    others = {"--target", "--quick", "--save", "--seconds", "--ids", "--json", "--pictures"}
     others |= {"--runner", "--project", "--region"}
     text = "".join(page.read_text() for page in PAGES if page.stem not in WITH_OTHER_OPTIONS)
     found = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w_-])", text))
