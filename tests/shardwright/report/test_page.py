@@ -214,8 +214,8 @@ def test_rejects_have_their_message_path_and_picture() -> None:
     assert page.tags.count("img") == 1
 
 
-@pytest.mark.parametrize("key", ["duplicates", "near_duplicates"])
-def test_duplicates_are_pairs(key: str) -> None:
+@pytest.mark.parametrize(("key", "sign"), [("duplicates", "="), ("near_duplicates", "\u2248")])
+def test_duplicates_are_pairs(key: str, sign: str) -> None:
     leak = {"records": 1, "unchecked": 0, "examples": [["a", "b"]]}
     shard = (ShardInfo(0, 1, 100, 1, "d"),)
     splits = {
@@ -226,7 +226,7 @@ def test_duplicates_are_pairs(key: str) -> None:
     page = page_of(ReportData(manifest_of(splits=splits), paired=paired))
     assert "Duplicates across splits" in page.headings
     assert page.tags.count("img") == 2
-    assert page.html.count("<bdi>a</bdi> = <bdi>b</bdi>") == 1
+    assert page.html.count(f"<bdi>a</bdi> {sign} <bdi>b</bdi>") == 1
 
 
 def test_sizes_are_of_the_rows() -> None:
