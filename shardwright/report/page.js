@@ -152,7 +152,11 @@
     const { id, label, split, facts } = button.dataset;
     const told = dialog.querySelector(".told");
     told.replaceChildren(...[label, id, split, facts].filter(Boolean).flatMap((part, place) => [place ? " \u00b7 " : "", make("bdi", {}, part)]));
-    dialog.querySelector(".large").replaceChildren(button.querySelector(".frame").cloneNode(true));
+    const frame = button.querySelector(".frame").cloneNode(true);
+    const [width, height] = ["width", "height"].map((side) => Number(frame.firstChild.getAttribute(side)) || 1);
+    const scale = Math.min((0.84 * innerWidth) / width, (0.68 * innerHeight) / height, 640 / Math.max(width, height));
+    frame.style.width = `${Math.round(width * scale)}px`;
+    dialog.querySelector(".large").replaceChildren(frame);
     if (!dialog.open) dialog.showModal();
   };
   const move = (step) => {
