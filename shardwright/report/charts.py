@@ -12,6 +12,7 @@ from shardwright.report.markup import Html, join, tag
 
 _WIDTH, _HEIGHT, _BASE = 320, 132, 112  # of a histogram; its bars stand on _BASE
 _SHADES = 5
+_BINS = 32  # of a histogram at most
 _LISTED = 4  # numbers that are listed instead of drawn
 _RANKS = 160  # points of a curve over many classes
 
@@ -82,6 +83,7 @@ def density(
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         told = f"{show(low)} in all {sum(counts):,}"
         return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
+    edges, counts = _joined(edges, counts, (high - low) / _BINS)
     places = [(min(max(edge, low), high) - low) / (high - low) for edge in edges]
     # A bin that ends up without a width holds the ends only.
     widths = [max(stop - start, 1e-3) for start, stop in pairwise(places)]
@@ -102,6 +104,23 @@ def density(
     )
     label = f"{title}: {show(low)} to {show(high)}"
     return _figure(title, label, join((bars, _axis(), *_ends(show(low), show(high)))))
+
+
+def _joined(
+    edges: Sequence[float], counts: Sequence[int], width: float
+) -> tuple[list[float], list[int]]:
+    """Return the bins with those joined to their neighbors that are narrower than `width`."""
+    ends, found = [edges[0]], [0]
+    for edge, count in zip(edges[1:], counts, strict=True):
+        if ends[-1] - ends[max(len(ends) - 2, 0)] >= width:
+            found.append(0)
+            ends.append(edge)
+        elif len(ends) > 1:
+            ends[-1] = edge
+        else:
+            ends.append(edge)
+        found[-1] += count
+    return ends, found
 
 
 def _ends(low: str, high: str) -> tuple[Html, Html]:
@@ -130,7 +149,7 @@ def histogram_of(title: str, values: np.ndarray, show: Callable[[float], str]) -
             told = f"{show(least)} in all {len(values):,}"
         return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
     whole = values.dtype.kind in "iu"
-    bins = min(32, int(most - least) + 1) if whole else 32
+    bins = min(_BINS, int(most - least) + 1) if whole else _BINS
     counts, edges = np.histogram(values, bins=bins)
     return histogram(title, edges.tolist(), counts.tolist(), show)
 

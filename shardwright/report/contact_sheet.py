@@ -10,7 +10,7 @@ from shardwright.report.pictures import Picture
 from shardwright.report.sections import Section, class_name, note, picture
 from shardwright.sizes import counted
 
-_SHOWN = 9  # pictures of a class; a click shows the others
+_SHOWN, _SHOWN_CLASSES = 9, 60  # pictures of a class, and classes; a click shows the others
 
 
 def contact_sheet(data: ReportData) -> Section | None:
@@ -65,8 +65,13 @@ def _split(data: ReportData, split: str, shown: list[Picture]) -> Html:
         return Html("")
     title = tag("h3", name_of(split))
     ordered = sorted(groups, key=lambda label: -1 if label is None else label)
-    sheets = (_group(data, split, label, groups[label]) for label in ordered)
-    return tag("div", title, tag("div", join(sheets), class_="groups"), data_split=split)
+    sheets = [_group(data, split, label, groups[label]) for label in ordered]
+    parts = [title, tag("div", *sheets[:_SHOWN_CLASSES], class_="groups")]
+    if len(sheets) > _SHOWN_CLASSES:
+        summary = tag("summary", counted(len(sheets) - _SHOWN_CLASSES, "more class"))
+        rest = tag("div", *sheets[_SHOWN_CLASSES:], class_="groups")
+        parts.append(tag("details", summary, rest))
+    return tag("div", *parts, data_split=split)
 
 
 def _group(data: ReportData, split: str, label: int | None, found: list[Picture]) -> Html:

@@ -124,7 +124,7 @@
         const kept = (!select.value || found.split === select.value) && found.text.includes(wanted);
         found.figure.hidden = !kept;
         number += kept;
-        if (kept && wanted) found.figure.closest("details")?.setAttribute("open", "");
+        for (let part = kept && wanted && found.figure.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
       }
       for (const group of box.querySelectorAll(".group")) group.hidden = !group.querySelector("figure:not([hidden])");
       for (const part of box.querySelectorAll("[data-split]:not(button)")) part.hidden = !part.querySelector("figure:not([hidden])");
@@ -152,7 +152,11 @@
     const { id, label, split, facts } = button.dataset;
     const told = dialog.querySelector(".told");
     told.replaceChildren(...[label, id, split, facts].filter(Boolean).flatMap((part, place) => [place ? " \u00b7 " : "", make("bdi", {}, part)]));
-    dialog.querySelector(".large").replaceChildren(button.querySelector(".frame").cloneNode(true));
+    const frame = button.querySelector(".frame").cloneNode(true);
+    const [width, height] = ["width", "height"].map((side) => Number(frame.firstChild.getAttribute(side)) || 1);
+    const scale = Math.min((0.84 * innerWidth) / width, (0.68 * innerHeight) / height, 640 / Math.max(width, height));
+    frame.style.width = `${Math.round(width * scale)}px`;
+    dialog.querySelector(".large").replaceChildren(frame);
     if (!dialog.open) dialog.showModal();
   };
   const move = (step) => {

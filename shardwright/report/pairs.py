@@ -45,6 +45,7 @@ def _pairs(
     data: ReportData, key: str, split: str, other: str, leak: Mapping[str, Any]
 ) -> list[Html]:
     """Return the examples of a split and another one, once for both directions."""
+    sign = " = " if key == LEAKS else " \u2248 "
     if other < split and split in leaks_of(data.manifest.splits[other].stats.get(key)):
         return []
     return [
@@ -52,7 +53,7 @@ def _pairs(
             "div",
             _one(data, split, here),
             _one(data, other, there),
-            tag("p", name_of(here), " = ", name_of(there)),
+            tag("p", name_of(here), sign, name_of(there)),
             class_="pair",
         )
         for here, there in leak["examples"]

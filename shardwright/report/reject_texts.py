@@ -56,7 +56,10 @@ REASONS = {
         "Another image has the same bytes.", "Delete one, or build with --duplicates drop."
     ),
     "dropped_duplicate": ReasonText("Another image has the same bytes, and is kept."),
-    "near_duplicate": ReasonText("Another image is almost the same, and is kept."),
+    "near_duplicate": ReasonText(
+        "Another image is almost the same.", "Delete one, or build with --near-duplicates drop."
+    ),
+    "dropped_near_duplicate": ReasonText("Another image is almost the same, and is kept."),
     "outside_input": ReasonText(
         "The path leads out of INPUT.", "Move the file, or build with --allow-outside."
     ),
@@ -73,6 +76,6 @@ SHOWN = frozenset(
         *(reason for reason in REASONS if reason.startswith("policy_")),
         *("truncated", "unsupported_format", "corrupt", "bad_id", "duplicate_id", "missing_label"),
         *("unknown_label", "unknown_split", "bad_value", "transform", "duplicate_image"),
-        *("dropped_duplicate", "near_duplicate"),
+        *("dropped_duplicate", "near_duplicate", "dropped_near_duplicate"),
     }
 )

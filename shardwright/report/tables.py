@@ -140,5 +140,5 @@ def show_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
-        return f"{value:g}" if isinstance(value, float) else f"{value}"
+        return f"{value:g}" if isinstance(value, float) else f"{value:,}"
     return "none" if value in (None, "") else str(value)

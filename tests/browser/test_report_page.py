@@ -142,6 +142,7 @@ def test_a_picture_is_enlarged_by_keyboard_and_gives_the_focus_back(open_page: O
     box = dialog.locator(".large img").bounding_box()
     assert box is not None
     assert max(box["width"], box["height"]) > 250
+    assert dialog.evaluate("(one) => one.scrollHeight - one.clientHeight") <= 1
     page.keyboard.press("ArrowRight")
     assert dialog.locator(".told").text_content() != told
     page.keyboard.press("ArrowLeft")

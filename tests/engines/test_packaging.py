@@ -99,7 +99,7 @@ def files_of_the_tree() -> list[str]:
 def sources() -> set[str]:
     ours = tuple(f"{package}/" for package in PACKAGES)
     names = [name for name in files_of_the_tree() if name.startswith(ours)]
-    return {name for name in names if name.endswith((".py", "py.typed"))}
+    return {name for name in names if name.endswith((".py", "py.typed", ".css", ".js"))}
 
 
 @pytest.fixture(scope="session")
@@ -175,6 +175,7 @@ def test_a_reader_needs_neither_beam_nor_tensorflow(
     assert not base.installed() & NOT_IN_BASE
     assert "sound" in base.shardwright("verify", local_dataset)
     assert "engine" in base.shardwright("inspect", local_dataset)
+    assert "0 pictures" in base.shardwright("report", local_dataset, "-o", "page.html")
     assert "pip install 'shardwright[build]'" in base.shardwright("build", "in", "out", code=1)
     base.install(f"{distributions[1]}[reader]")
     assert base.installed() & NOT_IN_BASE == {"opencv-python-headless", "pillow"}

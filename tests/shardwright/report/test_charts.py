@@ -66,6 +66,16 @@ def test_the_area_of_a_bar_is_its_count() -> None:
     assert "7 in all 3" in density("x", [4, 8], [3], (7, 7), show_number)
 
 
+@examples(50, 1000)
+@given(st.lists(st.tuples(st.floats(1e-6, 10), st.integers(0, 99)), min_size=2, max_size=60))
+def test_joined_bins_keep_every_count(bins: list[tuple[float, int]]) -> None:
+    edges = [0.0, *np.cumsum([width for width, _ in bins]).tolist()]
+    counts = [count for _, count in bins]
+    svg = density("x", edges, counts, (edges[0], edges[-1]), show_number)
+    assert sum(counts_in(svg)) == sum(counts)
+    assert len(counts_in(svg)) <= 33
+
+
 def test_few_numbers_are_listed() -> None:
     assert "1, 3" in histogram_of("shards", np.array([3, 1]), show_number)
 

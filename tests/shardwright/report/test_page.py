@@ -183,6 +183,15 @@ def test_pictures_stand_under_their_split_and_class() -> None:
     assert "1 picture more cannot be decoded" in page.text
 
 
+def test_the_pictures_of_many_classes_are_behind_a_click() -> None:
+    names = tuple(f"class {number}" for number in range(70))
+    shown = [picture(number, label=number) for number in range(70)]
+    schema = image_classification().with_class_names(names)
+    page = page_of(ReportData(manifest_of(schema=schema), pictures=shown))
+    assert "10 more classes" in page.texts
+    assert page.tags.count("img") == 70
+
+
 def test_boxes_are_drawn_and_counted_by_class() -> None:
     schema = detection("tfds", (), ()).with_vocabularies({"objects/label": ("cat", "<dog>")})
     boxes = (DrawnBox(0.1, 0.2, 0.6, 0.7, 1), DrawnBox(0.5, 0.5, 0.4, 0.9, None))
@@ -205,8 +214,8 @@ def test_rejects_have_their_message_path_and_picture() -> None:
     assert page.tags.count("img") == 1
 
 
-@pytest.mark.parametrize("key", ["duplicates", "near_duplicates"])
-def test_duplicates_are_pairs(key: str) -> None:
+@pytest.mark.parametrize(("key", "sign"), [("duplicates", "="), ("near_duplicates", "\u2248")])
+def test_duplicates_are_pairs(key: str, sign: str) -> None:
     leak = {"records": 1, "unchecked": 0, "examples": [["a", "b"]]}
     shard = (ShardInfo(0, 1, 100, 1, "d"),)
     splits = {
@@ -217,7 +226,7 @@ def test_duplicates_are_pairs(key: str) -> None:
     page = page_of(ReportData(manifest_of(splits=splits), paired=paired))
     assert "Duplicates across splits" in page.headings
     assert page.tags.count("img") == 2
-    assert page.html.count("<bdi>a</bdi> = <bdi>b</bdi>") == 1
+    assert page.html.count(f"<bdi>a</bdi> {sign} <bdi>b</bdi>") == 1
 
 
 def test_sizes_are_of_the_rows() -> None:
