@@ -31,7 +31,14 @@ CLEARANCE = Clearance(
 )
 LAYOUT = Layout({"test": ShardCuts(3, 1), "train": ShardCuts(9, 2)}, {"test": 3, "train": 9}, {})
 COMPANIONS = {
-    *("features.json", "dataset_info.json", "stats.json", "schema.pbtxt", "report.html"),
+    *(
+        "features.json",
+        "dataset_info.json",
+        "stats.json",
+        "schema.pbtxt",
+        "stats.pb",
+        "report.html",
+    ),
     "label.labels.txt",
 }
 
