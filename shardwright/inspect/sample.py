@@ -38,7 +38,7 @@ from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000
 MAX_SHARDS = 64
-_MIN_RECORDS, _ONE_IN = 200, 200
+_MIN_RECORDS, _ONE_IN = 100, 400
 _ROWS = 4096  # of a shard that are candidates
 _TASK_RECORDS = 16
 _COLUMNS = ["id", "label", "offset", "length", "image_length", "format", "width", "height"]
@@ -92,7 +92,7 @@ class SampledRecord:
 
 
 def sample_size(num_records: int) -> int:
-    """Return the size of a build's own sample: one record in 200, at least 200, at most 2,000."""
+    """Return the size of a build's own sample: one record in 400, at least 100, at most 2,000."""
     return min(num_records, MAX_RECORDS, max(_MIN_RECORDS, num_records // _ONE_IN))
 
 
