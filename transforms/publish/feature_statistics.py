@@ -34,7 +34,7 @@ def describe_features(references: pa.RecordBatch, schema: ExampleSchema) -> dict
 def _columns(
     references: pa.RecordBatch, schema: ExampleSchema
 ) -> Iterator[tuple[str, str, pa.Array]]:
-    """Yield name, "values", "characters" or "items", and numbers without nulls."""
+    """Yield name, "values", "characters", "bytes" or "items", and numbers without nulls."""
     names = set(references.schema.names)
     for feature in schema.features:
         stored = feature.stored[0]
@@ -47,8 +47,9 @@ def _columns(
         elif feature.kind in _NUMBERS:
             yield feature.name, "values", values.drop_null()
         elif feature.kind == FeatureKind.TEXT:
-            # Stored as bytes; a byte that continues a character is no character.
             yield feature.name, "characters", _characters(values.drop_null())
+        elif feature.kind == FeatureKind.BYTES:
+            yield feature.name, "bytes", pc.binary_length(values.drop_null())
 
 
 def _characters(values: pa.Array) -> pa.Array:
