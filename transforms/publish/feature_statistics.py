@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,8 +43,10 @@ def _columns(
         if feature.source != Source.COLUMN or column not in names:
             continue
         values = references.column(column)
-        if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-            yield feature.name, "items", pc.list_value_length(values).drop_null()
+        if stored.shape:
+            if stored.shape[0] is None:  # else all lists have the same length
+                lengths = pc.list_value_length(values).drop_null()
+                yield feature.name, "items", pc.divide(lengths, math.prod(stored.shape[1:] or (1,)))
         elif feature.kind in _NUMBERS:
             yield feature.name, "values", values.drop_null()
         elif feature.kind == FeatureKind.TEXT:
