@@ -92,8 +92,12 @@ def test_a_look_reads_a_bounded_number_of_sidecars(root: Folder) -> None:
     """First those with rejects; the others are estimated until they are read, once."""
     count = MOST_READS + 50
     put_plan(root, train=(count, 10 * count, 1000 * count))
-    for index in range(count):
-        put_shard(root, index, count, rejects={"corrupt": 1} if index >= count - 5 else {})
+    like = Path(root.path(put_shard(root, 0, count))).read_bytes()
+    for index in range(1, count - 5):
+        path = Path(root.path(ShardName("pets", "train", index, count).sidecar))
+        path.write_bytes(like)  # not synced
+    for index in range(count - 5, count):
+        put_shard(root, index, count, rejects={"corrupt": 1})
     scan, now = BuildScan(root), time.time()
     first, second = scan.look(now), scan.look(now)
     assert (first.num_unread, first.done.records) == (50, 9 * MOST_READS + 10 * 50)
