@@ -71,7 +71,8 @@ def measure_speed(number: int, pairs: int) -> list[str]:
     recall = np.isin(wanted[planted[:, 0] != planted[:, 1]], keys).mean()
     print(
         f"speed: {number:,} hashes, {len(keys):,} pairs within {DISTANCE} of {len(joined[0]):,} "
-        f"hashes, recall of planted pairs {recall}, {seconds:.1f} s, {cpu:.1f} s of CPU, {peak / 1e9:.2f} GB"
+        f"hashes, recall of planted pairs {recall}, "
+        f"{seconds:.1f} s ({cpu:.1f} s of CPU), {peak / 1e9:.2f} GB"
     )
     return [
         name
