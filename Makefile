@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -180,6 +180,9 @@ bench-listing: install  ## lists 10,000,000 keys of a flat prefix of a server ma
 
 bench-million: install  ## 1,000,000 tiny images in bounded memory, files and threads; a manifest of 50,000 shards (about 3 minutes)
 	$(BIN)/python benchmarks/million.py
+
+bench-near-duplicates: install  ## near-duplicates: 10,000,000 hashes, recall of copies, false merges (about 4 minutes)
+	$(BIN)/python benchmarks/near_duplicates.py
 
 bench-publishing: install  ## 10,000,000 rejects and 50,000 shards of 20,000 classes, published in bounded memory (about 1 minute)
 	$(BIN)/python benchmarks/publishing.py

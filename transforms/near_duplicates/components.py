@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from transforms.hashing import distinct
 from transforms.near_duplicates.pairs import Pairs
 
 _MAX_WAITING = 1 << 22  # pairs in memory before they are reduced to one for each hash
@@ -34,7 +35,7 @@ def join_pairs(parts: Iterable[Pairs]) -> Pairs:
 
 def _join(parts: list[Pairs]) -> Pairs:
     left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
-    hashes = np.unique(np.concatenate([left, right]))
+    hashes = distinct(np.concatenate([left, right]))
     labels = _label(len(hashes), np.searchsorted(hashes, left), np.searchsorted(hashes, right))
     return hashes, hashes[labels]
 

@@ -24,7 +24,7 @@ from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.duplicates.contents import is_among
-from transforms.hashing import hash64, joined
+from transforms.hashing import distinct, hash64, joined
 from transforms.publish.leaks import Leak
 
 NEAR_LEAKS = "near_duplicates"  # key in a split's statistics, in the form of `LEAKS`
@@ -95,7 +95,7 @@ class NearDuplicateList:
         self._root = root
         self._names = list(manifest.splits)
         shared = _SharedGroups(len(self._names))
-        keys = np.unique(joined((_keys_of(self._read(part, ["id"])) for part in parts), np.uint64))
+        keys = distinct(joined((_keys_of(self._read(part, ["id"])) for part in parts), np.uint64))
         splits = self._splits_of(keys, manifest)
         buffer, num_groups = pa.BufferOutputStream(), 0
         with pq.ParquetWriter(buffer, _SCHEMA, compression="zstd") as writer:

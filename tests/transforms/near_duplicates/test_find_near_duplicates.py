@@ -14,6 +14,8 @@ from benchmarks.near_duplicates import distances_of_copies, distinct_hash
 from pipelines import plan_dataset
 from shardwright.inspect.cli import main
 from shardwright.storage.folder import Folder
+from tests.servers.fault_proxy import FaultProxy
+from tests.support.buckets import Bucket
 from tests.support.build_helpers import (
     build,
     hashes_of,
@@ -148,6 +150,21 @@ def test_drop_and_what_a_later_build_keeps(images: Path, tmp_path: Path) -> None
     assert len(spooled) == 1
     assert not list(tmp_path.glob(".near*"))
     assert main(["verify", str(tmp_path)]) == 0
+
+
+def test_no_later_build_reads_an_image_of_a_store_again(
+    s3_bucket: Bucket, s3_proxy: FaultProxy
+) -> None:
+    for number in range(4):
+        s3_bucket.folder("in").write_bytes(f"{number}.png", encoded(picture(number)))
+    s3_bucket.folder("in").write_bytes("copy.jpg", copy_of(picture(1)))
+    places = [f"{s3_bucket.uri}/in", f"{s3_bucket.uri}/out", *s3_bucket.behind(s3_proxy).args()]
+    for reads in (5 + 4, 0):  # to hash all, and to write those that are kept
+        s3_proxy.requests.clear()
+        assert build(*places, *DROP) == 0
+        got = [target for method, target in s3_proxy.requests if method == "GET"]
+        assert sum(target.partition("?")[0].endswith((".png", ".jpg")) for target in got) == reads
+        assert len(s3_bucket.folder("out").names("spool")) == 1
 
 
 def test_a_limit_stops_a_build_that_then_resumes(
