@@ -11,7 +11,9 @@ import math
 from collections.abc import Iterator
 
 from pipelines.estimates.planned_work import Figure, PlannedWork
+from shardwright.inspect.sample import MAX_SHARDS, TASK_RECORDS, sample_size
 from shardwright.sizes import counted, show_bytes, show_seconds
+from shardwright.storage.objects import COALESCE_BYTES
 from shardwright.storage.uploads import PART_BYTES
 
 LONG_SHARD_SECONDS = 300.0
@@ -37,8 +39,10 @@ def requests_of(work: PlannedWork) -> Iterator[Figure]:
         reads = round(work.num_records * work.sample.stores.get(store, 0.0))
         told = [f"{reads:,} images"] if reads else []
         if store == work.output:
-            reads += READS_OF_SHARD * shards + READS_OF_BUILD
+            pictures = _reads_of_report(work)
+            reads += READS_OF_SHARD * shards + READS_OF_BUILD + pictures
             told.append(f"{READS_OF_SHARD} x {each_shard} + {READS_OF_BUILD}")
+            told.append(f"{pictures:,} for report.html")
         yield Figure(f"{store} reads", reads, "requests", f"{' + '.join(told)} (GET, HEAD)")
     if work.output:
         spool = math.ceil(work.bytes_read * work.sample.spooled / PART_BYTES)
@@ -57,6 +61,15 @@ def requests_of(work: PlannedWork) -> Iterator[Figure]:
         beside = f" + {LISTS_OF_OUTPUT} of OUTPUT" if work.output else ""
         told_lists = f"{work.planning_requests:,} requests of this plan{beside} (counted as LIST)"
         yield Figure(f"{store} lists".strip(), lists, "requests", told_lists)
+
+
+def _reads_of_report(work: PlannedWork) -> int:
+    """Return the requests for the pictures of the report, and for the index of their shards."""
+    pictures = sample_size(work.num_records)
+    # Records that are near each other share a request.
+    if sum(work.shard_bytes) < pictures * COALESCE_BYTES:
+        pictures = math.ceil(pictures / TASK_RECORDS)
+    return pictures + min(len(work.shard_bytes), MAX_SHARDS)
 
 
 def _uploads(num_bytes: int) -> int:

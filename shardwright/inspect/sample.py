@@ -40,7 +40,7 @@ MAX_RECORDS = 2000
 MAX_SHARDS = 64
 _MIN_RECORDS, _ONE_IN = 100, 400  # 2.3 ms of CPU each: about 2% of a build
 _ROWS = 4096  # of a shard that are candidates
-_TASK_RECORDS = 16
+TASK_RECORDS = 16
 _COLUMNS = ["id", "label", "offset", "length", "image_length", "format", "width", "height"]
 
 T = TypeVar("T")
@@ -206,8 +206,8 @@ def _chosen(
 def _tasks(places: Sequence[SamplePlace]) -> Iterator[list[SamplePlace]]:
     for _, group in groupby(places, key=lambda place: place.shard):
         some = list(group)
-        for start in range(0, len(some), _TASK_RECORDS):
-            yield some[start : start + _TASK_RECORDS]
+        for start in range(0, len(some), TASK_RECORDS):
+            yield some[start : start + TASK_RECORDS]
 
 
 def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> SampledRecord:

@@ -135,7 +135,7 @@ def _as_bytes(value: Any) -> Any:
 def test_our_readers_read_them(dataset: Path) -> None:
     opened = sw.open(str(dataset))
     assert (opened.num_records, opened.class_names) == (23, ("a", "b"))
-    assert opened.splits["train"].stats.keys() == {"labels", "formats"}
+    assert opened.splits["train"].stats.keys() == {"labels", "formats", "features"}
 
     options: dict[str, Any] = {"shuffle": True, "epochs": 1, "remainder": "keep"}
     with sw.Reader(str(dataset), "all", global_batch_size=5, **options) as reader:

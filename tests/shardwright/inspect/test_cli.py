@@ -69,7 +69,11 @@ def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixt
     [
         ("verfy", "did you mean 'verify'?"),
         ("biuld", "did you mean 'build'?"),
-        ("xyz", "the commands are build, plan, watch, inspect, verify, show, stats, report, diff, doctor"),
+        (
+            "xyz",
+            "the commands are build, plan, watch, inspect, verify, show, stats, report, diff, "
+            "doctor",
+        ),
     ],
 )
 def test_an_unknown_command(given: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
