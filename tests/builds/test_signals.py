@@ -20,7 +20,15 @@ from shardwright.errors import UsageError
 from shardwright.images.signals import SIGNALS, measure_signals
 from shardwright.inspect import cli
 from shardwright.inspect.sample import choose_sample, read_sample
-from tests.support.build_helpers import build, hashes_of, index_of, manifest_of, stamps_of
+from tests.support.build_helpers import (
+    build,
+    hashes_of,
+    index_of,
+    manifest_of,
+    png_of,
+    stamps_of,
+    write_table,
+)
 
 OPTIONS = ("--split", "train=0.7,test=0.3", "--records-per-shard", "9")
 
@@ -101,7 +109,7 @@ def test_statistics_of_all(measured: Path) -> None:
 
 
 def test_a_sample_of_all_records_has_the_same_statistics(measured: Path, plain: Path) -> None:
-    """Fewer than 200 records: the sample of the plain build is the whole dataset."""
+    """Fewer than 100 records: the sample of the plain build is the whole dataset."""
     whole, sampled = (json.loads((root / "stats.json").read_text()) for root in (measured, plain))
     for split, found in sampled.items():
         count = found["signals"]["size"]["count"]
@@ -254,3 +262,44 @@ def test_the_sample_has_every_class_and_skips_what_does_not_decode(measured: Pat
 def test_the_stock_writer_has_no_signals(images: Path, tmp_path: Path, capsys: Any) -> None:
     assert build(images, tmp_path / "out", "--writer", "beam", "--signals") == 2
     assert "--signals needs --writer planned" in capsys.readouterr().err
+
+
+def test_features_are_summarized_the_same_on_beam_and_locally(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": f"r{number}", "age": number % 7, "ratio": number / 8, "note": "ä" * (number % 3),
+         "tags": list(range(number % 4))}
+        for number in range(30)
+    ]  # fmt: skip
+    for number in range(30):
+        (tmp_path / f"{number}.png").write_bytes(png_of(number))
+    write_table(
+        tmp_path / "table.jsonl",
+        [{**row, "image": f"{number}.png"} for number, row in enumerate(rows)],
+    )
+    options = ("--name", "rows", "--records-per-shard", "8")
+    assert build(tmp_path / "table.jsonl", tmp_path / "beam", *options) == 0
+    found = json.loads((tmp_path / "beam" / "stats.json").read_text())["train"]["features"]
+    for name, of, values in (
+        ("age", "values", [row["age"] for row in rows]),
+        ("ratio", "values", [row["ratio"] for row in rows]),
+        ("note", "bytes", [len(row["note"].encode()) for row in rows]),
+        ("tags", "items", [len(row["tags"]) for row in rows]),
+    ):
+        told = found[name]
+        assert (told["of"], told["count"], told["zeros"]) == (of, 30, values.count(0))
+        assert (told["min"], told["max"]) == (min(values), max(values))
+        assert told["mean"] == pytest.approx(np.mean(values))
+        assert told["std"] == pytest.approx(np.std(values))
+    sw.write(rows, str(tmp_path / "local"), name="rows", records_per_shard=8)
+    local = json.loads((tmp_path / "local" / "stats.json").read_text())["train"]["features"]
+    assert local["age"] == found["age"]
+    assert local["tags"] == found["tags"]
+    assert "tags (items)" in output_of("stats", str(tmp_path / "beam"))
+    read = statistics_pb2.DatasetFeatureStatisticsList()
+    read.ParseFromString((tmp_path / "beam" / "stats.pb").read_bytes())
+    features = {feature.path.step[0]: feature for feature in read.datasets[0].features}
+    assert features["age"].num_stats.mean == found["age"]["mean"]
+    assert features["note"].bytes_stats.max_num_bytes == 4
+    assert features["tags"].num_stats.common_stats.max_num_values == 3
+    with pytest.raises(UsageError, match="has no images, so it has no mean_std"):
+        sw.open(str(tmp_path / "local")).mean_std()

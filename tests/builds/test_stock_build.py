@@ -54,6 +54,7 @@ def shape_of(manifest: Manifest) -> dict[str, Any]:
     content = {key: value for key, value in manifest.to_json().items() if key not in PER_RUN}
     for split in content["splits"].values():
         split["shards"] = [shard["index"] for shard in split["shards"]]
+        split["stats"].pop("features", None)  # of Arrow columns, which the stock writer lacks
     return {**content, "settings": {**manifest.settings, "writer": None}}
 
 

@@ -56,6 +56,7 @@ class Judged(NamedTuple):
 
 def main() -> int:
     """Print the table; return 1 if the verdicts differ too often."""
+    os.environ["TQDM_DISABLE"] = "1"  # CleanVision's progress
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--photos", type=int, default=2000, help="photographs (default: 2000)")
     parser.add_argument("--seed", type=int, default=0, help="their seed (default: 0)")

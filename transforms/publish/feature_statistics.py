@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ def describe_features(references: pa.RecordBatch, schema: ExampleSchema) -> dict
 def _columns(
     references: pa.RecordBatch, schema: ExampleSchema
 ) -> Iterator[tuple[str, str, pa.Array]]:
-    """Yield name, "values", "characters" or "items", and numbers without nulls."""
+    """Yield name, "values", "characters", "bytes" or "items", and numbers without nulls."""
     names = set(references.schema.names)
     for feature in schema.features:
         stored = feature.stored[0]
@@ -42,13 +43,16 @@ def _columns(
         if feature.source != Source.COLUMN or column not in names:
             continue
         values = references.column(column)
-        if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-            yield feature.name, "items", pc.list_value_length(values).drop_null()
+        if stored.shape:
+            if stored.shape[0] is None:  # else all lists have the same length
+                lengths = pc.list_value_length(values).drop_null()
+                yield feature.name, "items", pc.divide(lengths, math.prod(stored.shape[1:] or (1,)))
         elif feature.kind in _NUMBERS:
             yield feature.name, "values", values.drop_null()
         elif feature.kind == FeatureKind.TEXT:
-            # Stored as bytes; a byte that continues a character is no character.
             yield feature.name, "characters", _characters(values.drop_null())
+        elif feature.kind == FeatureKind.BYTES:
+            yield feature.name, "bytes", pc.binary_length(values.drop_null())
 
 
 def _characters(values: pa.Array) -> pa.Array:

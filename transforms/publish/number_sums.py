@@ -45,8 +45,9 @@ def describe_numbers(
     wide = finite.astype(np.float64)
     bins, counts = np.unique(_bins_of(wide, edges), return_counts=True)
     return part | {
-        "min": finite.min().item(),
-        "max": finite.max().item(),
+        # Of 0.0 and -0.0, which are equal, the order of the parts would choose one.
+        "min": finite.min().item() + 0,
+        "max": finite.max().item() + 0,
         "sum": math.fsum(wide.tolist()),
         "squares": math.fsum((wide * wide).tolist()),
         "zeros": int(np.count_nonzero(wide == 0)),

@@ -50,6 +50,11 @@ def _fill(
         _fill_image(entry, split.stats)
     elif feature == schema.label and stored == feature.stored[0]:
         _fill_label(stats, split.stats.get("labels", {}))
+    elif summary.get("of") == "bytes":
+        entry.bytes_stats.avg_num_bytes, entry.bytes_stats.max_num_bytes = (
+            summary["mean"],
+            summary["max"],
+        )
     elif summary.get("of") == "values" and "mean" in summary:
         _fill_numbers(stats, summary)
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images.normalize import MODES, normalize, normalizer
+from shardwright.images.normalize import MODES, MeanStd, normalize, normalizer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
@@ -99,7 +99,7 @@ def test_a_keras_layer_follows_the_policy() -> None:
 
 KERAS_ON_JAX = """
 import numpy as np, keras
-from shardwright.images.normalize import normalize, normalizer
+from shardwright.images.normalize import MeanStd, normalize, normalizer
 
 images = np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3)
 layer = normalizer("caffe", "keras", dtype="bfloat16")
@@ -135,3 +135,14 @@ def test_unknown_names_are_errors() -> None:
     frameworks = "framework must be one of numpy, jax, torch, tf, keras, got 'mxnet'"
     with pytest.raises(UsageError, match=frameworks):
         normalizer("torch", "mxnet")
+
+
+def test_a_datasets_mean_and_deviation_normalize() -> None:
+    pair = MeanStd((0.1, 0.2, 0.3), (0.5, 0.25, 0.125))
+    wanted = (IMAGES / 255 - pair.mean) / pair.std
+    assert normalize(IMAGES, pair) == pytest.approx(wanted, abs=1e-5)
+    layer = normalizer(pair, "keras")
+    again = type(layer).from_config(layer.get_config())
+    assert np.asarray(again(IMAGES)) == pytest.approx(wanted, abs=1e-4)
+    with pytest.raises(UsageError, match="the standard deviation must be above 0, got"):
+        normalize(IMAGES, MeanStd((0.1, 0.2, 0.3), (0.5, 0.0, 0.125)))
