@@ -46,7 +46,11 @@ def _columns(
         if stored.shape:
             if stored.shape[0] is None:  # else all lists have the same length
                 lengths = pc.list_value_length(values).drop_null()
-                yield feature.name, "items", pc.divide(lengths, math.prod(stored.shape[1:] or (1,)))
+                yield (
+                    feature.name,
+                    "items",
+                    pc.divide(lengths, math.prod(size or 1 for size in stored.shape[1:])),
+                )
         elif feature.kind in _NUMBERS:
             yield feature.name, "values", values.drop_null()
         elif feature.kind == FeatureKind.TEXT:
