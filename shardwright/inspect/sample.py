@@ -39,7 +39,7 @@ from shardwright.storage.folder import Folder
 MAX_RECORDS = 2000
 MAX_SHARDS = 64
 _MIN_RECORDS, _ONE_IN = 100, 400  # 2.3 ms of CPU each: about 2% of a build
-_ROWS = 4096  # of a shard that are candidates
+_ROWS = 1024  # of a shard that are candidates
 TASK_RECORDS = 16
 _COLUMNS = ["id", "label", "offset", "length", "image_length", "format", "width", "height"]
 
