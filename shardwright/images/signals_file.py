@@ -1,8 +1,8 @@
 """Write and read the quality signals of a shard: `signals/SPLIT-00000-of-00012.parquet`.
 
-A file has one row per record, in the order of the shard's index: the id, one float32 column per
-signal of `shardwright.images.signals.SIGNALS`, and `phash`, a 64-bit perceptual hash. Values of a
-record without an image, or with one that does not decode, are null.
+A file has one row per record, in the order of the shard's index: the id, and one float32 column
+per signal of `shardwright.images.signals.SIGNALS`. Values of a record without an image, or with one
+that does not decode, are null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ SIGNALS_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         *(pa.field(signal.name, pa.float32()) for signal in SIGNALS),
-        pa.field("phash", pa.uint64()),
     ]
 )
 

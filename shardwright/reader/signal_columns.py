@@ -35,7 +35,7 @@ def with_signals(shard: ShardRef, rows: pa.Table) -> pa.Table:
 
 def advice_for(rows: pa.Table, condition: str) -> str:
     """Return the fix if a condition names signals that the rows do not have, else ""."""
-    names = [signal.name for signal in SIGNALS] + ["phash"]
+    names = [signal.name for signal in SIGNALS]
     named = [name for name in names if re.search(rf"\b{name}\b", condition)]
     missing = [name for name in named if name not in rows.column_names]
     if not missing:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
 from shardwright.images.decode import StoredImage
@@ -40,11 +39,10 @@ class MeasuredRecords(NamedTuple):
 
 class _Measurement(NamedTuple):
     values: tuple[float, ...]
-    phash: int | None
     channels: ChannelSums
 
 
-_NOTHING = _Measurement(_UNKNOWN, None, NO_PIXELS)
+_NOTHING = _Measurement(_UNKNOWN, NO_PIXELS)
 NO_RECORDS = MeasuredRecords(SIGNALS_SCHEMA.empty_table(), NO_PIXELS)
 
 
@@ -61,7 +59,6 @@ def measure_records(
             signal.name: pa.array(values[:, number], pa.float32(), mask=missing)
             for number, signal in enumerate(SIGNALS)
         },
-        "phash": pa.array([each.phash for each in found], pa.uint64()),
     }
     channels = sum((each.channels for each in found), NO_PIXELS)
     return MeasuredRecords(pa.table(columns, schema=SIGNALS_SCHEMA), channels)
@@ -82,11 +79,4 @@ def _measure(image: ImageToStore, stored: StoredImage) -> _Measurement:
     except ImageFault:
         return _NOTHING
     measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
-    return _Measurement(
-        measured.signals.values(), _perceptual_hash(preview.pixels), measured.channels
-    )
-
-
-def _perceptual_hash(pixels: NDArray[np.uint8]) -> int | None:  # noqa: ARG001
-    """Return the 64-bit perceptual hash of a preview."""
-    return None
+    return _Measurement(measured.signals.values(), measured.channels)
