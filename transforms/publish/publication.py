@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from shardwright.errors import (
     ExistsError,
     MissingError,
     NotADatasetError,
-    StorageError,
 )
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
@@ -25,8 +24,6 @@ from shardwright.format.manifest import (
 )
 from shardwright.format.schema import ExampleSchema
 from shardwright.inspect.quick_verify import listed_faults
-from shardwright.report.data import sample_pictures
-from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
 from transforms.output_state import Clearance, abort_leftovers, check_owner
 from transforms.plan.packing import Layout
@@ -34,16 +31,12 @@ from transforms.plan.size_errors import RECORD_BYTES
 from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
-from transforms.publish.leaks import LEAKS, find_leaks
-from transforms.publish.near_duplicates import NEAR_KEYS, listed_file, with_near_duplicates
+from transforms.publish.found_statistics import sample_of, with_found, with_stats, without_found
+from transforms.publish.near_duplicates import listed_file, with_near_duplicates
 from transforms.publish.report_file import report_bytes
-from transforms.publish.sampled_pictures import describe_sample, without_sampled
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
-
-# Keys of statistics that are found from the finished shards, not summed over their sidecars.
-_FOUND = frozenset({LEAKS, *NEAR_KEYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +106,20 @@ def _publish_in(
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
-    pictures = _sample(root, manifest) if published is None else None
-    manifest = published or _with_sample(_with_leaks(root, manifest), pictures or [])
+    pictures = sample_of(root, manifest) if published is None else None
+    manifest = published or with_found(root, manifest, pictures or [])
     if publication.settings.get("near_duplicates"):
         manifest = with_near_duplicates(root, manifest, clearance.near_duplicates)
     replaced = publication.root if folder else None
     check_limits(publication.fail_on, root, manifest, replaced)
-    compared = publication.fail_on.against or replaced
     files = {**_plan_content(root), **clearance.reject_files, **shards.files}
     files |= listed_file(manifest)
     companions = companion_files(manifest)
+    compared = publication.fail_on.against or replaced
     companions[naming.REPORT] = report_bytes(
         root, replace(manifest, files=files), published, compared, pictures
     )
-    files |= _write_companions(root, companions)
-    manifest = replace(manifest, files=files)
+    manifest = replace(manifest, files=files | _write_companions(root, companions))
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
     abort_leftovers(root)
@@ -179,7 +171,7 @@ def make_manifest(
         for split, infos in sorted(shards.infos.items())
     }
     if publication.settings.get("stratify"):
-        splits = _with_stats(
+        splits = with_stats(
             splits,
             "label_deviation",
             label_deviations({name: split.stats["labels"] for name, split in splits.items()}),
@@ -197,35 +189,6 @@ def make_manifest(
     )
 
 
-def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
-    """Return the manifest with the images shared by splits; reads the index and some images."""
-    by_size = sorted(manifest.splits.values(), key=lambda split: (split.num_records, split.name))
-    leaks = find_leaks(root, {split.name: manifest.shard_names(split.name) for split in by_size})
-    told = {
-        split: {other: leak.to_json() for other, leak in sorted(found.items())}
-        for split, found in leaks.items()
-    }
-    return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
-
-
-def _sample(root: Folder, manifest: Manifest) -> list[Picture]:
-    """Return the pictures of a sample, read once for the statistics and the report."""
-    try:
-        return sample_pictures(root, manifest)
-    except StorageError:  # `_check_in_place` names the file
-        return []
-
-
-def _with_sample(manifest: Manifest, pictures: Sequence[Picture]) -> Manifest:
-    """Return the manifest with signals and channels of a sample, unless all are measured."""
-    sampled = describe_sample(manifest, [(one.split, one.measured) for one in pictures])
-    splits = {
-        name: replace(split, stats={**split.stats, **sampled.get(name, {})})
-        for name, split in manifest.splits.items()
-    }
-    return replace(manifest, splits=splits)
-
-
 def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) -> Manifest:
     """Return the manifest with estimated and written bytes per stored record, if estimated."""
     if layout.estimate is None:
@@ -240,16 +203,7 @@ def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) ->
         }
         for name, split in manifest.splits.items()
     }
-    return replace(manifest, splits=_with_stats(manifest.splits, RECORD_BYTES, told))
-
-
-def _with_stats(
-    splits: Mapping[str, SplitInfo], key: str, found: Mapping[str, Any]
-) -> dict[str, SplitInfo]:
-    return {
-        name: replace(split, stats={**split.stats, key: found[name]}) if name in found else split
-        for name, split in splits.items()
-    }
+    return replace(manifest, splits=with_stats(manifest.splits, RECORD_BYTES, told))
 
 
 def _check_complete(shards: WrittenShards, layout: Layout) -> None:
@@ -300,9 +254,7 @@ def _comparable(manifest: Manifest) -> dict[str, Any]:
     splits = {
         name: replace(
             split,
-            stats=without_sampled(
-                {key: value for key, value in split.stats.items() if key not in _FOUND}
-            ),
+            stats=without_found(split.stats),
             # Those of copied objects are not in the sidecars.
             shards=tuple(replace(shard, etag=None) for shard in split.shards),
         )

@@ -1,0 +1,70 @@
+"""Find the statistics that the shards' own sums lack: shared images, and signals of a sample.
+
+They follow from the finished shards, so two builds of the same shards find the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardwright.errors import StorageError
+from shardwright.format.manifest import Manifest, SplitInfo
+from shardwright.report.data import sample_pictures
+from shardwright.report.pictures import Picture
+from shardwright.storage.folder import Folder
+from transforms.publish.leaks import LEAKS, find_leaks
+from transforms.publish.near_duplicates import NEAR_KEYS
+from transforms.publish.sampled_pictures import describe_sample, without_sampled
+
+_KEYS = frozenset({LEAKS, *NEAR_KEYS})
+
+
+def with_found(root: Folder, manifest: Manifest, pictures: Sequence[Picture]) -> Manifest:
+    """Return the manifest with shared images and signals; reads the index and some images.
+
+    Args:
+        root: The folder of the finished shards.
+        manifest: Their manifest.
+        pictures: A sample of their images.
+
+    Raises:
+        StorageError: A sidecar or a shard cannot be read.
+    """
+    by_size = sorted(manifest.splits.values(), key=lambda split: (split.num_records, split.name))
+    leaks = find_leaks(root, {split.name: manifest.shard_names(split.name) for split in by_size})
+    told = {
+        split: {other: leak.to_json() for other, leak in sorted(found.items())}
+        for split, found in leaks.items()
+    }
+    sampled = describe_sample(manifest, [(one.split, one.measured) for one in pictures])
+    splits = with_stats(manifest.splits, LEAKS, told)
+    splits = {
+        name: replace(split, stats={**split.stats, **sampled.get(name, {})})
+        for name, split in splits.items()
+    }
+    return replace(manifest, splits=splits)
+
+
+def without_found(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a split's statistics without those of `with_found` and of near-duplicates."""
+    return without_sampled({key: value for key, value in stats.items() if key not in _KEYS})
+
+
+def sample_of(root: Folder, manifest: Manifest) -> list[Picture]:
+    """Return the pictures of a sample, read once for the statistics and the report."""
+    try:
+        return sample_pictures(root, manifest)
+    except StorageError:  # publishing checks all files next, and names the damaged one
+        return []
+
+
+def with_stats(
+    splits: Mapping[str, SplitInfo], key: str, found: Mapping[str, Any]
+) -> dict[str, SplitInfo]:
+    """Return the splits with one more key of statistics, for those that it was found for."""
+    return {
+        name: replace(split, stats={**split.stats, key: found[name]}) if name in found else split
+        for name, split in splits.items()
+    }
