@@ -5,7 +5,7 @@ BIN := .venv/bin
 PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Files in their own order: else those of few and long tests come last, and two processes wait for the third.
 # Compiled tests are kept, for the other processes and the next run.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
 .PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python clean

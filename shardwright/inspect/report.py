@@ -30,7 +30,7 @@ examples
   shardwright report dataset/ --pictures 2000
 
 Writes one HTML file that needs no server and no network. A build writes the same page, with one
-picture in 400 records (at least 100, at most 2,000), as report.html of the dataset; this command
+picture in 1,000 records (at least 64, at most 2,000), as report.html of the dataset; this command
 can show more pictures, and another dataset to compare with. Reads the manifest, the indexes of some
 shards, and the records that it shows; with --against, all indexes of both datasets.
 
@@ -53,7 +53,7 @@ def report(argv: Sequence[str]) -> int:
         "--pictures",
         type=int,
         metavar="N",
-        help="pictures to read (default: one in 400 records, at least 100, at most 2,000)",
+        help="pictures to read (default: one in 1,000 records, at least 64, at most 2,000)",
     )
     args = parser.parse_args(argv)
     if args.pictures is not None and args.pictures < 0:

@@ -86,7 +86,7 @@ def sample_pictures(root: Folder, manifest: Manifest, number: int | None = None)
     Args:
         root: The folder of the dataset's files.
         manifest: Its manifest.
-        number: Number of records; None for one in 400, at least 100, at most 2,000.
+        number: Number of records; None for one in 1,000, at least 64, at most 2,000.
 
     Raises:
         StorageError: An index or a shard cannot be read.

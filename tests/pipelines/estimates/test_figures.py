@@ -70,8 +70,8 @@ def test_a_store_to_write_to() -> None:
     found = values(work)
     # 3 parts, begin and complete; the small one in one request.
     assert found["gs writes"] == 3 + 2 + 1 + 2 * 2 + 8
-    # The report has pictures of 100 records, read 16 at a time, from two shards.
-    assert found["gs reads"] == 2 * 11 + 27 + 7 + 2
+    # The report has pictures of 64 records, read 16 at a time, from two shards.
+    assert found["gs reads"] == 2 * 11 + 27 + 4 + 2
     assert found["gs lists"] == 3 + 10
     assert found["memory"] == 350e6 + 190 * 1000 + 40e6
     unknown = [f"cost of gs {kind}: the price table has none" for kind in ("reads", "writes")]
@@ -82,12 +82,12 @@ def test_a_store_to_write_to() -> None:
 def test_two_stores_and_a_spool() -> None:
     work = replace(LOCAL, output="gs", sample=replace(SAMPLE, stores={"s3": 0.5}))
     assert values(work)["s3 reads"] == 500
-    assert values(work)["gs reads"] == 58
+    assert values(work)["gs reads"] == 55
     spooled = replace(work.sample, stores={"gs": 1.0}, spooled=1.0, num_timed=0)
     work = replace(work, sample=spooled)
     estimate = estimate_build(work, PRICES)
     found = values(work)
-    assert (found["gs reads"], found["gs writes"]) == (1058, 18 + 4)
+    assert (found["gs reads"], found["gs writes"]) == (1055, 18 + 4)
     assert found["bytes spooled"] == 16 * MIB
     assert "time: INPUT must be unpacked first" in estimate.unknown
     assert {"image", "shard", "all"}.isdisjoint(found)
