@@ -166,6 +166,8 @@ def test_a_terminal_is_refreshed_in_place(
 def test_an_interrupt(root: Folder) -> None:
     put_plan(root, train=(4, 40, 4000))
     command = [sys.executable, "-m", "shardwright.inspect.cli", "watch", root.uri]
+    # A test run that a shell started in the background ignores the signal, and so would its child.
+    command = ["env", "--default-signal=INT", *command]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout is not None
     assert watching.stdout.readline().startswith("shardwright: writing for ")
