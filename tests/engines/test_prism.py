@@ -91,6 +91,12 @@ def joined_by_key(folder: Path) -> Input:
     return images, ("--labels", labels_of(images, "x" * 600_000), *HALF)
 
 
+def with_near_duplicates(folder: Path) -> Input:
+    images = flat_with_copies(folder / "in")
+    (images / "copy-0.png").write_bytes(png_of(0) + b" another length")
+    return images, ("--near-duplicates", "drop", "--schema", "unlabeled", *HALF)
+
+
 def with_vocabularies(folder: Path) -> Input:
     folder.mkdir()
     rows = [
@@ -111,7 +117,11 @@ def transformed(folder: Path) -> Input:
 
 
 @pytest.mark.parametrize(
-    "make", [encoded, with_rejects, joined, joined_by_key, with_vocabularies, transformed]
+    "make",
+    [
+        *(encoded, with_rejects, joined, joined_by_key),
+        *(with_near_duplicates, with_vocabularies, transformed),
+    ],
 )
 def test_the_same_bytes(tmp_path: Path, make: Callable[[Path], Input]) -> None:
     source, options = make(tmp_path / "made")
