@@ -99,7 +99,7 @@ def files_of_the_tree() -> list[str]:
 def sources() -> set[str]:
     ours = tuple(f"{package}/" for package in PACKAGES)
     names = [name for name in files_of_the_tree() if name.startswith(ours)]
-    return {name for name in names if name.endswith((".py", "py.typed", ".css", ".js"))}
+    return {name for name in names if name.endswith((".py", "py.typed", ".css", ".js", ".toml"))}
 
 
 @pytest.fixture(scope="session")
