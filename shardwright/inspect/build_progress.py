@@ -168,8 +168,11 @@ def recent_rate(shards: Sequence[FinishedShard], start: float, now: float) -> Wr
     if not new:
         return None
     since = start
-    if len(new) > _FEWEST_RECENT:  # then the period may begin where an earlier shard ended
-        since = max(start, min(now - RECENT_SECONDS, new[-_FEWEST_RECENT - 1].modified))
+    # The period may begin where an earlier shard ended; several may have ended at that time.
+    counting = new[-_FEWEST_RECENT:][0].modified
+    earlier = [shard.modified for shard in new if shard.modified < counting]
+    if earlier:
+        since = max(start, min(now - RECENT_SECONDS, earlier[-1]))
     counted = new if since == start else [shard for shard in new if shard.modified > since]
     return _rate(counted, now - since)
 
