@@ -254,7 +254,9 @@ def measure(
     if sampler.timed_out or child.returncode or not all_gone:
         why = "processes stayed behind" if not all_gone else f"exit code {child.returncode}"
         why = f"timed out after {timeout_s:.0f} s" if sampler.timed_out else why
-        raise RunFailedError(f"{why}: {' '.join(command)}\n{_log_tail(log)}")
+        # Relative, because pages keep the message.
+        shown = " ".join(command).replace(f"{_REPO}/", "")
+        raise RunFailedError(f"{why}: {shown}\n{_log_tail(log)}")
     return Usage(
         wall_s, cpu_s, sampler.peak_rss_bytes, sampler.peak_pss_bytes, log.with_suffix(".out")
     )
