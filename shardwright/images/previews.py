@@ -82,7 +82,7 @@ def _preview_of_values(data: bytes, stored: StoredImage) -> Preview:
 
 
 def _preview_of_file(data: bytes, kind: str) -> Preview:
-    image = _openers()[kind](BytesIO(_essential(data, kind)))
+    image = image_openers()[kind](BytesIO(_essential(data, kind)))
     width, height = image.size
     check_size(kind, height, width)
     step = _reduction(width, height)
@@ -115,8 +115,10 @@ def _essential(data: bytes, kind: str) -> bytes:
 
 
 @functools.cache
-def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
-    # The plugins, not Image.open, which would try some 40 of them on hostile bytes.
+def image_openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
+    """Return Pillow's plugin for each image format."""
+    # Not Image.open: that registers some 40 plugins at the first unknown file, tries them in turn
+    # whatever the header says, and warns about large images, which are checked here.
     from PIL import (
         BmpImagePlugin,
         GifImagePlugin,

@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from shardwright.images.formats.jpeg import essential_jpeg
+from shardwright.images.previews import image_openers
 from transforms.images.kinds import Header, RejectedImage, too_many_pixels
 from transforms.images.png import essential_png
 from transforms.rejects import RejectReason
@@ -107,16 +108,7 @@ _BLOCK_BYTES = 64 << 20
 
 @functools.cache
 def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
-    # The plugins, not Image.open: that registers some 40 plugins at the first unknown file, tries
-    # them in turn whatever the header says, and warns about large images, which are checked here.
-    from PIL import (
-        BmpImagePlugin,
-        GifImagePlugin,
-        Image,
-        JpegImagePlugin,
-        PngImagePlugin,
-        WebPImagePlugin,
-    )
+    from PIL import Image, WebPImagePlugin
 
     # malloc returns blocks above 32 MB to the system at once. Of smaller ones, Pillow's default, it
     # keeps all that a thread has ever used: 200 MB a thread after an image of 50 million pixels. An
@@ -126,13 +118,7 @@ def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
         raise RuntimeError(
             "Pillow must have WebP support, but this build has none: install Pillow's wheel"
         )
-    return {
-        "jpeg": JpegImagePlugin.JpegImageFile,
-        "png": PngImagePlugin.PngImageFile,
-        "gif": GifImagePlugin.GifImageFile,
-        "bmp": BmpImagePlugin.BmpImageFile,
-        "webp": WebPImagePlugin.WebPImageFile,
-    }
+    return image_openers()
 
 
 def _fault_of_decoder(error: Exception, header: Header) -> RejectedImage:
