@@ -1,4 +1,4 @@
-"""Route results and rejects into two PCollections, and encode Arrow batches for shuffles.
+"""Route results and rejects into two PCollections, leave rows out, and encode Arrow batches.
 
 Rejects are tagged outputs, because `with_exception_handling` rules the Prism runner out.
 """
@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam import coders, pvalue
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import no_annotations
 
+from transforms.duplicates.contents import leave_out
+from transforms.hashing import joined
 from transforms.metrics import count_rejects
 from transforms.references import BATCH_ROWS, from_ipc, to_ipc
 from transforms.reject_files import pack_rejects
@@ -114,3 +117,33 @@ class Route(beam.PTransform):
         )
         outputs = elements | "Apply" >> applied.with_outputs(_REJECTS, main="main")
         return Routed(outputs.main, outputs[_REJECTS])
+
+
+class LeaveOut(beam.PTransform):
+    """A transform that leaves the rows with some keys out of batches of references.
+
+    Args:
+        keys: Arrays of keys, uint64 [rows]; every worker holds all of them.
+    """
+
+    def __init__(self, keys: beam.PCollection) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def expand(self, references: beam.PCollection) -> beam.PCollection:
+        keys = (
+            self._keys | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_sorted)
+        )  # one sorted array of keys
+        return references | "Rows" >> beam.FlatMap(
+            _leave_out, keys=pvalue.AsSingleton(keys)
+        ).with_output_types(pa.RecordBatch)
+
+
+def _sorted(parts: list[np.ndarray]) -> np.ndarray:
+    return np.sort(joined(parts, np.uint64))
+
+
+def _leave_out(batch: pa.RecordBatch, *, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
+    kept = leave_out(batch, keys)
+    if kept.num_rows:
+        yield kept

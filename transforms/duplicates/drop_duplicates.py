@@ -15,15 +15,13 @@ from transforms.duplicates.contents import (
     count_lengths,
     find_duplicates,
     hash_images,
-    leave_out,
     merge_lengths,
     spread_hashed,
     take_candidates,
 )
-from transforms.hashing import joined
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
-from transforms.routing import Route, Routed
+from transforms.routing import LeaveOut, Route, Routed
 
 
 class DropDuplicates(beam.PTransform):
@@ -66,13 +64,7 @@ class DropDuplicates(beam.PTransform):
             | "SameContent" >> beam.GroupByKey()  # (bucket, [packed rows with their hash])
             | "Find" >> Route(_find, np.ndarray, policy=self._policy)  # keys of rows
         )
-        keys = (
-            found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_sorted)
-        )  # one sorted array of keys
-        unique = references | "LeaveOut" >> beam.FlatMap(
-            _leave_out, keys=AsSingleton(keys)
-        ).with_output_types(pa.RecordBatch)
-        return Routed(unique, found.rejects)
+        return Routed(references | "LeaveOut" >> LeaveOut(found.main), found.rejects)
 
 
 def _candidates(batch: pa.RecordBatch, *, lengths: Lengths) -> Iterator[pa.RecordBatch]:
@@ -92,13 +84,3 @@ def _find(bucket: tuple[int, Iterable[bytes]], *, policy: str) -> Iterator[np.nd
     keys, rejects = find_duplicates([from_ipc(rows) for rows in bucket[1]], policy)
     yield from rejects
     yield keys
-
-
-def _sorted(parts: list[np.ndarray]) -> np.ndarray:
-    return np.sort(joined(parts, np.uint64))
-
-
-def _leave_out(batch: pa.RecordBatch, *, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
-    kept = leave_out(batch, keys)
-    if kept.num_rows:
-        yield kept

@@ -12,8 +12,6 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.duplicates.contents import leave_out
-from transforms.hashing import joined
 from transforms.near_duplicates.components import join_pairs
 from transforms.near_duplicates.groups import (
     HashGroups,
@@ -33,7 +31,7 @@ from transforms.near_duplicates.pairs import (
 from transforms.near_duplicates.tables import make_tables
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
-from transforms.routing import Route
+from transforms.routing import LeaveOut, Route
 
 _NUM_PARTS = 256  # of each table, which bounds the hashes that one worker sorts
 
@@ -96,12 +94,7 @@ class FindNearDuplicates(beam.PTransform):
         found = chosen | "Find" >> Route(_find, np.ndarray, policy=self._policy)  # keys of rows
         if self._policy == "report":
             return NearDuplicates(references, found.rejects, listed)
-        keys = (
-            found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_sorted)
-        )  # one sorted array of keys
-        kept = references | "LeaveOut" >> beam.FlatMap(
-            _leave_out, keys=AsSingleton(keys)
-        ).with_output_types(pa.RecordBatch)
+        kept = references | "LeaveOut" >> LeaveOut(found.main)
         return NearDuplicates(kept, found.rejects, listed)
 
     def _groups(self, hashed: beam.PCollection) -> beam.PCollection:
@@ -190,13 +183,3 @@ def _find(part: tuple[int, pa.RecordBatch], *, policy: str) -> Iterator[np.ndarr
         keys, rejects = leave_out_copies(part[1], policy)
         yield from rejects
         yield keys
-
-
-def _sorted(parts: list[np.ndarray]) -> np.ndarray:
-    return np.sort(joined(parts, np.uint64))
-
-
-def _leave_out(batch: pa.RecordBatch, *, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
-    kept = leave_out(batch, keys)
-    if kept.num_rows:
-        yield kept
