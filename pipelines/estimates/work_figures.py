@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 
 from pipelines.estimates.planned_work import Figure, PlannedWork
-from shardwright.inspect.sample import MAX_SHARDS, TASK_RECORDS, sample_size
+from shardwright.inspect.sample import TASK_RECORDS, sample_size, sampled_shards
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.objects import COALESCE_BYTES
 from shardwright.storage.uploads import PART_BYTES
@@ -65,11 +65,11 @@ def requests_of(work: PlannedWork) -> Iterator[Figure]:
 
 def _reads_of_report(work: PlannedWork) -> int:
     """Return the requests for the pictures of the report, and for the index of their shards."""
-    pictures = sample_size(work.num_records)
+    number = pictures = sample_size(work.num_records)
     # Records that are near each other share a request.
     if sum(work.shard_bytes) < pictures * COALESCE_BYTES:
         pictures = math.ceil(pictures / TASK_RECORDS)
-    return pictures + min(len(work.shard_bytes), MAX_SHARDS)
+    return pictures + min(len(work.shard_bytes), sampled_shards(number))
 
 
 def _uploads(num_bytes: int) -> int:

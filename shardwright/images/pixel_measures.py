@@ -69,11 +69,9 @@ def levels_of(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], ChannelSums
         total, squares = (int((counts * _VALUES**power).sum()) for power in (1, 2))
         return levels, ChannelSums(levels.size, (total,) * 3, (squares,) * 3)
     colors = pixels[..., :3].reshape(-1, 3).T.astype(np.float32, order="C")
-    # Sums of whole numbers below 2 ** 53 are exact.
-    sums = colors.sum(1, dtype=np.float64).tolist()
+    sums = _exact_sums(colors, pixels.shape[:2])
     colors *= colors
-    squared = colors.sum(1, dtype=np.float64).tolist()
-    channels = ChannelSums(colors.shape[1], _three(sums), _three(squared))
+    channels = ChannelSums(colors.shape[1], sums, _exact_sums(colors, pixels.shape[:2]))
     colors *= _WEIGHTS[:, None]
     levels = colors[0]
     levels += colors[1]
@@ -83,8 +81,11 @@ def levels_of(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], ChannelSums
     return levels.astype(np.uint8).reshape(pixels.shape[:2]), channels
 
 
-def _three(sums: list[float]) -> tuple[int, int, int]:
-    red, green, blue = map(int, sums)
+def _exact_sums(colors: NDArray[np.float32], shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return the sum of each color, [3, height * width] of whole numbers up to 255 ** 2."""
+    # In float32, whole numbers below 2 ** 24 are exact, and so is a row of at most 256 squares.
+    rows = colors.reshape(3, *shape).sum(2)
+    red, green, blue = map(int, rows.sum(1, dtype=np.float64).tolist())
     return red, green, blue
 
 
@@ -114,9 +115,11 @@ def sharpness_of(levels: NDArray[np.uint8]) -> float:
     height, width = (length // 2 for length in levels.shape)
     if max(levels.shape) < SIDE or not min(height, width):
         small = grid_of(levels[..., None], _SMALL)[..., 0].astype(np.int32) * 4
-    else:  # the sum of each 2 x 2 pixels
-        even = levels[: height * 2, : width * 2].reshape(height, 2, width * 2)
-        small = even.sum(1, dtype=np.int32).reshape(height, width, 2).sum(2, dtype=np.int32)
+    else:  # the sum of each 2 x 2 pixels; ten times as fast as a sum over an axis of 2
+        even = levels[: height * 2, : width * 2]
+        rows = even[::2].astype(np.int32)
+        rows += even[1::2]
+        small = rows[:, ::2] + rows[:, 1::2]
     padded = np.pad(small, 1, mode="edge")
     around = padded[:-2, 1:-1] + padded[2:, 1:-1] + padded[1:-1, :-2] + padded[1:-1, 2:]
     return _deviation(4 * small - around) / (_deviation(small) + _FLAT)

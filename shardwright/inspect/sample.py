@@ -4,7 +4,7 @@ The sample is a function of the dataset alone. A split has its part of it in pro
 records, at least a share of its own; in a split, each class has at least one record if there are
 enough, and the rest in proportion. Inside a class, records are chosen by a hash of their id.
 
-At most `MAX_SHARDS` sidecars are read, spread evenly over the splits: shards hold records in the
+The sidecars of a few shards are read, spread evenly over the splits: shards hold records in the
 order of a hash, so any shard is a sample by itself.
 """
 
@@ -37,10 +37,11 @@ from shardwright.images.signals import PictureMeasures, Signals, measure_picture
 from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000
-MAX_SHARDS = 16
+_MAX_SHARDS = 16
 # A photograph takes 3 ms of CPU: at one in 1,000 about 3% of the time of a build.
 _MIN_RECORDS, _ONE_IN = 64, 1000
-_CANDIDATES = 8192  # rows of a split among which records are chosen
+# Records of a split are chosen among its first rows: enough that rare classes are there.
+_LEAST_CANDIDATES, _CANDIDATES_A_RECORD = 2048, 4
 TASK_RECORDS = 16
 _COLUMNS = ["id", "label", "offset", "length", "image_length", "format", "width", "height"]
 
@@ -97,6 +98,11 @@ def sample_size(num_records: int) -> int:
     return min(num_records, MAX_RECORDS, max(_MIN_RECORDS, num_records // _ONE_IN))
 
 
+def sampled_shards(number: int) -> int:
+    """Return how many shards a sample of `number` records is read from."""
+    return min(_MAX_SHARDS, -(-number // TASK_RECORDS))
+
+
 def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SamplePlace]:
     """Return about `number` records with images, ordered by split, shard and row.
 
@@ -111,9 +117,11 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SampleP
     places: list[SamplePlace] = []
     numbers = _numbers(manifest, number)
     for split, wanted in numbers.items():
-        share = MAX_SHARDS * wanted // sum(numbers.values())
+        share = sampled_shards(number) * wanted // sum(numbers.values())
         shards = _spread(manifest.named_shards(split), max(1, share))
-        places += _chosen([name for name, _ in shards], _candidates(root, shards), wanted)
+        among = max(_LEAST_CANDIDATES, _CANDIDATES_A_RECORD * wanted)
+        candidates = _candidates(root, shards, among)
+        places += _chosen([name for name, _ in shards], candidates, wanted)
     return places
 
 
@@ -171,9 +179,11 @@ def _spread(
     return [shards[place * len(shards) // count] for place in range(count)]
 
 
-def _candidates(root: Folder, shards: Sequence[tuple[ShardName, ShardInfo]]) -> list[pa.Table]:
-    """Return the index rows among which records of each shard are chosen."""
-    most = -(-_CANDIDATES // len(shards))
+def _candidates(
+    root: Folder, shards: Sequence[tuple[ShardName, ShardInfo]], number: int
+) -> list[pa.Table]:
+    """Return `number` index rows of all shards together, among which records are chosen."""
+    most = -(-number // len(shards))
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(lambda shard: _first_rows(root, shard[0], shard[1], most), shards))
 

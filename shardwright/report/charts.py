@@ -144,9 +144,11 @@ def histogram_of(title: str, values: np.ndarray, show: Callable[[float], str]) -
     """Return the histogram of numbers, in at most 32 bins; a sentence if few numbers differ."""
     least, most = float(values.min()), float(values.max())
     if least == most or len(values) <= _LISTED:
-        told = ", ".join(map(show, sorted(values.tolist())))
-        if least == most:
-            told = f"{show(least)} in all {len(values):,}"
+        told = (
+            f"{show(least)} in all {len(values):,}"
+            if least == most
+            else ", ".join(map(show, sorted(values.tolist())))
+        )
         return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
     whole = values.dtype.kind in "iu"
     bins = min(_BINS, int(most - least) + 1) if whole else _BINS

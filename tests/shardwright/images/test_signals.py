@@ -98,6 +98,12 @@ def test_a_small_picture_has_the_values_of_the_formulas(
     assert list(channels.squares) == (colors**2).sum(0).tolist()
 
 
+def test_the_sums_of_the_brightest_picture_are_exact() -> None:
+    channels = measure_picture(np.full((256, 256, 3), 255, np.uint8)).channels
+    assert channels.sums == (255 * 256**2,) * 3
+    assert channels.squares == (255**2 * 256**2,) * 3
+
+
 @examples(10, 200)
 @given(
     shape=st.tuples(st.integers(1, 700), st.integers(1, 700), st.sampled_from([1, 3, 4])),
