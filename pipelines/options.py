@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -36,9 +36,11 @@ class BuildOptions(BuildArguments):
 
     Attributes:
         beam_args: Options for Beam, as given.
+        command: The words of the command line; () for a build from Python.
     """
 
     beam_args: tuple[str, ...] = ()
+    command: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         _ = self.policy  # fails now if its options contradict each other
@@ -193,4 +195,5 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         SystemExit: From argparse: 2 for a command line that it cannot parse, 0 after `--help`.
     """
     known, beam_args = split_command_line(make_parser(command), argv)
-    return read_options(BuildOptions, known, beam_args=tuple(beam_args))
+    words = ("shardwright", command, *argv)
+    return read_options(BuildOptions, known, beam_args=tuple(beam_args), command=words)

@@ -79,9 +79,14 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
             ),
         ],
         ["settings", *_pairs(manifest.settings)],
-        ["provenance", *_pairs(manifest.provenance)],
+        ["provenance", *_pairs(_short_provenance(manifest))],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _short_provenance(manifest: Manifest) -> dict[str, Any]:
+    """Return the provenance without the times of all shards, which the report draws."""
+    return {name: value for name, value in manifest.provenance.items() if name != "timing"}
 
 
 def _summary_line(manifest: Manifest) -> str:

@@ -225,3 +225,26 @@ def rank_curve(title: str, counts: Sequence[int]) -> Html:
     ends = _ends(f"most: {int(ordered[0]):,}", f"least: {int(ordered[-1]):,}")
     label = f"{title}: most {int(ordered[0]):,}, least {int(ordered[-1]):,}"
     return _figure(title, label, join((area, _axis(), *ends)))
+
+
+def growth(
+    title: str,
+    points: Sequence[tuple[float, float]],
+    unit: str,
+    show: Callable[[float], str],
+) -> Html:
+    """Return the line of a number that grows from 0.
+
+    Args:
+        title: Names it.
+        points: (place, number) pairs, ascending in both; the last ones are above 0.
+        unit: Names what is counted.
+        show: Formats a place.
+    """
+    last, most = points[-1]
+    line = " ".join(
+        f"{_WIDTH * place / last:.1f},{_BASE - 100 * number / most:.1f}" for place, number in points
+    )
+    area = tag("polygon", points=f"0,{_BASE} {line} {_WIDTH},{_BASE}", class_="area")
+    told = f"{show(last)}: {most:,.0f} {unit}"
+    return _figure(title, f"{title}: {told}", join((area, _axis(), *_ends(show(0), told))))

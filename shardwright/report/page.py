@@ -27,10 +27,11 @@ from shardwright.report.provenance import provenance
 from shardwright.report.quality import quality
 from shardwright.report.rejected import fixes, rejected
 from shardwright.report.sections import Section
+from shardwright.report.timing import timing
 
 _SECTIONS = (
     *(overview, changes, contact_sheet, classes, image_sizes, objects),
-    *(quality, duplicates, rejected, fixes, feature_values, feature_list, provenance),
+    *(quality, duplicates, rejected, fixes, feature_values, feature_list, timing, provenance),
 )
 
 

@@ -15,6 +15,7 @@ def provenance(data: ReportData) -> Section:
     manifest = data.manifest
     known = dict(manifest.provenance)
     packages = known.pop("packages", None)
+    known.pop("timing", None)  # in a section of its own
     origin = {**known, "fingerprint": manifest.fingerprint}
     parts = [
         pairs_table("Source", origin),

@@ -118,13 +118,18 @@ class StorageOptions:
 
     def __repr__(self) -> str:
         shown = (
-            f"{scope}{':' if scope else ''}{key}={HIDDEN if _SECRET.search(key) else redact(value)}"
+            f"{scope}{':' if scope else ''}{key}={HIDDEN if is_secret(key) else redact(value)}"
             for scope, key, value in self.settings
         )
         return f"StorageOptions({', '.join(shown)})"
 
 
 NO_OPTIONS = StorageOptions()
+
+
+def is_secret(key: str) -> bool:
+    """Return whether the values of a key must not be shown."""
+    return _SECRET.search(key) is not None
 
 
 def _check(key: str, value: str) -> tuple[str, str]:

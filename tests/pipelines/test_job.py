@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from pipelines.job import BuildJob, describe_job, prepare_job
 from pipelines.options import parse_options
+from pipelines.provenance import shown_command
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from tests.support.build_helpers import png_of, write_table
@@ -42,6 +44,24 @@ def test_columns_become_features_of_their_kind(table: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("in out --split train=0.8 --labels-key id", "in out --split train=0.8 --labels-key id"),
+        ("in out --labels-key=id", "in out --labels-key=id"),
+        ("in --storage-option secret_access_key=S", "in --storage-option 'secret_access_key=***'"),
+        ("in --storage-option=s3://b:token=S=", "in '--storage-option=s3://b:token=***'"),
+        ("in --s3_session_token S --seed 3", "in --s3_session_token '***' --seed 3"),
+        ("in --s3_access_key_id=S out", "in '--s3_access_key_id=***' out"),
+        ("https://me:S@host/x?sig=S out", "'https://***@host/x?***' out"),
+        ("/data/key=5/images out", "/data/key=5/images out"),
+    ],
+)
+def test_a_command_is_shown_without_its_secrets(words: str, shown: str) -> None:
+    assert shown_command(words.split()) == shown
+    assert shlex.split(shown)
+
+
+@pytest.mark.parametrize(
     ("options", "same"),
     [
         ("--encode png", False),
@@ -72,6 +92,7 @@ def test_raw_images_of_one_size_have_a_shape(table: Path) -> None:
 def test_provenance_names_input_and_packages(table: Path) -> None:
     provenance = job_of(table).publication.provenance
     assert provenance["input"] == str(table)
+    assert provenance["command"].startswith(f"shardwright build {table} ")
     assert provenance["packages"]["apache-beam"]
     assert provenance["runner"] == "FnApiRunner"
     assert not {"host", "user", "pid"} & set(provenance)

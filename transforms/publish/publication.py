@@ -34,6 +34,7 @@ from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.found_statistics import sample_of, with_found, with_stats, without_found
 from transforms.publish.near_duplicates import listed_file, with_near_duplicates
 from transforms.publish.report_file import report_bytes
+from transforms.publish.timing import with_timing
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
@@ -106,8 +107,12 @@ def _publish_in(
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
-    pictures = sample_of(root, manifest) if published is None else None
-    manifest = published or with_found(root, manifest, pictures or [])
+    pictures = None
+    if published is None:
+        pictures = sample_of(root, manifest)
+        manifest = with_found(root, with_timing(root, manifest), pictures)
+    else:
+        manifest = published
     if publication.settings.get("near_duplicates"):
         manifest = with_near_duplicates(root, manifest, clearance.near_duplicates)
     replaced = publication.root if folder else None

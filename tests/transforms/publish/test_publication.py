@@ -40,7 +40,7 @@ LIMITS = RejectLimits(0.5)
 
 
 def make_publication(root: Path, **changes: Any) -> Publication:
-    settings, provenance = {"seed": 0}, {"created": "today"}
+    settings, provenance = {"seed": 0}, {"created": "2026-11-22"}
     made = (
         Folder(str(root)),
         "pets",
@@ -175,7 +175,7 @@ def test_a_published_dataset_reads_back_and_publishing_again_keeps_it(root: Path
     first, before = publish_in(root), stamps_of(root)
     assert read_manifest(Folder(str(root))) == first
     assert before.keys() > COMPANIONS
-    assert publish_in(root, provenance={"created": "tomorrow"}) == first
+    assert publish_in(root, provenance={"created": "2026-11-23"}) == first
     assert stamps_of(root) == before
 
 
@@ -184,7 +184,7 @@ def test_a_lost_companion_is_written_as_it_was(root: Path, name: str) -> None:
     publish_in(root)
     whole, before = (root / name).read_bytes(), stamps_of(root)
     (root / name).unlink()
-    publish_in(root, provenance={"created": "tomorrow"})
+    publish_in(root, provenance={"created": "2026-11-23"})
     assert (root / name).read_bytes() == whole
     assert {path for path, stamp in stamps_of(root).items() if before[path] != stamp} == {name}
 
@@ -194,9 +194,9 @@ def test_other_shards_or_another_version_make_another_manifest(root: Path) -> No
     rejecting = make_summaries(corrupt=1)
     for name in (summary.name.rejects for summary in rejecting if summary.rejects):
         Folder(str(root)).write_bytes(name, b"")
-    publish_in(root, rejecting, provenance={"created": "tomorrow"})
+    publish_in(root, rejecting, provenance={"created": "2026-11-23"})
     manifest = read_manifest(Folder(str(root)))
-    assert (manifest.rejects["corrupt"], manifest.provenance) == (2, {"created": "tomorrow"})
+    assert (manifest.rejects["corrupt"], manifest.provenance) == (2, {"created": "2026-11-23"})
     publish_in(root, version="1.0.1")
     assert read_manifest(Folder(str(root))).version == "1.0.1"
     assert not list(root.rglob(".*"))
