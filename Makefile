@@ -182,7 +182,7 @@ bench-million: install  ## 1,000,000 tiny images in bounded memory, files and th
 	$(BIN)/python benchmarks/million.py
 
 bench-near-duplicates: install  ## near-duplicates: 10,000,000 hashes, recall of copies, false merges (about 4 minutes)
-	$(BIN)/python benchmarks/near_duplicates.py
+	$(BIN)/python -m benchmarks.near_duplicates
 
 bench-publishing: install  ## 10,000,000 rejects and 50,000 shards of 20,000 classes, published in bounded memory (about 1 minute)
 	$(BIN)/python benchmarks/publishing.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -255,3 +256,16 @@ def test_a_coco_json_is_made_and_planned(tmp_path: Path) -> None:
 
 def test_splits_of_different_images_are_compared(tmp_path: Path) -> None:
     assert load("leaks").compare(tmp_path, 40_000).peak_rss_bytes < load("leaks").MAX_BYTES
+
+
+def test_every_target_runs_its_benchmark_as_the_file_imports_its_neighbors() -> None:
+    """A script finds them by bare names, a module (`python -m`) by those of the package."""
+    makefile = (ROOT / "Makefile").read_text()
+    found = re.findall(r"python (?:benchmarks/(\w+)\.py|-m benchmarks\.(\w+))", makefile)
+    assert len(found) > 15
+    for script, module in found:
+        text = (ROOT / "benchmarks" / f"{script or module}.py").read_text()
+        imported = set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE))
+        neighbors = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+        wrong = {"benchmarks"} if script else neighbors - set(sys.stdlib_module_names)
+        assert imported.isdisjoint(wrong), f"{script or module}: {imported & wrong}"
