@@ -25,7 +25,8 @@ from systems import shardwright_command
 
 from schemas.image_classification import image_classification
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, write_json
+from shardwright.format.manifest import Manifest, write_json
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
 
 MAX_BUILD_BYTES, MAX_FILES, MAX_THREADS = 2 * 10**9, 256, 64

@@ -26,8 +26,9 @@ from photos import make_photos
 from pipelines import build_dataset
 from shardwright.format import naming
 from shardwright.format.index import ShardSummary, read_index, write_sidecar
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.sizes import show_bytes
 from shardwright.storage.folder import Folder
 from transforms.reject_files import write_rejects

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from shardwright.errors import UsageError
-from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.manifest import Manifest
+from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -118,26 +119,38 @@ class Dataset(Manifest):
         """
         from shardwright.reader.in_memory import read_split
 
-        return read_split(self.root, split, image=image, features=features, max_bytes=max_bytes)
+        return read_split(
+            self.root,
+            split,
+            image=image,
+            features=features,
+            max_bytes=max_bytes,
+            version=number_of(self),
+        )
 
 
 def open_dataset(
-    dataset: str, storage_options: Mapping[str, object] | StorageOptions | None = None
+    dataset: str,
+    storage_options: Mapping[str, object] | StorageOptions | None = None,
+    *,
+    version: VersionKey = LATEST,
 ) -> Dataset:
     """Open a finished dataset; reads its manifest only.
 
     Args:
         dataset: Its folder: a local path, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`.
         storage_options: As `--storage-option`, such as {"endpoint": "http://minio:9000"}.
+        version: The version of a dataset that has several: its number, a day such as "2026-11-22"
+            (its last version), or "latest".
 
     Raises:
         NotADatasetError: The folder has no finished dataset, or one that is damaged or of another
             format version.
         StorageError: The folder cannot be read.
-        UsageError: The address or an option is invalid.
+        UsageError: The address or an option is invalid, or there is no such version.
     """
     root = Folder.at(dataset, StorageOptions.of(storage_options))
-    manifest = read_manifest(root)
+    manifest = read_version(root, version)
     return Dataset(
         **{field.name: getattr(manifest, field.name) for field in fields(Manifest)}, root=root
     )

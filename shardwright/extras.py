@@ -53,6 +53,11 @@ def import_application(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def import_trainer(name: str) -> Any:
+    """Import and return the part for a training library, such as "torch"."""
+    return import_part(f"shardwright.trainers.{name}")
+
+
 def import_packages_beside() -> None:
     """Import the application from beside this package, whatever else the path holds.
 

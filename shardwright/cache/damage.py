@@ -11,7 +11,7 @@ from shardwright.cache.eviction import LOCK, unlink
 from shardwright.cache.files import crc32c_of, write_faults
 from shardwright.errors import StorageError
 from shardwright.format import naming
-from shardwright.format.manifest import ShardInfo
+from shardwright.format.splits import ShardInfo
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object

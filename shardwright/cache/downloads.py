@@ -21,7 +21,7 @@ import google_crc32c
 from shardwright.cache.eviction import PART, PARTS
 from shardwright.cache.files import CacheFiles, DiskFullError, crc32c_of, write_faults
 from shardwright.errors import MissingError, StorageError
-from shardwright.format.manifest import ShardInfo
+from shardwright.format.splits import ShardInfo
 from shardwright.sizes import counted
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder

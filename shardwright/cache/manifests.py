@@ -19,6 +19,7 @@ from shardwright.errors import (
 )
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.versions import LATEST, VersionKey, is_version, read_version
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.folder import Folder
 
@@ -51,11 +52,15 @@ def _endpoint(root: Folder) -> str:
 
 
 def build_key(manifest: Manifest) -> str:
-    """Return a digest of a dataset's content, which changes if any shard does."""
+    """Return a digest of a dataset's content, which changes if any shard does.
+
+    Shards of later generations do not count: each has a folder of its own, which never changes.
+    """
     shards = [
         [name, shard.index, shard.num_bytes, shard.crc32c]
         for name in sorted(manifest.splits)
         for shard in manifest.splits[name].shards
+        if not shard.folder
     ]
     text = json.dumps([manifest.fingerprint, manifest.name, shards])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -72,15 +77,19 @@ def keep_manifest(folder: str, manifest: Manifest) -> None:
     local.write_if_new(CURRENT, build_key(manifest).encode())
 
 
-def read_manifest_or_cached(root: Folder, settings: CacheSettings) -> Manifest:
-    """Return a dataset's manifest, from the cache with a warning if the store is unreachable.
+def read_manifest_or_cached(
+    root: Folder, settings: CacheSettings, version: VersionKey = LATEST
+) -> Manifest:
+    """Return a version's manifest, from the cache with a warning if the store is unreachable.
+
+    The cache has the version that was last read.
 
     Raises:
         NotADatasetError: The store has no finished dataset there.
         StorageError: The store cannot be read, and the manifest is not in the cache.
     """
     try:
-        return read_manifest(root)
+        return read_version(root, version)
     except _OFFLINE as error:
         folder = dataset_folder(settings, root)
         try:
@@ -88,6 +97,8 @@ def read_manifest_or_cached(root: Folder, settings: CacheSettings) -> Manifest:
             kept = os.stat(os.path.join(folder, naming.MANIFEST)).st_mtime
         except (NotADatasetError, FileNotFoundError):  # not cached, or by another release
             raise error from None
+        if not is_version(manifest, version):
+            raise
         _LOG.warning(
             "%s; continuing offline with the cached shards (manifest of %s)",
             error,

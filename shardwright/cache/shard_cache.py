@@ -41,8 +41,10 @@ from shardwright.cache.prefetches import PrefetchCanceledError, Prefetches
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.cache.sidecars import CachedSidecars
 from shardwright.errors import NotFoundError, StorageError, UsageError
-from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
+from shardwright.format.versions import LATEST, VersionKey
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.folder import Folder
 
@@ -95,8 +97,10 @@ class ShardCache:
         )
 
     @classmethod
-    def open(cls, root: Folder, settings: CacheSettings | None = None) -> ShardCache:
-        """Open the cache of a dataset.
+    def open(
+        cls, root: Folder, settings: CacheSettings | None = None, version: VersionKey = LATEST
+    ) -> ShardCache:
+        """Open the cache of a version of a dataset.
 
         If the store is unreachable, the manifest comes from the cache, with a warning.
 
@@ -107,7 +111,7 @@ class ShardCache:
             UsageError: The dataset is not in a store.
         """
         settings = settings or CacheSettings.of()
-        return cls(root, read_manifest_or_cached(root, settings), settings)
+        return cls(root, read_manifest_or_cached(root, settings, version), settings)
 
     def __enter__(self) -> ShardCache:
         return self

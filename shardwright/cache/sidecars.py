@@ -10,8 +10,8 @@ import pyarrow as pa
 from shardwright.cache.files import CacheFiles, NoRoomError, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.index import parse_index, read_index_of
-from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 
 

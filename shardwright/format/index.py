@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import load_json
-from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 
 _SUMMARY_KEY = b"shardwright"
@@ -80,7 +80,7 @@ class ShardSummary:
 
     def to_json(self) -> dict[str, Any]:
         record = asdict(self)
-        del record["sidecar"], record["reject_file"]
+        del record["sidecar"], record["reject_file"], record["name"]["folder"]
         if self.signals_file is None:
             del record["signals_file"]
         return record

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import google_crc32c
@@ -21,65 +21,12 @@ from shardwright.format.json_text import MAX_BYTES, load_json
 from shardwright.format.manifest_check import check_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
 
 FORMAT_VERSION = 1
 _END = b"\n}\n"
 _CHECKSUM = re.compile(rb',\n "checksum": (\d{1,10})\n}\n')
-
-
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
-    """One shard in the manifest.
-
-    Attributes:
-        index: Shard number in its split, from 0.
-        num_records: Number of records in the file.
-        num_bytes: Length of the file.
-        crc32c: Unmasked CRC32C of the whole file.
-        digest: Digest of the shard's plan.
-        etag: The store's etag when the shard was written, if it changes only with the content.
-        sidecar_bytes: Length of its sidecar.
-        sidecar_crc32c: Unmasked CRC32C of its sidecar.
-    """
-
-    index: int
-    num_records: int
-    num_bytes: int
-    crc32c: int
-    digest: str
-    etag: str | None = None
-    sidecar_bytes: int | None = None
-    sidecar_crc32c: int | None = None
-
-    @property
-    def content(self) -> FileContent:
-        """The content of the shard's file."""
-        return FileContent(self.num_bytes, self.crc32c)
-
-    @property
-    def sidecar(self) -> FileContent | None:
-        """The content of its sidecar; None in a dataset of an earlier release."""
-        if self.sidecar_bytes is None or self.sidecar_crc32c is None:
-            return None
-        return FileContent(self.sidecar_bytes, self.sidecar_crc32c)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitInfo:
-    """One split: its shards in order, and statistics of its records."""
-
-    name: str
-    shards: tuple[ShardInfo, ...]
-    stats: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def num_records(self) -> int:
-        return sum(shard.num_records for shard in self.shards)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(shard.num_bytes for shard in self.shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +46,8 @@ class Manifest:
         files: Content of every other file by name; {} in a dataset of an earlier release.
         folder: The folder below the dataset's that holds its files while they replace those of an
             older dataset; "" for the dataset's own.
+        history: What made this version of a dataset that has several (`shardwright.versions`): its
+            number, time, and the operation; {} for a dataset as it was built.
     """
 
     name: str
@@ -112,6 +61,7 @@ class Manifest:
     provenance: Mapping[str, Any]
     files: Mapping[str, FileContent] = field(default_factory=dict, kw_only=True)
     folder: str = field(default="", kw_only=True)
+    history: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     @property
     def num_records(self) -> int:
@@ -124,7 +74,10 @@ class Manifest:
     def shard_names(self, split: str) -> list[ShardName]:
         """Return the names of a split's shards, in order."""
         shards = self.splits[split].shards
-        return [ShardName(self.name, split, shard.index, len(shards)) for shard in shards]
+        return [
+            ShardName(self.name, split, shard.index, shard.count or len(shards), shard.folder)
+            for shard in shards
+        ]
 
     def named_shards(self, split: str | None = None) -> list[tuple[ShardName, ShardInfo]]:
         """Return a split's shards with their names, in order; None for those of every split."""
@@ -153,13 +106,14 @@ class Manifest:
             "num_bytes": self.num_bytes,
             "num_inputs": self.num_inputs,
             "rejects": dict(sorted(self.rejects.items())),
-            "splits": {name: _split_to_json(split) for name, split in sorted(self.splits.items())},
+            "splits": {name: split.to_json() for name, split in sorted(self.splits.items())},
             "schema": self.schema.to_json(),
             "settings": dict(self.settings),
             "fingerprint": self.fingerprint,
             "provenance": dict(self.provenance),
             **({"files": files} if files else {}),
             **({"folder": self.folder} if self.folder else {}),
+            **({"history": dict(self.history)} if self.history else {}),
         }
 
     @classmethod
@@ -171,7 +125,7 @@ class Manifest:
             version=record["version"],
             schema=ExampleSchema.from_json(record["schema"]),
             splits={
-                name: _split_from_json(name, split) for name, split in record["splits"].items()
+                name: SplitInfo.from_json(name, split) for name, split in record["splits"].items()
             },
             rejects=record["rejects"],
             num_inputs=record["num_inputs"],
@@ -182,24 +136,8 @@ class Manifest:
                 name: FileContent(**content) for name, content in record.get("files", {}).items()
             },
             folder=record.get("folder", ""),
+            history=record.get("history", {}),
         )
-
-
-def _split_to_json(split: SplitInfo) -> dict[str, Any]:
-    return {
-        "num_records": split.num_records,
-        "num_bytes": split.num_bytes,
-        "shards": [
-            {key: value for key, value in asdict(shard).items() if value is not None}
-            for shard in split.shards
-        ],
-        "stats": dict(split.stats),
-    }
-
-
-def _split_from_json(name: str, record: Mapping[str, Any]) -> SplitInfo:
-    shards = tuple(ShardInfo(**shard) for shard in record["shards"])
-    return SplitInfo(name=name, shards=shards, stats=record["stats"])
 
 
 def write_json(root: Folder, filename: str, content: Mapping[str, Any]) -> None:
@@ -254,14 +192,18 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
     return content
 
 
-def read_manifest(root: Folder) -> Manifest:
+def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
     """Return the manifest of a finished dataset.
+
+    Args:
+        root: The dataset's folder.
+        filename: The file; that of a version has another name (`format.versions`).
 
     Raises:
         NotADatasetError: The manifest is missing, damaged, or of another format version.
         StorageError: The folder cannot be read.
     """
-    data, path = _read(root, naming.MANIFEST), root.path(naming.MANIFEST)
+    data, path = _read(root, filename), root.path(filename)
     if data is None:
         raise NotADatasetError(_why_no_manifest(root))
     content = _parse(data, path)

@@ -6,8 +6,11 @@ A dataset may come from a stranger. Its names become paths, and its numbers size
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from shardwright.format import naming
 from shardwright.format.records import FRAME_BYTES
@@ -26,7 +29,10 @@ _FIELDS = {
     "provenance": dict,
 }
 _SHARD = {"index": int, "num_records": int, "num_bytes": int, "crc32c": int, "digest": str}
-_OPTIONAL = {"etag": str, "sidecar_bytes": int, "sidecar_crc32c": int}
+_OPTIONAL = {
+    "etag": str, "sidecar_bytes": int, "sidecar_crc32c": int, "folder": str, "count": int,
+    "removed": str,
+}  # fmt: skip
 _CONTENT = {"num_bytes": int, "crc32c": int}
 _RANGES = ("image_length", "width", "height")
 _COUNTS = ("labels", "formats")
@@ -57,7 +63,7 @@ def check_manifest(record: Mapping[str, Any]) -> None:
         raise ValueError("its shards have more bytes together than can be counted")
     if record.get("folder", naming.NEXT_DIR) != naming.NEXT_DIR:
         raise ValueError(f"folder is {record['folder']!r:.80}, expected {naming.NEXT_DIR!r}")
-    _check({"files": {}, **record}, {"files": dict}, "")
+    _check({"files": {}, "history": {}, **record}, {"files": dict, "history": dict}, "")
     for name, content in record.get("files", {}).items():
         if not naming.is_companion(name):
             raise ValueError(f"{name!r:.80} is not the name of a file beside the shards")
@@ -76,6 +82,7 @@ def _check_split(split: Mapping[str, Any], where: str) -> None:
             raise ValueError(
                 f"{where}{shard['num_records']} records do not fit in {shard['num_bytes']} bytes"
             )
+        _check_version_of_shard(shard, where)
     stats = split["stats"]
     _check(stats, {key: dict for key in (*_RANGES, *_COUNTS) if key in stats}, f"{where}stats ")
     for key in _RANGES:
@@ -86,6 +93,18 @@ def _check_split(split: Mapping[str, Any], where: str) -> None:
         _check_counts(stats.get(key, {}), f"{where}stats {key}")
     if not all(_LABEL.fullmatch(label) for label in stats.get("labels", {})):
         raise ValueError(f"{where}stats labels has keys that are not label numbers")
+
+
+def _check_version_of_shard(shard: Mapping[str, Any], where: str) -> None:
+    """Check the fields that only the shards of a dataset with several versions have."""
+    if "folder" in shard and not naming.is_generation_folder(shard["folder"]):
+        raise ValueError(f"{where}folder is {shard['folder']!r:.80}, not that of a generation")
+    if "count" in shard and not shard["index"] < shard["count"]:
+        raise ValueError(f"{where}shard {shard['index']} of {shard['count']}")
+    if "removed" in shard:
+        rows = np.frombuffer(b64decode(shard["removed"], validate=True), "<u4").astype(np.int64)
+        if not (np.diff(rows, prepend=-1, append=shard["num_records"]) > 0).all():
+            raise ValueError(f"{where}removed rows do not ascend below {shard['num_records']}")
 
 
 def _check_counts(counts: Mapping[str, Any], where: str) -> None:

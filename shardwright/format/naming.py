@@ -26,6 +26,8 @@ REJECTS_DIR = "rejects"
 SIGNALS_DIR = "signals"
 SHARD_DIRS = (INDEX_DIR, REJECTS_DIR, SIGNALS_DIR)  # a file per shard
 SPOOL_DIR = "spool"  # copies of bytes that cannot be read in place (`transforms.inputs.spool`)
+VERSIONS_DIR = "versions"  # a manifest per version of a dataset that has grown
+GENERATIONS_DIR = "generations"  # what each append or compaction has built
 NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms.promotion`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
@@ -35,6 +37,8 @@ LABELS_SUFFIX = ".labels.txt"
 VOCABULARY_SUFFIX = ".vocab.txt"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_VERSION = re.compile(r"(\d{5,18})\.json")
+_GENERATION = re.compile(rf"{GENERATIONS_DIR}/\d{{5,18}}-[a-z0-9]{{1,32}}")
 _SPLIT = re.compile(r"[A-Za-z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHARD = re.compile(
@@ -44,33 +48,41 @@ _SHARD = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardName:
-    """The name of one shard of a split: number `index`, from 0, of `count`."""
+    """The name of one shard of a split: number `index`, from 0, of `count`.
+
+    Its paths are below the dataset's folder, in `folder` if the dataset has several generations.
+    """
 
     name: str
     split: str
     index: int
     count: int
+    folder: str = ""
 
     @property
     def shard(self) -> str:
-        return f"{self.name}-{self.split}.tfrecord-{self._position}"
+        return self._path(f"{self.name}-{self.split}.tfrecord-{self._position}")
 
     @property
     def sidecar(self) -> str:
-        return f"{INDEX_DIR}/{self.split}-{self._position}.parquet"
+        return self._path(f"{INDEX_DIR}/{self.split}-{self._position}.parquet")
 
     @property
     def rejects(self) -> str:
-        return f"{REJECTS_DIR}/{self.split}-{self._position}.parquet"
+        return self._path(f"{REJECTS_DIR}/{self.split}-{self._position}.parquet")
 
     @property
     def signals(self) -> str:
-        return f"{SIGNALS_DIR}/{self.split}-{self._position}.parquet"
+        return self._path(f"{SIGNALS_DIR}/{self.split}-{self._position}.parquet")
 
     @property
     def attempt(self) -> str:
         """The note of a process that is writing the shard, a temporary file."""
-        return f"{INDEX_DIR}/{temporary_name(f'{self.split}-{self._position}', 'attempt')}"
+        note = temporary_name(f"{self.split}-{self._position}", "attempt")
+        return self._path(f"{INDEX_DIR}/{note}")
+
+    def _path(self, path: str) -> str:
+        return f"{self.folder}/{path}" if self.folder else path
 
     @property
     def _position(self) -> str:
@@ -97,6 +109,33 @@ class ShardName:
             return None
         found = cls(match["name"], match["split"], int(match["index"]), int(match["count"]))
         return found if found.shard == filename and found.index < found.count else None
+
+
+def version_file(number: int) -> str:
+    """Return the path of a version's manifest."""
+    return f"{VERSIONS_DIR}/{number:05d}.json"
+
+
+def version_number(filename: str) -> int | None:
+    """Return the number of a version from its file name in `VERSIONS_DIR`; None for other names."""
+    match = _VERSION.fullmatch(filename)
+    number = int(match[1]) if match else 0
+    return number if number > 1 and version_file(number).endswith(f"/{filename}") else None
+
+
+def generation_folder(number: int, token: str) -> str:
+    """Return the folder of the generation that version `number` adds.
+
+    Args:
+        number: The version.
+        token: Lower-case letters and digits by which those of two builds differ.
+    """
+    return f"{GENERATIONS_DIR}/{number:05d}-{token}"
+
+
+def is_generation_folder(folder: str) -> bool:
+    """Return whether a folder is one that `generation_folder` makes."""
+    return _GENERATION.fullmatch(folder) is not None
 
 
 def is_dataset_name(name: str) -> bool:

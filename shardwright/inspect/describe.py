@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from shardwright.format.manifest import Manifest, SplitInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.schema import Feature
+from shardwright.format.splits import SplitInfo
 from shardwright.sizes import counted, show_bytes
 
 _SHOWN_CLASSES = 10

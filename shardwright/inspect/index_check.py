@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from shardwright.errors import StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary, parse_index, read_sidecar, read_summary
-from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan
 from shardwright.format.schema import ExampleSchema, Source
+from shardwright.format.splits import ShardInfo
 from shardwright.inspect.example_check import Values, one_value
 from shardwright.inspect.faults import DatasetFault, content_fault
 from shardwright.sizes import counted

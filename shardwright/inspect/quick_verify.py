@@ -13,8 +13,9 @@ from time import monotonic
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.inspect.verify import DEFAULT_THREADS
 from shardwright.sizes import counted

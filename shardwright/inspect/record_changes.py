@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.format.index import INDEX_SCHEMA, read_index_of
-from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.reader.selection import for_each_shard
 from shardwright.storage.folder import Folder
 

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from shardwright.errors import NotFoundError, RecordFault, StorageError, UsageError
 from shardwright.format.example import parse_example
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.format.schema import Source
+from shardwright.format.splits import ShardInfo
 from shardwright.inspect.example_check import Values, one_value
 from shardwright.storage.folder import Folder
 

@@ -28,9 +28,10 @@ import pyarrow.compute as pc
 from shardwright.errors import ImageFault, RecordFault, StorageError
 from shardwright.format.example import ExampleFault, parse_example
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
+from shardwright.format.splits import ShardInfo
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import Preview, decode_preview
 from shardwright.images.signals import PictureMeasures, Signals, measure_picture

@@ -21,10 +21,11 @@ from shardwright.errors import (
 )
 from shardwright.format.contents import FileContent, file_crc32c
 from shardwright.format.example import ExampleFault, parse_example
-from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import RecordSpan
 from shardwright.format.schema import Source
+from shardwright.format.splits import ShardInfo
 from shardwright.inspect.example_check import ExampleChecker, one_value
 from shardwright.inspect.faults import DatasetFault, content_fault, limit_faults
 from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar

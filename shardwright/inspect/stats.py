@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardwright.format.manifest import Manifest, SplitInfo
+from shardwright.format.manifest import Manifest
+from shardwright.format.splits import SplitInfo
 from shardwright.images.signals import SIGNALS
 from shardwright.sizes import counted
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from shardwright.format import naming
 from shardwright.format.example import parse_example
-from shardwright.format.manifest import Manifest, SplitInfo, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.records import read_record
 from shardwright.format.schema import Source
+from shardwright.format.splits import SplitInfo
 from shardwright.inspect.companion_check import check_companions, find_strays, find_unchecked
 from shardwright.inspect.example_check import one_value
 from shardwright.inspect.faults import DatasetFault, Verification, limit_faults

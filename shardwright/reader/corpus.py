@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from shardwright.cache.settings import CacheSettings
 from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import UsageError
-from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
+from shardwright.format.splits import ShardInfo
+from shardwright.format.versions import LATEST, VersionKey, read_version
 from shardwright.reader.subsets import parse_split
 from shardwright.storage.folder import Folder
 
@@ -37,18 +40,20 @@ class DatasetSource:
     cache: ShardCache | None
 
     @classmethod
-    def open(cls, root: Folder, settings: CacheSettings | None) -> DatasetSource:
-        """Open a dataset; raise as `ShardCache.open` and `read_manifest`."""
+    def open(
+        cls, root: Folder, settings: CacheSettings | None, version: VersionKey = LATEST
+    ) -> DatasetSource:
+        """Open a version of a dataset; raise as `ShardCache.open` and `read_version`."""
         if not root.is_remote:
-            manifest = read_manifest(root)
+            manifest = read_version(root, version)
             return cls(root.below(manifest.folder), manifest, None)
-        cache = ShardCache.open(root, settings)
+        cache = ShardCache.open(root, settings, version)
         return cls(cache.root, cache.manifest, cache)
 
 
 @dataclass(frozen=True)
 class ShardRef:
-    """A shard and the rows to read of it, [first_row, stop_row)."""
+    """A shard and the rows to read of it: [first_row, stop_row) of those in the dataset."""
 
     source: DatasetSource
     name: ShardName
@@ -64,6 +69,26 @@ class ShardRef:
     @property
     def num_rows(self) -> int:
         return self.stop_row - self.first_row
+
+    @cached_property
+    def rows(self) -> NDArray[np.uint32] | None:
+        """The rows of the file to read, uint32 [num_rows]; None if they follow one another."""
+        live = self.info.live_rows
+        return None if live is None else live[self.first_row : self.stop_row]
+
+    def row(self, nth: int) -> int:
+        """Return the row in the file of the nth record to read."""
+        return self.first_row + nth if self.rows is None else int(self.rows[nth])
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield (first row, number of rows) of rows to read that follow one another in the file."""
+        if self.rows is None:
+            yield self.first_row, self.num_rows
+            return
+        breaks = np.flatnonzero(np.diff(self.rows.astype(np.int64)) > 1) + 1
+        ends = [0, *breaks.tolist(), len(self.rows)]
+        for start, stop in pairwise(ends):
+            yield int(self.rows[start]), stop - start
 
 
 @dataclass(frozen=True)
@@ -117,6 +142,11 @@ class Corpus:
     def num_records(self) -> int:
         return int(self.sizes.sum())
 
+    @cached_property
+    def has_removed(self) -> bool:
+        """True if rows inside of shards are left out, because they are no longer in the dataset."""
+        return any(shard.info.removed for shard in self.shards)
+
     @property
     def mean_record_bytes(self) -> float:
         """The mean length of a record with its frame, over all records of the shards."""
@@ -146,6 +176,8 @@ class Corpus:
                 shard.stop_row,
             )
             digest.update(repr(part).encode())
+            if shard.info.removed:
+                digest.update(b"\0removed" + shard.info.removed)
         for setting in settings:
             digest.update(b"\0" + setting)
         return digest.hexdigest()
@@ -160,10 +192,10 @@ def _find_shards(source: DatasetSource, split: str) -> list[ShardRef]:
     for span in spans:
         start = 0
         for name, info in manifest.named_shards(span.split):
-            first, stop = max(span.start - start, 0), min(span.stop - start, info.num_records)
+            first, stop = max(span.start - start, 0), min(span.stop - start, info.num_live)
             if first < stop:
                 shards.append(ShardRef(source, name, info, first, stop))
-            start += info.num_records
+            start += info.num_live
     return shards
 
 

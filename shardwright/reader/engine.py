@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Source
+from shardwright.format.versions import number_of
 from shardwright.images.decode import stored_image
 from shardwright.images.specs import ImageTransform
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
@@ -44,7 +45,7 @@ class Engine:
 
     def __init__(self, options: ReaderOptions) -> None:
         sources = [
-            DatasetSource.open(Folder.at(address, options.storage), options.cache)
+            DatasetSource.open(Folder.at(address, options.storage), options.cache, options.version)
             for address in options.datasets
         ]
         self.corpus = Corpus.of(sources, options.split, options.features)
@@ -80,6 +81,11 @@ class Engine:
         self._pool_owner = 0
         self._lock = threading.Lock()
         self._window_read: tuple[int, ...] | None = None
+
+    @property
+    def version(self) -> int:
+        """The number of the version that is read, of the first dataset."""
+        return number_of(self.corpus.shards[0].source.manifest)
 
     @property
     def epoch_size(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.errors import UsageError
+from shardwright.format.versions import VersionKey
 from shardwright.images.specs import ImageTransform
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.reader import Reader
@@ -24,6 +25,7 @@ def read_split(
     image: ImageTransform | None,
     features: Sequence[str] | Mapping[str, Encoding | None] | None,
     max_bytes: int | str,
+    version: VersionKey,
 ) -> dict[str, Any]:
     """Return a split as arrays: see `Dataset.to_numpy`."""
     with Reader(
@@ -34,6 +36,7 @@ def read_split(
         features=features,
         epochs=1,
         storage_options=root.options,
+        version=version,
     ) as reader:
         _check_fits(reader, split, image, max_bytes)
         return next(iter(reader))

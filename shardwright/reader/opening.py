@@ -20,7 +20,7 @@ class OpenedReader(NamedTuple):
     """The parts of a reader.
 
     Attributes:
-        options: Its options, with the window of a saved state.
+        options: Its options, with the window of a saved state and the number of the version.
         engine: Makes the batches.
         steps: Their positions and sizes.
         batches_ahead: Number of batches made ahead.
@@ -46,6 +46,8 @@ def open_reader(options: ReaderOptions, state: Mapping[str, Any] | None) -> Open
         # The default depends on the storage; a copy elsewhere must keep the saved window.
         options = replace(options, window=saved.window)
     engine = Engine(options)
+    if len(options.datasets) == 1:  # another process that opens it again reads the same version
+        options = replace(options, version=engine.version)
     steps = Steps(
         engine.epoch_size,
         options.global_batch_size,

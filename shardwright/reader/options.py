@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
+from shardwright.format.versions import LATEST, VersionKey
 from shardwright.images.specs import ImageTransform
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.sampling import Sampling
@@ -54,11 +55,17 @@ class ReaderOptions:
     prefetch: int | None
     storage: StorageOptions
     cache: CacheSettings | None
+    version: VersionKey = LATEST
 
     def __post_init__(self) -> None:
         if type(self.seed) is not int:
             raise UsageError(
                 f"seed={self.seed!r} must be a whole number: the same one gives the same order"
+            )
+        if self.version != LATEST and len(self.datasets) > 1:
+            raise UsageError(
+                f"version={self.version!r} needs a single dataset, not {len(self.datasets)}: of "
+                "several datasets the newest versions are mixed"
             )
         check_whole("max_bad_records", self.max_bad_records, 0)
         for name in ("window", "threads", "prefetch"):

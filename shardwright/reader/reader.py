@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwright.cache.settings import CacheSettings
-from shardwright.extras import import_part
+from shardwright.extras import import_trainer
 from shardwright.format.schema import ExampleSchema
+from shardwright.format.versions import LATEST, VersionKey
 from shardwright.images.specs import ImageTransform
 from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.batches import Batch
@@ -77,6 +78,8 @@ class Reader:
             `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`.
         cache_bytes: Size of the cache, a number of bytes or a size such as "200GB"; None for
             `$SHARDWRIGHT_CACHE_BYTES` or half of the free disk space.
+        version: That of a dataset that has grown: its number, its day, such as "2026-11-22", or
+            "latest". An open reader stays with it.
 
     Raises:
         NotADatasetError: There is no finished dataset at the address.
@@ -109,6 +112,7 @@ class Reader:
         storage_options: Mapping[str, object] | StorageOptions | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int | str | None = None,
+        version: VersionKey = LATEST,
     ) -> None:
         options = ReaderOptions(
             datasets=datasets_of(dataset),
@@ -131,6 +135,7 @@ class Reader:
             prefetch=prefetch,
             storage=StorageOptions.of(storage_options),
             cache=CacheSettings.of(cache, cache_bytes),
+            version=version,
         )
         self._open(options, state)
 
@@ -221,7 +226,7 @@ class Reader:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The class names in label order; empty if the dataset has no labels."""
+        """The class names in label order; () without labels."""
         return self.schema.main_class_names
 
     @property
@@ -252,27 +257,29 @@ class Reader:
 
         With `map_style`, return a map-style dataset of examples by number.
         """
-        return _trainer("torch").as_torch(self, map_style=map_style, channels_first=channels_first)
+        return import_trainer("torch").as_torch(
+            self, map_style=map_style, channels_first=channels_first
+        )
 
     def jax(self, sharding: Any = None, *, ahead: int = 1) -> Any:
         """Return the batches as dicts of `jax.Array`: see `shardwright.trainers.jax.JaxBatches`."""
-        return _trainer("jax").as_jax(self, sharding, ahead=ahead)
+        return import_trainer("jax").as_jax(self, sharding, ahead=ahead)
 
     def grain(self) -> Any:
         """Return a random-access source for Grain, which orders and batches the examples itself."""
-        return _trainer("grain").as_grain(self)
+        return import_trainer("grain").as_grain(self)
 
     def tf_data(self, *, as_supervised: bool = False) -> Any:
         """Return these batches as a `tf.data.Dataset`: see `trainers.tf.make_dataset`."""
-        return _trainer("tf").make_dataset(self, as_supervised=as_supervised)
+        return import_trainer("tf").make_dataset(self, as_supervised=as_supervised)
 
     def keras(self, *, endless: bool = False) -> Any:
         """Return data for Keras, without TensorFlow: see `trainers.keras.make_data`."""
-        return _trainer("keras").make_data(self, endless=endless)
+        return import_trainer("keras").make_data(self, endless=endless)
 
     def keras_callback(self, directory: str | os.PathLike[str], *, every: int | None = None) -> Any:
         """Return a callback that resumes `fit` mid-epoch: see `trainers.keras.ResumeTraining`."""
-        return _trainer("keras").ResumeTraining(self, directory, every=every)
+        return import_trainer("keras").ResumeTraining(self, directory, every=every)
 
     def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
         self._note(bad)
@@ -292,7 +299,3 @@ def reopen(options: ReaderOptions, state: Mapping[str, Any] | None = None) -> Re
     reader = Reader.__new__(Reader)
     reader._open(options, state)
     return reader
-
-
-def _trainer(name: str) -> Any:
-    return import_part(f"shardwright.trainers.{name}")

@@ -35,37 +35,45 @@ class Selection:
 
     Attributes:
         sizes: Selected records of each shard, [shards].
-        first_rows: Row in each shard's file where they begin, [shards], if no condition applies.
-        kept: Rows of each shard's file that a condition keeps, uint32 [sizes[shard]]; None without
-            one.
+        first_rows: Row in each shard's file where they begin, [shards], if they follow one another.
+        kept: Rows of each shard's file that are selected, uint32 [sizes[shard]], None if they
+            follow one another; None if they do in all shards.
+        has_condition: True if a condition has selected them.
     """
 
     sizes: NDArray[np.int64]
     first_rows: NDArray[np.int64]
-    kept: tuple[NDArray[np.uint32], ...] | None = None
+    kept: tuple[NDArray[np.uint32] | None, ...] | None = None
+    has_condition: bool = False
 
     def rows(self, shards: I64, nths: I64) -> I64:
         """Return the row in its shard's file of each nth selected record, [n]."""
         if self.kept is None:
             return self.first_rows[shards] + nths
-        rows = np.empty(len(nths), np.int64)
+        rows = self.first_rows[shards] + nths
         for shard in np.unique(shards):
-            chosen = shards == shard
-            rows[chosen] = self.kept[shard][nths[chosen]]
+            kept = self.kept[shard]
+            if kept is not None:
+                chosen = shards == shard
+                rows[chosen] = kept[nths[chosen]]
         return rows
 
     def rows_of(self, shard: int) -> I64:
         """Return the rows of a shard's file that are read, in order."""
-        if self.kept is not None:
-            return self.kept[shard].astype(np.int64)
+        kept = None if self.kept is None else self.kept[shard]
+        if kept is not None:
+            return kept.astype(np.int64)
         return self.first_rows[shard] + np.arange(self.sizes[shard])
 
     def fingerprint(self) -> bytes:
         """Return a hash of the records that a condition keeps; empty without one."""
+        if not self.has_condition:
+            return b""
         digest = hashlib.blake2b(digest_size=16)
         for rows in self.kept or ():
-            digest.update(len(rows).to_bytes(8, "little") + rows.tobytes())
-        return digest.digest() if self.kept is not None else b""
+            if rows is not None:
+                digest.update(len(rows).to_bytes(8, "little") + rows.tobytes())
+        return digest.digest()
 
 
 def select_records(corpus: Corpus, where: Condition | None) -> Selection:
@@ -84,12 +92,13 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
             "or a function of the index rows"
         )
     if where is None:
-        return Selection(corpus.sizes, first_rows)
+        rows = tuple(shard.rows for shard in corpus.shards) if corpus.has_removed else None
+        return Selection(corpus.sizes, first_rows, rows)
     kept = tuple(for_each_shard(corpus.shards, lambda shard: _keep(shard, where)))
     sizes = np.array([len(rows) for rows in kept], np.int64)
     if not sizes.sum():
         raise UsageError(f"where={where} keeps none of {counted(corpus.num_records, 'record')}")
-    return Selection(sizes, first_rows, kept)
+    return Selection(sizes, first_rows, kept, has_condition=True)
 
 
 def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) -> list[_Result]:
@@ -100,8 +109,10 @@ def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) 
 
 def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
     # All columns: only the condition knows which it needs.
-    rows = with_signals(shard, read_rows(shard, None)).slice(shard.first_row, shard.num_rows)
-    mask = _evaluate(rows, where)
+    rows = with_signals(shard, read_rows(shard, None))
+    if shard.rows is not None:
+        return shard.rows[_evaluate(rows.take(shard.rows), where)]
+    mask = _evaluate(rows.slice(shard.first_row, shard.num_rows), where)
     return (np.flatnonzero(mask) + shard.first_row).astype(np.uint32)
 
 

@@ -8,7 +8,7 @@ import resource
 
 from shardwright.cache.pins import PinnedShard
 from shardwright.errors import MissingError, StorageError
-from shardwright.format.manifest import ShardInfo
+from shardwright.format.splits import ShardInfo
 from shardwright.reader.corpus import ShardRef
 from shardwright.sizes import counted
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.inspect.sample import SamplePlace, choose_sample, sample_size
 from shardwright.report.pictures import Picture, read_pictures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from shardwright.format.manifest import SplitInfo
+from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.report.data import ReportData
 from shardwright.report.markup import join

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 

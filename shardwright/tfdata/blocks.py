@@ -70,7 +70,6 @@ class BlockReader:
         self._announces = kept is None and not in_order
         self._is_closed = False
         self._decodable = np.zeros(corpus.num_records, np.bool_)
-        self._first_rows = [shard.first_row for shard in corpus.shards]
         # A record's slot is its number over all shards; this is the slot of each shard's first.
         self._starts: I64 = starts_of(corpus.sizes)
         self.files = ShardFiles(corpus.shards, at_a_time=at_a_time, in_order=in_order)
@@ -116,14 +115,15 @@ class BlockReader:
         examples, slots = [], []
         if self._announces:
             for shard, row in zip(shards, rows, strict=True):
-                self._records.announce(shard, self._first_rows[shard] + row)
+                self._records.announce(shard, self._corpus.shards[shard].row(row))
         for shard, row in zip(shards, rows, strict=True):
             slot = int(self._starts[shard]) + row
+            in_file = self._corpus.shards[shard].row(row)
             try:
-                examples.append(self._read_one(shard, self._first_rows[shard] + row, slot))
+                examples.append(self._read_one(shard, in_file, slot))
                 slots.append(slot)
             except RecordFault as fault:
-                message = self._note(shard, self._first_rows[shard] + row, fault.what)
+                message = self._note(shard, in_file, fault.what)
                 if message:
                     return np.empty(0, object), np.empty(0, np.int64), message
         return _bytes_array(examples), np.array(slots, np.int64), ""
@@ -139,7 +139,7 @@ class BlockReader:
     def note_undecodable(self, slot: int) -> str:
         """Note a record whose image TensorFlow cannot decode; return "" or the error message."""
         shard = int(np.searchsorted(self._starts, slot, side="right")) - 1
-        row = self._first_rows[shard] + int(slot - self._starts[shard])
+        row = self._corpus.shards[shard].row(int(slot - self._starts[shard]))
         return self._note(shard, row, "its image cannot be decoded by tf.io.decode_image")
 
     def _note(self, shard: int, row: int, what: str) -> str:

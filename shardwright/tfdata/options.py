@@ -107,9 +107,10 @@ class LoadOptions:
 
     def reads_by_index(self, corpus: Corpus) -> bool:
         """Return whether to read by number, which stored order does not need, but may gain from."""
-        return self.by_number or (
+        if self.by_number or corpus.is_remote:
+            return self.by_number
+        return corpus.has_removed or (
             self.deterministic
-            and not corpus.is_remote
             and corpus.mean_record_bytes >= _INDEXED_RECORD_BYTES
             and missing_sidecar(corpus) is None
         )

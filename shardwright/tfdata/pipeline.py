@@ -12,6 +12,7 @@ import tensorflow as tf
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.versions import LATEST, VersionKey
 from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.order import ShuffledOrder, StoredOrder
 from shardwright.storage.folder import Folder
@@ -51,6 +52,7 @@ def load(
     storage_options: Mapping[str, object] | StorageOptions | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_bytes: int | str | None = None,
+    version: VersionKey = LATEST,
 ) -> tf.data.Dataset:
     """Return a split, or a part of one, as a `tf.data.Dataset`, like `tfds.load`.
 
@@ -117,6 +119,8 @@ def load(
             `$SHARDWRIGHT_CACHE_BYTES` or half of the disk's free space. Shuffling needs room for
             `window` shards, stored order for one; if the dataset does not fit, shards are
             downloaded again in each epoch.
+        version: The version of a dataset that has several: its number, a day such as "2026-11-22"
+            (its last version), or "latest".
 
     Returns:
         A dataset that knows its length, prefetches, and lets tf.data choose its parallelism.
@@ -148,9 +152,8 @@ def load(
             "as_supervised=True cannot be combined with features: leave one of them out"
         )
     root = Folder.at(dataset, StorageOptions.of(storage_options))
-    source = DatasetSource.open(
-        root, CacheSettings.of(cache, cache_bytes) if root.is_remote else None
-    )
+    settings = CacheSettings.of(cache, cache_bytes) if root.is_remote else None
+    source = DatasetSource.open(root, settings, version)
     plan = plan_read(source, split, features)
     options.check_images(plan)
     examples = _read_examples(plan, _find_label(plan) if as_supervised else None, options)

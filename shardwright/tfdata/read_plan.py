@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright.errors import MissingError, UsageError
-from shardwright.format.manifest import Manifest, SplitInfo
-from shardwright.format.naming import INDEX_DIR
+from shardwright.format.manifest import Manifest
 from shardwright.format.schema import Feature
+from shardwright.format.splits import SplitInfo
 from shardwright.reader.corpus import Corpus, DatasetSource, ShardRef
 from shardwright.reader.shard_opening import shard_fault
 from shardwright.reader.subsets import Span, parse_split
@@ -91,14 +91,11 @@ def check_sidecars(corpus: Corpus) -> None:
 
 def missing_sidecar(corpus: Corpus) -> ShardRef | None:
     """Return the first local shard without a sidecar, or None."""
-    roots = {shard.source.root for shard in corpus.shards if not shard.source.root.is_remote}
-    # One listing: thousands of lookups take a noticeable part of the time to the first batch.
-    found = {root: {f"{INDEX_DIR}/{name}" for name in root.names(INDEX_DIR)} for root in roots}
-    missing = (
-        shard
-        for shard in corpus.shards
-        if shard.source.root in found and shard.name.sidecar not in found[shard.source.root]
-    )
+    local = [shard for shard in corpus.shards if not shard.source.root.is_remote]
+    # A listing each: thousands of lookups take a noticeable part of the time to the first batch.
+    folders = {(shard.source.root, shard.name.sidecar.rpartition("/")[0]) for shard in local}
+    found = {(root, f"{folder}/{name}") for root, folder in folders for name in root.names(folder)}
+    missing = (shard for shard in local if (shard.source.root, shard.name.sidecar) not in found)
     return next(missing, None)
 
 

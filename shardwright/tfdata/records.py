@@ -67,7 +67,8 @@ def read_cached_in_stored_order(
                     shard.source.cache.heal(shard.name)
                 # tf.data resumes the generator once these records are read: until then the
                 # shard is pinned.
-                yield path, _first_byte(shard), shard.num_rows
+                for first_byte, num_rows in _spans(shard):
+                    yield path, first_byte, num_rows
 
     signature = (_SERIALIZED, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64))
     paths = tf.data.Dataset.from_generator(hold, output_signature=signature)
@@ -227,21 +228,24 @@ def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
         yield run
 
 
-def _first_byte(shard: ShardRef) -> int:
-    """Return the offset of the first record; raise `StorageError` if its index is unreadable."""
-    return (
-        int(read_rows(shard, ["offset"])["offset"][shard.first_row].as_py())
-        if shard.first_row
-        else 0
-    )
+def _spans(shard: ShardRef) -> list[tuple[int, int]]:
+    """Return (first byte, number) of the records to read that follow one another in the file.
+
+    Raises:
+        StorageError: The shard's index is unreadable.
+    """
+    runs = list(shard.runs())
+    if runs[0][0] == 0 and len(runs) == 1:
+        return runs
+    offsets = read_rows(shard, ["offset"])["offset"].to_numpy()
+    return [(int(offsets[row]), number) for row, number in runs]
 
 
 def _segments(corpus: Corpus) -> tuple[Any, Any, Any]:
-    """Return path, first byte and number of records of each shard."""
-    shards = corpus.shards
-    paths = tf.constant([shard.uri for shard in shards], tf.string)
-    offsets = np.array([_first_byte(shard) for shard in shards], np.int64)
-    return paths, offsets, np.array([shard.num_rows for shard in shards], np.int64)
+    """Return path, first byte and number of the records to read of each shard."""
+    spans = [(shard.uri, *span) for shard in corpus.shards for span in _spans(shard)]
+    paths, offsets, numbers = zip(*spans, strict=True)
+    return tf.constant(paths, tf.string), np.array(offsets, np.int64), np.array(numbers, np.int64)
 
 
 def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.data.Dataset]:

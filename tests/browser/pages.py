@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from shardwright.format.manifest import SplitInfo, read_manifest
+from shardwright.format.manifest import read_manifest
+from shardwright.format.splits import SplitInfo
 from shardwright.report.data import ReportData
 from shardwright.report.page import report_html
 from shardwright.storage.folder import Folder

@@ -17,9 +17,10 @@ import pyarrow as pa
 from shardwright.cache.settings import CacheSettings
 from shardwright.cache.shard_cache import ShardCache
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, write_json
+from shardwright.format.manifest import Manifest, write_json
 from shardwright.format.naming import MANIFEST, ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests import ROOT

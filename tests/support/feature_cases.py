@@ -12,10 +12,11 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, json_text
+from shardwright.format.manifest import Manifest, json_text
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema, Feature, Source, VocabularyRule
 from shardwright.format.schema import FeatureKind as K
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.tensors import to_tensor_proto
 from shardwright.format.tfds_features import features_json
 from transforms.publish.companions import dataset_info_json, schema_pbtxt

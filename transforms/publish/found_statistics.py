@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.errors import StorageError
-from shardwright.format.manifest import Manifest, SplitInfo
+from shardwright.format.manifest import Manifest
+from shardwright.format.splits import SplitInfo
 from shardwright.report.data import sample_pictures
 from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder

@@ -16,13 +16,9 @@ from shardwright.errors import (
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import MAX_BYTES
-from shardwright.format.manifest import (
-    Manifest,
-    SplitInfo,
-    read_json,
-    read_manifest,
-)
+from shardwright.format.manifest import Manifest, read_json, read_manifest
 from shardwright.format.schema import ExampleSchema
+from shardwright.format.splits import SplitInfo
 from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
 from transforms.output_state import Clearance, abort_leftovers, check_owner

@@ -13,8 +13,9 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from shardwright.format.manifest import Manifest, SplitInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, StoredFeature
+from shardwright.format.splits import SplitInfo
 from transforms.publish.feature_statistics import FEATURES
 from transforms.publish.picture_statistics import PICTURES
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
-from shardwright.format.manifest import ShardInfo
+from shardwright.format.splits import ShardInfo
 from transforms.publish.statistics import StatsSum
 
 

@@ -17,14 +17,13 @@ from shardwright.errors import NotADatasetError, StorageError, UsageError
 from shardwright.format.manifest import (
     FORMAT_VERSION,
     Manifest,
-    ShardInfo,
-    SplitInfo,
     read_json,
     read_manifest,
     write_json,
 )
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
 
 SCHEMA = ExampleSchema(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.inspect.cli import main
 from shardwright.inspect.describe import describe, format_description
 from shardwright.storage.folder import Folder

@@ -14,9 +14,10 @@ import pytest
 
 from schemas.detection import detection
 from schemas.image_classification import image_classification
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.images.signals import SIGNALS, measure_picture
 from shardwright.inspect.sample import SamplePlace
 from shardwright.report.data import ReportData

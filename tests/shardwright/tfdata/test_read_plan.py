@@ -11,9 +11,10 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import NotADatasetError, StorageError, UsageError
-from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, write_json
+from shardwright.format.manifest import Manifest, write_json
 from shardwright.format.naming import MANIFEST, ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.reader.corpus import DatasetSource
 from shardwright.storage.folder import Folder
 from shardwright.tfdata.read_plan import plan_read

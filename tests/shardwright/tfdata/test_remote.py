@@ -185,11 +185,13 @@ def test_parts_download_only_their_shards(both: Both, tmp_path: Path, shuffle: b
 def test_requests_little_at_first(both: Both, s3_proxy: FaultProxy, tmp_path: Path) -> None:
     remote = behind(both.root, s3_proxy)
     dataset = sw.load(remote.uri, shuffle=True, storage_options=remote.options, cache=tmp_path)
-    assert [target.rpartition("/")[2] for _, target in s3_proxy.requests] == ["manifest.json"]
+    listing, manifest = (target for _, target in s3_proxy.requests)
+    assert "list-type=2" in listing, "of the versions"
+    assert manifest.endswith("/manifest.json")
     for _ in range(2):
         ids_of(dataset)
-        # The manifest; of each shard its index, its head and its content.
-        assert s3_proxy.num_requests == 1 + 3 * NUM_SHARDS
+        # The versions and the manifest; of each shard its index, its head and its content.
+        assert s3_proxy.num_requests == 2 + 3 * NUM_SHARDS
 
 
 def no_later_shard_follows(iterator: Any) -> None:

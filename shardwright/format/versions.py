@@ -1,0 +1,130 @@
+"""Find the versions of a dataset that has grown, and read one.
+
+Version 1 is the dataset as it was built, with its `manifest.json`. Each later version has a
+manifest of its own, `versions/00002.json` and so on, which names the shards of all generations and
+the rows that are no longer in the dataset. A version is committed by creating its file: of two
+writers that create the same one, only one succeeds. No file of a version is written again, but when
+`gc` collects the version: then it says so, and its number is not used again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from shardwright.errors import UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.storage.folder import Folder
+
+LATEST = "latest"
+VersionKey: TypeAlias = int | str
+"""A version: its number, a day or time such as "2026-11-22" (its last version), or "latest"."""
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def read_version(root: Folder, version: VersionKey = LATEST) -> Manifest:
+    """Return the manifest of a version.
+
+    Args:
+        root: The dataset's folder.
+        version: As `VersionKey`.
+
+    Raises:
+        NotADatasetError: There is no finished dataset, or the manifest is damaged.
+        StorageError: The folder cannot be read.
+        UsageError: There is no such version.
+    """
+    numbers = version_numbers(root)
+    if version == LATEST:
+        return _read(root, numbers[-1], numbers)
+    if type(version) is int:
+        if version not in numbers:
+            raise UsageError(_unknown(root, version, numbers))
+        return _read(root, version, numbers)
+    if not isinstance(version, str):
+        raise UsageError(f'version={version!r} must be a number, a day, or "{LATEST}"')
+    until = _end_of(version)
+    for found in _newest_first(root, numbers):
+        if created_at(found) < until:
+            return found
+    raise UsageError(f"{root} has no version of {version} or before: see `shardwright log {root}`")
+
+
+def version_numbers(root: Folder) -> list[int]:
+    """Return the numbers of a dataset's versions, also of collected ones, ascending."""
+    found = map(naming.version_number, root.names(naming.VERSIONS_DIR))
+    return [1, *sorted(number for number in found if number is not None)]
+
+
+def number_of(manifest: Manifest) -> int:
+    """Return the number of a version."""
+    return int(manifest.history.get("version", 1))
+
+
+def created_at(manifest: Manifest) -> datetime:
+    """Return when a version was made; the start of time if it does not say."""
+    told = manifest.history.get("created") or manifest.provenance.get("created")
+    try:
+        found = datetime.fromisoformat(str(told))
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def is_version(manifest: Manifest, version: VersionKey) -> bool:
+    """Return whether a manifest may be that of a version, as far as it says by itself."""
+    return version == LATEST or number_of(manifest) == version
+
+
+def read_versions(root: Folder) -> Iterator[Manifest]:
+    """Yield all versions that are not collected, the newest first. Raises as `read_version`."""
+    return _newest_first(root, version_numbers(root))
+
+
+def _newest_first(root: Folder, numbers: list[int]) -> Iterator[Manifest]:
+    for number in reversed(numbers):
+        found = _read_file(root, number, numbers)
+        if found is not None:
+            yield found
+
+
+def _read(root: Folder, number: int, numbers: list[int]) -> Manifest:
+    found = _read_file(root, number, numbers)
+    if found is None:
+        raise UsageError(
+            f"version {number} of {root} was removed by `shardwright gc`: "
+            f"`shardwright log {root}` lists those that are left"
+        )
+    return found
+
+
+def _read_file(root: Folder, number: int, numbers: list[int]) -> Manifest | None:
+    """Return a version's manifest; None if it is collected."""
+    if number > 1:
+        found = read_manifest(root, naming.version_file(number))
+        return None if found.history.get("collected") else found
+    if len(numbers) > 1 and root.num_bytes_of(naming.MANIFEST) is None:
+        return None
+    return read_manifest(root)
+
+
+def _unknown(root: Folder, version: int, numbers: list[int]) -> str:
+    there = f"versions 1 to {numbers[-1]}" if len(numbers) > 1 else "version 1 only"
+    return f"{root} has no version {version}, but {there}: see `shardwright log {root}`"
+
+
+def _end_of(version: str) -> datetime:
+    """Return the first moment after a day or time, in UTC unless it states another zone."""
+    try:
+        found = datetime.fromisoformat(version)
+    except ValueError as error:
+        raise UsageError(
+            f"version={version!r} must be a number, a day such as 2026-11-22, a time such as "
+            f'2026-11-22T06:00, or "{LATEST}"'
+        ) from error
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found + (timedelta(days=1) if _DAY.fullmatch(version) else timedelta(seconds=1))

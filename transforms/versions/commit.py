@@ -1,0 +1,196 @@
+"""Commit a change to a dataset as its next version.
+
+A version is the manifest of all its shards (`shardwright.format.versions`). It is committed by
+creating its file, so of two writers only one can: the other one applies its change to the version
+that the first has made, and tries the next number. So no commit is lost, whatever came between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from shardwright.errors import BuildError, ExistsError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.format.versions import number_of, read_version
+from shardwright.storage.folder import Folder
+from transforms.versions.changes import Change, Operation, Removal, live_ids, remove_records
+from transforms.versions.version_statistics import version_stats
+
+Shards = Mapping[ShardName, ShardInfo]
+
+
+def commit(root: Folder, change: Change) -> Manifest:
+    """Commit a change and return the new version; the current one if nothing changes.
+
+    May be repeated: a generation that is in the dataset already is not added again.
+
+    Raises:
+        BuildError: The generation does not fit the dataset: another schema, or class numbers that
+            another append has given to other classes meanwhile.
+        StorageError: The dataset cannot be read or written.
+    """
+    while True:
+        current = read_version(root)
+        if change.folder and change.folder in current.history.get("generations", ()):
+            return current
+        version = apply(root, current, change)
+        if version is None:
+            return current
+        try:
+            root.create_bytes(naming.version_file(number_of(version)), version.to_bytes())
+        except ExistsError:  # another writer was faster
+            continue
+        return version
+
+
+def apply(root: Folder, current: Manifest, change: Change) -> Manifest | None:
+    """Return the version that a change makes of another one; None if it changes nothing.
+
+    Raises:
+        BuildError: As `commit`.
+        StorageError: An index cannot be read.
+    """
+    kept = {
+        name: replace(info, count=name.count)
+        for name, info in current.named_shards()
+        if info.folder not in change.replaced
+    }
+    added = _added_shards(current, change)
+    if change.operation is Operation.APPEND:
+        superseded = _ids_of_added(root, change)
+        lost = remove_records(root, kept, pa.concat_arrays([change.removed, superseded]))
+    else:
+        lost = _lost_since(root, current, change, added)
+    if not added and not lost:
+        return None
+    return _version_of(current, change, {**kept, **added}, lost)
+
+
+def _added_shards(current: Manifest, change: Change) -> dict[ShardName, ShardInfo]:
+    """Return the shards of the generation, by their names in the dataset."""
+    if change.added is None:
+        return {}
+    _check_fits(current, change.added)
+    return {
+        replace(name, folder=change.folder): replace(info, folder=change.folder, count=name.count)
+        for name, info in change.added.named_shards()
+    }
+
+
+def _check_fits(current: Manifest, added: Manifest) -> None:
+    if (current.name, current.schema.features) != (added.name, added.schema.features):
+        raise BuildError(
+            f"{added.name} with the features {_told(added)} does not fit {current.name} with "
+            f"{_told(current)}: build another dataset"
+        )
+    here_by_name = _names(added)
+    for name, there in _names(current).items():
+        here = here_by_name.get(name, ())
+        common = min(len(there), len(here))
+        if there[:common] != here[:common]:
+            raise BuildError(
+                f"another append has given numbers of {name!r} to other names meanwhile "
+                f"({there[-1]!r}): run this one again"
+            )
+
+
+def _names(manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    """Return class names and words by feature, those of the label first."""
+    return {"label": manifest.schema.class_names, **manifest.schema.vocabularies}
+
+
+def _told(manifest: Manifest) -> str:
+    return ", ".join(feature.name for feature in manifest.schema.features)
+
+
+def _ids_of_added(root: Folder, change: Change) -> pa.Array:
+    if change.added is None:
+        return pa.array([], pa.string())
+    return live_ids(root.below(change.folder), change.added)
+
+
+def _lost_since(
+    root: Folder, current: Manifest, change: Change, added: Shards
+) -> dict[ShardName, Removal]:
+    """Return what a compaction must not bring back: records taken away since it began."""
+    if number_of(current) == number_of(change.base):
+        return {}
+    split_shards = {
+        name: info for name, info in current.named_shards() if info.folder in change.replaced
+    }
+    return remove_records(root, added, _ids_in(root, current, split_shards), keep=True)
+
+
+def _ids_in(root: Folder, manifest: Manifest, shards: Shards) -> pa.Array:
+    splits = {
+        name: replace(
+            split, shards=tuple(info for key, info in shards.items() if key.split == name)
+        )
+        for name, split in manifest.splits.items()
+    }
+    return live_ids(root, replace(manifest, splits=splits))
+
+
+def _version_of(
+    current: Manifest, change: Change, shards: Shards, lost: Mapping[ShardName, Removal]
+) -> Manifest:
+    added = change.added
+    left = {name: lost[name].shard if name in lost else info for name, info in shards.items()}
+    left = {name: info for name, info in left.items() if info.num_live}
+    parts = [current] if change.operation is Operation.APPEND else []
+    parts += [added] if added is not None else []
+    splits = {
+        split: SplitInfo(
+            split,
+            tuple(info for name, info in left.items() if name.split == split),
+            version_stats(
+                [part.splits[split].stats for part in parts if split in part.splits],
+                _lost_rows(lost, split),
+            ),
+        )
+        for split in sorted({name.split for name in left})
+    }
+    newest = added or current
+    grown = max((current, newest), key=lambda each: sum(map(len, _names(each).values())))
+    version = replace(
+        current, splits=splits, schema=grown.schema, rejects=newest.rejects, files={}, folder="",
+        provenance=newest.provenance, history={},
+    )  # fmt: skip
+    return replace(
+        version,
+        num_inputs=version.num_records + sum(version.rejects.values()),
+        history=_history(current, change, version, lost),
+    )
+
+
+def _lost_rows(lost: Mapping[ShardName, Removal], split: str) -> pa.Table | None:
+    rows = [removal.rows for name, removal in lost.items() if name.split == split]
+    return pa.concat_tables(rows) if rows else None
+
+
+def _history(
+    current: Manifest, change: Change, version: Manifest, lost: Mapping[ShardName, Removal]
+) -> dict[str, Any]:
+    num_added = 0 if change.added is None else change.added.num_records
+    num_lost = sum(len(removal.rows) for removal in lost.values())
+    return {
+        "version": number_of(current) + 1,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "operation": str(change.operation),
+        "generations": _folders(version),
+        "added": num_added,
+        "removed": num_lost,
+    }
+
+
+def _folders(version: Manifest) -> list[str]:
+    shards: Iterable[ShardInfo] = (info for _, info in version.named_shards())
+    return sorted({info.folder for info in shards})
