@@ -187,6 +187,14 @@ def read_index_of(
     return parse_index(read_sidecar(root, name), root.path(name.sidecar), name, info, columns)
 
 
+def read_live_rows(
+    root: Folder, name: ShardName, info: ShardInfo, columns: list[str] | None = None
+) -> pa.Table:
+    """Return the index rows of the records that are in the dataset; raise as `read_index_of`."""
+    rows, live = read_index_of(root, name, info, columns), info.live_rows
+    return rows if live is None else rows.take(live)
+
+
 def read_sidecar(root: Folder, name: ShardName) -> bytes:
     """Return a shard's sidecar as stored; raise `StorageError` if it is missing or unreadable."""
     try:

@@ -22,6 +22,7 @@ _SUMMARIES = {
     "stats": "DATASET [--json]          distributions of features, image sizes, quality signals",
     "report": "DATASET [-o FILE]         a page with pictures, classes, sizes, rejects, settings",
     "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
+    "log": "DATASET [--json]          the versions of a dataset that has grown",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }
 # Of this package's commands, in the order of the help.
@@ -33,6 +34,7 @@ _MODULES = {
     "stats": "stats_command",
     "report": "report",
     "diff": "commands",
+    "log": "log",
     "doctor": "commands",
 }
 _USAGE = """\

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
+from shardwright.format.manifest import Manifest
+from shardwright.format.versions import LATEST, read_version
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -42,6 +44,22 @@ def make_parser(
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses a version of a dataset that has grown."""
+    parser.add_argument(
+        "--at",
+        metavar="VERSION",
+        default=LATEST,
+        help="the version of a dataset that has grown: a number or a day; see `shardwright log` "
+        "(default: %(default)s)",
+    )
+
+
+def manifest_of(args: argparse.Namespace) -> Manifest:
+    """Return the manifest of the version that the command asks for; raise as `read_version`."""
+    return read_version(root_of(args), int(args.at) if args.at.isdecimal() else args.at)
 
 
 def root_of(args: argparse.Namespace, address: str | None = None) -> Folder:

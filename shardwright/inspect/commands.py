@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 from shardwright.errors import ShardwrightError
 from shardwright.fail_on import exceeded, parse_limits
-from shardwright.format.manifest import read_manifest
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
+    add_version,
     fail,
     make_parser,
+    manifest_of,
     print_safely,
     root_of,
     to_json,
@@ -92,11 +93,11 @@ def inspect(argv: Sequence[str]) -> int:
         "Show a dataset's splits, records, bytes, features, classes and shard sizes.",
         _INSPECT_EPILOG,
     )
+    add_version(parser)
     args = parser.parse_args(argv)
     try:
-        root = root_of(args)
-        manifest = read_manifest(root)
-        description = describe(manifest, root.uri)
+        manifest = manifest_of(args)
+        description = describe(manifest, root_of(args).uri)
     except ShardwrightError as error:
         return fail(error)
     print_safely(to_json(description) if args.json else format_description(manifest, description))
@@ -130,8 +131,11 @@ def verify(argv: Sequence[str]) -> int:
         options = StorageOptions.parse(args.storage_option)
         if args.quick:
             from shardwright.inspect.quick_verify import verify_quickly
+            from shardwright.inspect.version_check import verify_version
 
-            result = verify_quickly(root_of(args), threads=args.threads)
+            result = verify_version(
+                root_of(args), lambda root: verify_quickly(root, threads=args.threads)
+            )
         else:
             result = verifying.verify(
                 args.dataset, threads=args.threads, progress=progress, storage_options=options
@@ -156,12 +160,16 @@ def show(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--save", metavar="FILE", help="write the image's bytes to FILE; raw pixels as .npy"
     )
+    add_version(parser)
     args = parser.parse_args(argv)
     try:
-        root = root_of(args)
-        manifest = read_manifest(root)
+        manifest = manifest_of(args)
         found = find_record(
-            root.below(manifest.folder), manifest, args.record, split=args.split, by=args.by
+            root_of(args).below(manifest.folder),
+            manifest,
+            args.record,
+            split=args.split,
+            by=args.by,
         )
         print_safely(
             to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
@@ -182,6 +190,7 @@ def diff(argv: Sequence[str]) -> int:
         "diff", "Compare a dataset with a newer one: records, classes, schema, drift.", _DIFF_EPILOG
     )
     parser.add_argument("newer", metavar="NEWER", help="the newer dataset's folder")
+    add_version(parser)
     parser.add_argument(
         "--fail-on",
         metavar="LIMITS",
@@ -194,7 +203,8 @@ def diff(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     try:
         limits = parse_limits(args.fail_on or "", diffing.LIMITED, diffing.PERCENTAGES)
-        old, new = map(diffing.OpenedDataset.at, (root_of(args), root_of(args, args.newer)))
+        old = diffing.OpenedDataset(root_of(args), manifest_of(args))
+        new = diffing.OpenedDataset.at(root_of(args, args.newer))
         found = diffing.compare(old, new)
         print_safely(to_json(found.summary) if args.json else format_difference(found.summary))
         if args.ids is not None:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from shardwright.errors import StorageError
 from shardwright.fail_on import Measured
-from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema
+from shardwright.format.versions import read_version
 from shardwright.inspect.drift import number_drift, share_drift
 from shardwright.inspect.record_changes import (
     CHANGES,
@@ -38,7 +39,7 @@ class OpenedDataset(NamedTuple):
 
     @classmethod
     def at(cls, root: Folder) -> OpenedDataset:
-        return cls(root, read_manifest(root))
+        return cls(root, read_version(root))
 
 
 class Difference(NamedTuple):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardwright.format.index import INDEX_SCHEMA, read_index_of
+from shardwright.format.index import INDEX_SCHEMA, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
@@ -74,7 +74,7 @@ def read_rows(root: Folder, manifest: Manifest, columns: Sequence[str] = _COLUMN
     folder = root.below(manifest.folder)
 
     def read(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
-        return read_index_of(folder, *shard, list(columns))
+        return read_live_rows(folder, *shard, list(columns))
 
     names = tuple(manifest.splits)
     tables = for_each_shard(manifest.named_shards(), read)

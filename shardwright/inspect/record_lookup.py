@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import NotFoundError, RecordFault, StorageError, UsageError
 from shardwright.format.example import parse_example
-from shardwright.format.index import read_index_of
+from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
@@ -92,20 +92,20 @@ def _find_id(
     for split in splits:
         start = 0
         for name, info in manifest.named_shards(split):
-            ids = read_index_of(root, name, info, ["id"])["id"]
+            ids = read_live_rows(root, name, info, ["id"])["id"]
             row = pc.index(ids, pa.scalar(key, pa.string())).as_py()
             if row >= 0:
                 return _read_found(root, manifest, (name, info), row, start + row)
-            start += info.num_records
+            start += info.num_live
     return None
 
 
 def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> FoundRecord:
     start = 0
     for name, info in manifest.named_shards(split):
-        if number < start + info.num_records:
+        if number < start + info.num_live:
             return _read_found(root, manifest, (name, info), number - start, number)
-        start += info.num_records
+        start += info.num_live
     last = f"its records are 0 to {start - 1}" if start else "it has no records"
     raise NotFoundError(
         f"split {split!r} has no record {number}, and no record has that id: {last}"
@@ -120,7 +120,7 @@ def _read_found(
     number: int,
 ) -> FoundRecord:
     name, info = shard
-    [row] = read_index_of(root, name, info).slice(row_number, 1).to_pylist()
+    [row] = read_live_rows(root, name, info).slice(row_number, 1).to_pylist()
     # Before memory is taken for it.
     if not (row["offset"] >= 0 and 0 <= row["length"] <= info.num_bytes - row["offset"]):
         raise StorageError(

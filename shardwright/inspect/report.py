@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwright.errors import ShardwrightError
-from shardwright.format.manifest import read_manifest
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
+    add_version,
     fail,
     make_parser,
+    manifest_of,
     print_safely,
     root_of,
     to_json,
@@ -55,6 +56,7 @@ def report(argv: Sequence[str]) -> int:
         metavar="N",
         help="pictures to read (default: one in 1,000 records, at least 64, at most 2,000)",
     )
+    add_version(parser)
     args = parser.parse_args(argv)
     if args.pictures is not None and args.pictures < 0:
         parser.error(f"--pictures must be at least 0, got {args.pictures}")
@@ -76,7 +78,7 @@ def _write(args: argparse.Namespace) -> dict[str, Any]:
     from shardwright.report.page import report_html
 
     root = root_of(args)
-    manifest = read_manifest(root)
+    manifest = manifest_of(args)
     difference = None
     if args.against is not None:
         old = OpenedDataset.at(root_of(args, args.against))

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import ImageFault, RecordFault, StorageError
 from shardwright.format.example import ExampleFault, parse_example
-from shardwright.format.index import read_index_of
+from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
@@ -190,7 +190,7 @@ def _candidates(
 
 
 def _first_rows(root: Folder, name: ShardName, info: ShardInfo, most: int) -> pa.Table:
-    rows = read_index_of(root, name, info, _COLUMNS).slice(0, most)
+    rows = read_live_rows(root, name, info, _COLUMNS).slice(0, most)
     ends = pc.add(rows["offset"], rows["length"])
     inside = pc.and_(pc.greater_equal(rows["offset"], 0), pc.less_equal(ends, info.num_bytes))
     return rows.filter(

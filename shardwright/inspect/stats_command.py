@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwright.errors import ShardwrightError
-from shardwright.format.manifest import read_manifest
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
+    add_version,
     fail,
     make_parser,
+    manifest_of,
     print_safely,
-    root_of,
     to_json,
 )
 
@@ -28,9 +28,10 @@ def stats(argv: Sequence[str]) -> int:
     parser = make_parser(
         "stats", "Show distributions of features, image sizes and quality signals.", _EPILOG
     )
+    add_version(parser)
     args = parser.parse_args(argv)
     try:
-        manifest = read_manifest(root_of(args))
+        manifest = manifest_of(args)
     except ShardwrightError as error:
         return fail(error)
     print_safely(to_json(statistics_json(manifest)) if args.json else format_statistics(manifest))

@@ -19,6 +19,7 @@ from shardwright.inspect.companion_check import check_companions, find_strays, f
 from shardwright.inspect.example_check import one_value
 from shardwright.inspect.faults import DatasetFault, Verification, limit_faults
 from shardwright.inspect.shard_check import ShardCheck, ShardChecker
+from shardwright.inspect.version_check import verify_version
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -33,7 +34,7 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
     storage_options: Mapping[str, object] | StorageOptions | None = None,
 ) -> Verification:
-    """Check a dataset in bounded memory.
+    """Check a dataset in bounded memory: all generations of its newest version.
 
     Takes the memory of a record and an index per thread, and 24 bytes per record for its id.
 
@@ -48,8 +49,20 @@ def verify(
         NotADatasetError: The folder has no finished dataset.
         StorageError: The folder cannot be read. A single unreadable file is a fault instead.
     """
+    root = Folder.at(dataset, StorageOptions.of(storage_options))
+    return verify_version(root, lambda folder: verify_built(folder, threads, progress))
+
+
+def verify_built(
+    folder: Folder,
+    threads: int = DEFAULT_THREADS,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Check a dataset, or a generation of one, against the manifest in its folder.
+
+    Arguments and errors as of `verify`.
+    """
     started = monotonic()
-    folder = Folder.at(dataset, StorageOptions.of(storage_options))
     manifest = read_manifest(folder)
     root = folder.below(manifest.folder)
     faults = list(check_companions(root, manifest))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.index import read_index_of
+from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
@@ -138,6 +138,6 @@ def _find_in_shard(
     root: Folder, wanted: pa.Array, shard: tuple[ShardName, ShardInfo]
 ) -> list[SamplePlace]:
     name, info = shard
-    rows = read_index_of(root, name, info)
+    rows = read_live_rows(root, name, info)
     found = rows.filter(pc.is_in(rows["id"], value_set=wanted))
     return [SamplePlace(name, row) for row in found.to_pylist()]

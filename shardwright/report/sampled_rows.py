@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright.format.index import read_index_of
+from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
@@ -60,7 +60,7 @@ def read_rows(root: Folder, manifest: Manifest) -> list[SplitRows]:
 
 def _spread(split: SplitInfo, most: int) -> list[int]:
     """Return numbers of shards that together hold `most` records, spread over the split."""
-    sizes = [shard.num_records for shard in split.shards]
+    sizes = [shard.num_live for shard in split.shards]
     mean = max(sum(sizes) / max(len(sizes), 1), 1)
     wanted = min(len(sizes), max(1, round(most / mean + 0.5)))
     return sorted({number * len(sizes) // wanted for number in range(wanted)}) if sizes else []
@@ -68,7 +68,7 @@ def _spread(split: SplitInfo, most: int) -> list[int]:
 
 def _read_shard(root: Folder, shard: tuple[ShardName, ShardInfo]) -> pa.Table:
     name, info = shard
-    return read_index_of(root, name, info, _COLUMNS)
+    return read_live_rows(root, name, info, _COLUMNS)
 
 
 def _no_rows() -> pa.Table:

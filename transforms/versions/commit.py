@@ -160,13 +160,14 @@ def _version_of(
     }
     newest = added or current
     grown = max((current, newest), key=lambda each: sum(map(len, _names(each).values())))
+    # Rejects are those of a generation, and files that its own manifest lists.
     version = replace(
-        current, splits=splits, schema=grown.schema, rejects=newest.rejects, files={}, folder="",
+        current, splits=splits, schema=grown.schema, rejects={}, files={}, folder="",
         provenance=newest.provenance, history={},
     )  # fmt: skip
     return replace(
         version,
-        num_inputs=version.num_records + sum(version.rejects.values()),
+        num_inputs=version.num_records,
         history=_history(current, change, version, lost),
     )
 
