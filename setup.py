@@ -39,6 +39,7 @@ setup(
         "transforms.plan",
         "transforms.publish",
         "transforms.splits",
+        "transforms.versions",
         "transforms.write",
     ],
     package_data={

@@ -22,6 +22,7 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.manifest import json_bytes, read_json, write_json
 from shardwright.format.manifest_check import MAX_SHARDS
+from shardwright.format.versions import version_numbers
 from shardwright.storage.folder import Folder
 from transforms.free_output import check_room, check_strangers
 from transforms.partial_inputs import WHOLE_INPUT, PartialInputs
@@ -93,6 +94,7 @@ def check_output(request: OutputRequest) -> None:
     """
     if request.root.is_file():
         raise BuildError(f"OUTPUT {request.root} is a file; give a folder")
+    _check_versions(request.root)
     manifest, plan = read_json(request.root, naming.MANIFEST), read_json(request.root, naming.PLAN)
     known = manifest or plan
     if known is None:
@@ -104,6 +106,16 @@ def check_output(request: OutputRequest) -> None:
         )
     if request.if_exists == "resume":
         _compare_settings(request, known.get("settings"), finished=manifest is not None)
+
+
+def _check_versions(root: Folder) -> None:
+    """Check that OUTPUT is no dataset that has grown: a build would replace its first part only."""
+    newest = version_numbers(root)[-1]
+    if newest > 1:
+        raise BuildError(
+            f"OUTPUT {root} holds a dataset with versions 1 to {newest}, which `shardwright log` "
+            "lists: use --if-exists append to add what has changed in INPUT, or another OUTPUT"
+        )
 
 
 def _compare_settings(request: OutputRequest, there: object, *, finished: bool) -> None:

@@ -1,4 +1,4 @@
-"""What an operation changes in a dataset: shards that it adds, and records that it takes away."""
+"""Describe a change of a dataset: shards that are added, and records that are taken away."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = ["id", "label", "format", "image_length", "width", "height"]
 
 
 class Operation(StrEnum):
-    """What makes a version."""
+    """The operation that makes a version."""
 
     APPEND = "append"
     COMPACT = "compact"
@@ -31,7 +31,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """What an operation changes. It holds for any version that is current when it is committed.
+    """A change, which can be made to any version that is current when it is committed.
 
     Attributes:
         operation: Names it.

@@ -24,13 +24,13 @@ Content = Mapping[str, int]
 """The seed of the picture by id; its label is the seed modulo 3."""
 
 
-def write(content: Content, output: Path) -> None:
+def write(content: Content, output: Path, **options: Any) -> None:
     """Write records as a dataset."""
     records = [
         {"id": name, "image": png_of(seed), "label": CLASSES[seed % 3]}
         for name, seed in content.items()
     ]
-    options: dict[str, Any] = {"records_per_shard": 4, "name": "grown"}
+    options = {"records_per_shard": 4, "name": "grown", **options}
     sw.write(records, str(output), schema=SCHEMA, **options)
 
 

@@ -16,6 +16,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
+from tests.support.build_helpers import stamps_of
 from tests.support.random_tests import examples
 from tests.transforms.versions.histories import (
     append,
@@ -159,3 +160,12 @@ def test_other_features_are_refused(root: Path) -> None:
     with pytest.raises(BuildError, match="does not fit grown"):
         commit(Folder(str(root)), replace(change, folder="generations/00002-x", added=added))
     assert version_numbers(Folder(str(root))) == [1]
+
+
+@pytest.mark.parametrize("if_exists", ["resume", "overwrite", "error"])
+def test_a_build_does_not_touch_a_dataset_that_has_grown(root: Path, if_exists: str) -> None:
+    append(root, {"x": 11})
+    before = stamps_of(root)
+    with pytest.raises(BuildError, match=r"versions 1 to 2, .* use --if-exists append"):
+        write(FIRST, root, if_exists=if_exists)
+    assert stamps_of(root) == before
