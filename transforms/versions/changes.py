@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardwright.format.index import read_index_of
+from shardwright.format.index import read_index_of, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
+
+Shards = Sequence[tuple[ShardName, ShardInfo]]
 
 _READERS = 16
 _COLUMNS = ["id", "label", "format", "image_length", "width", "height"]
@@ -29,17 +31,17 @@ class Operation(StrEnum):
     COMPACT = "compact"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Change:
     """A change, which can be made to any version that is current when it is committed.
 
     Attributes:
         operation: Names it.
+        base: The version that the operation has read.
         folder: The folder of the generation that it adds, "" for none.
         added: The manifest of that generation; None for none.
         replaced: Folders of generations whose records are all in `added`.
-        removed: Ids of records to take away, of those in `base`.
-        base: The version that the operation has read.
+        outdated: Rows of the shards of `base` to take away, uint32 [rows], ascending.
     """
 
     operation: Operation
@@ -47,7 +49,7 @@ class Change:
     folder: str = ""
     added: Manifest | None = None
     replaced: frozenset[str] = frozenset()
-    removed: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
+    outdated: Mapping[ShardName, NDArray[np.uint32]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,22 +65,43 @@ class Removal:
     rows: pa.Table
 
 
-def live_ids(root: Folder, manifest: Manifest, split: str | None = None) -> pa.Array:
-    """Return the ids of all records of a version, string [records], in stored order."""
+def live_ids(root: Folder, shards: Shards) -> pa.Array:
+    """Return the ids of all records of some shards, string [records], in stored order."""
+    return _ids(map_reads(lambda one: read_live_rows(root, *one, ["id"]), shards, _READERS))
 
-    def read(shard: tuple[ShardName, ShardInfo]) -> pa.ChunkedArray:
-        name, info = shard
-        rows = read_index_of(root, name, info, ["id"])
-        live = info.live_rows
-        return (rows if live is None else rows.take(live))["id"]
 
-    found = list(map_reads(read, manifest.named_shards(split), _READERS))
-    chunks = [chunk for column in found for chunk in column.chunks]
+def outdated_ids(root: Folder, change: Change) -> pa.Array:
+    """Return the ids of the records that a change takes away, string [records]."""
+    infos = dict(change.base.named_shards())
+
+    def read(one: tuple[ShardName, NDArray[np.uint32]]) -> pa.Table:
+        name, rows = one
+        return read_index_of(root, name, infos[name], ["id"]).take(rows)
+
+    return _ids(map_reads(read, list(change.outdated.items()), _READERS))
+
+
+def _ids(tables: Iterable[pa.Table]) -> pa.Array:
+    chunks = [chunk for table in tables for chunk in table["id"].chunks]
     return pa.chunked_array(chunks, pa.string()).combine_chunks()
 
 
-def remove_records(
-    root: Folder, shards: Mapping[ShardName, ShardInfo], ids: pa.Array, *, keep: bool = False
+def remove_rows(
+    root: Folder, shards: Shards, outdated: Mapping[ShardName, NDArray[np.uint32]]
+) -> dict[ShardName, Removal]:
+    """Return the shards that lose these rows, by name. Raises `StorageError` as `read_index_of`."""
+
+    def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, Removal]:
+        name, info = shard
+        rows = read_index_of(root, name, info, _COLUMNS)
+        return name, _removal(info, rows, outdated[name])
+
+    touched = [(name, info) for name, info in shards if name in outdated]
+    return dict(map_reads(look, touched, _READERS))
+
+
+def remove_ids(
+    root: Folder, shards: Shards, ids: pa.Array, *, keep: bool = False
 ) -> dict[ShardName, Removal]:
     """Return the shards that lose records, by name.
 
@@ -95,14 +118,12 @@ def remove_records(
     def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, Removal | None]:
         name, info = shard
         rows = read_index_of(root, name, info, _COLUMNS)
-        chosen = pc.is_in(rows["id"], value_set=ids).to_numpy()
-        lost: NDArray[np.bool_] = ~chosen if keep else chosen.copy()
+        lost: NDArray[np.bool_] = pc.is_in(rows["id"], value_set=ids).to_numpy() != keep
         lost[info.removed_rows] = False
-        if not lost.any():
-            return name, None
-        return name, _removal(info, rows, np.flatnonzero(lost).astype(np.uint32))
+        found = np.flatnonzero(lost).astype(np.uint32)
+        return name, _removal(info, rows, found) if len(found) else None
 
-    found = map_reads(look, list(shards.items()), _READERS)
+    found = map_reads(look, shards, _READERS)
     return {name: removal for name, removal in found if removal is not None}
 
 

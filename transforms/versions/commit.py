@@ -21,10 +21,17 @@ from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
-from transforms.versions.changes import Change, Operation, Removal, live_ids, remove_records
+from transforms.versions.changes import (
+    Change,
+    Operation,
+    Removal,
+    Shards,
+    live_ids,
+    outdated_ids,
+    remove_ids,
+    remove_rows,
+)
 from transforms.versions.version_statistics import version_stats
-
-Shards = Mapping[ShardName, ShardInfo]
 
 
 def commit(root: Folder, change: Change) -> Manifest:
@@ -58,31 +65,36 @@ def apply(root: Folder, current: Manifest, change: Change) -> Manifest | None:
         BuildError: As `commit`.
         StorageError: An index cannot be read.
     """
-    kept = {
-        name: replace(info, count=name.count)
+    kept = [
+        (name, replace(info, count=name.count))
         for name, info in current.named_shards()
         if info.folder not in change.replaced
-    }
+    ]
     added = _added_shards(current, change)
-    if change.operation is Operation.APPEND:
-        superseded = _ids_of_added(root, change)
-        lost = remove_records(root, kept, pa.concat_arrays([change.removed, superseded]))
+    if number_of(current) == number_of(change.base):
+        lost = remove_rows(root, kept, change.outdated)
+    elif change.operation is Operation.APPEND:
+        ids = pa.concat_arrays([outdated_ids(root, change), live_ids(root, added)])
+        lost = remove_ids(root, kept, ids)
     else:
         lost = _lost_since(root, current, change, added)
     if not added and not lost:
         return None
-    return _version_of(current, change, {**kept, **added}, lost)
+    return _version_of(current, change, dict([*kept, *added]), lost)
 
 
-def _added_shards(current: Manifest, change: Change) -> dict[ShardName, ShardInfo]:
+def _added_shards(current: Manifest, change: Change) -> Shards:
     """Return the shards of the generation, by their names in the dataset."""
     if change.added is None:
-        return {}
+        return []
     _check_fits(current, change.added)
-    return {
-        replace(name, folder=change.folder): replace(info, folder=change.folder, count=name.count)
+    return [
+        (
+            replace(name, folder=change.folder),
+            replace(info, folder=change.folder, count=name.count),
+        )
         for name, info in change.added.named_shards()
-    }
+    ]
 
 
 def _check_fits(current: Manifest, added: Manifest) -> None:
@@ -111,36 +123,19 @@ def _told(manifest: Manifest) -> str:
     return ", ".join(feature.name for feature in manifest.schema.features)
 
 
-def _ids_of_added(root: Folder, change: Change) -> pa.Array:
-    if change.added is None:
-        return pa.array([], pa.string())
-    return live_ids(root.below(change.folder), change.added)
-
-
 def _lost_since(
     root: Folder, current: Manifest, change: Change, added: Shards
 ) -> dict[ShardName, Removal]:
     """Return what a compaction must not bring back: records taken away since it began."""
-    if number_of(current) == number_of(change.base):
-        return {}
-    split_shards = {
-        name: info for name, info in current.named_shards() if info.folder in change.replaced
-    }
-    return remove_records(root, added, _ids_in(root, current, split_shards), keep=True)
-
-
-def _ids_in(root: Folder, manifest: Manifest, shards: Shards) -> pa.Array:
-    splits = {
-        name: replace(
-            split, shards=tuple(info for key, info in shards.items() if key.split == name)
-        )
-        for name, split in manifest.splits.items()
-    }
-    return live_ids(root, replace(manifest, splits=splits))
+    left = [shard for shard in current.named_shards() if shard[1].folder in change.replaced]
+    return remove_ids(root, added, live_ids(root, left), keep=True)
 
 
 def _version_of(
-    current: Manifest, change: Change, shards: Shards, lost: Mapping[ShardName, Removal]
+    current: Manifest,
+    change: Change,
+    shards: Mapping[ShardName, ShardInfo],
+    lost: Mapping[ShardName, Removal],
 ) -> Manifest:
     added = change.added
     left = {name: lost[name].shard if name in lost else info for name, info in shards.items()}

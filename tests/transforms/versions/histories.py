@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
+from numpy.typing import NDArray
 
 import shardwright as sw
 from schemas.image_classification import image_classification
+from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.naming import generation_folder
+from shardwright.format.naming import ShardName, generation_folder
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of
@@ -44,8 +46,20 @@ def append_change(
     if content:
         write(content, root / folder)
         added = read_manifest(Folder(str(root / folder)))
-    ids = pa.array(removed, pa.string())
-    return Change(Operation.APPEND, base, folder=folder, added=added, removed=ids)
+    outdated = _rows_of(root, base, {*removed, *content})
+    return Change(Operation.APPEND, base, folder=folder, added=added, outdated=outdated)
+
+
+def _rows_of(root: Path, base: Manifest, ids: set[str]) -> dict[ShardName, NDArray[np.uint32]]:
+    """Return the rows of the shards that have these ids, and are still in the dataset."""
+    found = {}
+    for name, info in base.named_shards():
+        rows = read_index_of(Folder(str(root)), name, info, ["id"])["id"].to_pylist()
+        gone = set(info.removed_rows.tolist())
+        chosen = [row for row, key in enumerate(rows) if key in ids and row not in gone]
+        if chosen:
+            found[name] = np.array(chosen, np.uint32)
+    return found
 
 
 def append(root: Path, content: Content, removed: list[str] | None = None) -> Manifest:
