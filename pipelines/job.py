@@ -20,7 +20,8 @@ from shardwright.format import naming
 from shardwright.format.schema import WORDS, ExampleSchema, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
-from transforms.features.vocabularies import indexed_features
+from transforms.changes.known_files import KnownDataset
+from transforms.features.vocabularies import Vocabularies, indexed_features
 from transforms.inputs.detection import detect_source
 from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
@@ -31,6 +32,7 @@ from transforms.partial_inputs import PartialInputs
 from transforms.publish.fail_on import FailOn, check_against
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
+from transforms.splits.split_rules import SplitRule, rule_for_additions
 from transforms.write.write_job import WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
@@ -48,6 +50,7 @@ class BuildJob:
         class_names: From `--class-names`, `--schema` or the source; None to learn them.
         spool: The folder for what a build keeps before its plan is made.
         declared: Schema of `--schema`, or None.
+        known: The dataset that the build adds records to, or None.
     """
 
     options: BuildOptions
@@ -56,6 +59,21 @@ class BuildJob:
     class_names: tuple[str, ...] | None
     spool: Folder
     declared: ExampleSchema | None = None
+    known: KnownDataset | None = None
+
+    @property
+    def split_rule(self) -> SplitRule | None:
+        """The rule of the records that are drawn: those that `known` does not have."""
+        rule = self.options.split
+        return rule if self.known is None else rule_for_additions(rule)
+
+    @property
+    def stratifies(self) -> bool:
+        return self.options.stratify and self.known is None
+
+    @property
+    def earlier_vocabularies(self) -> Vocabularies | None:
+        return None if self.known is None else self.known.vocabularies
 
     @property
     def splits_given(self) -> bool:
