@@ -81,8 +81,8 @@ def reference_graph(
     )
     distinct = _distinct(unique, job)
     changes = None
-    if job.known is not None:
-        changes = distinct.main | "FindChanges" >> FindChanges(job.known.file)
+    if job.known_file is not None:
+        changes = distinct.main | "FindChanges" >> FindChanges(job.known_file)
     split = _split(distinct if changes is None else changes, job)
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
         job.schema,
@@ -115,6 +115,7 @@ def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
         stratify=job.stratifies,
         grouped=job.options.group_column is not None,
         listed=job.split_lists,
+        known=job.known_file,
     )  # references with a split
     if not isinstance(found, Changes):
         return split
@@ -174,8 +175,8 @@ def build_graph(
 ) -> beam.PCollection:
     """Add all steps of a build and return one Manifest, which is written last."""
     plan = plan_graph(pipeline, job, listed)
-    if job.known is not None:
-        _ = plan.seen | "WriteSeen" >> beam.Map(_write_seen, job.known.file)
+    if job.known_file is not None:
+        _ = plan.seen | "WriteSeen" >> beam.Map(_write_seen, job.known_file)
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
         job.output_request,
         layout=plan.layout,

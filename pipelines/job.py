@@ -20,7 +20,7 @@ from shardwright.format import naming
 from shardwright.format.schema import WORDS, ExampleSchema, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
-from transforms.changes.known_files import KnownDataset
+from transforms.changes.known_files import KnownDataset, KnownFile
 from transforms.features.vocabularies import Vocabularies, indexed_features
 from transforms.inputs.detection import detect_source
 from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
@@ -66,6 +66,10 @@ class BuildJob:
         """The rule of the records that are drawn: those that `known` does not have."""
         rule = self.options.split
         return rule if self.known is None else rule_for_additions(rule)
+
+    @property
+    def known_file(self) -> KnownFile | None:
+        return None if self.known is None else self.known.file
 
     @property
     def stratifies(self) -> bool:

@@ -66,7 +66,7 @@ class LocalReferences:
         self._job = job
         self.rejects = HeldRejects(job.output_request.partial)
         self._near_duplicates = LocalNearDuplicates(job, PLAIN_BYTES)
-        self._changes = None if job.known is None else LocalChanges(job.known.file, PLAIN_BYTES)
+        self._changes = LocalChanges(job.known_file, PLAIN_BYTES) if job.known_file else None
         self._settled = HeldBatches(PLAIN_BYTES)
         self.vocabularies: Vocabularies = order_vocabularies(
             add_counts(self._settle()),
@@ -191,7 +191,7 @@ class LocalReferences:
     ) -> Iterator[pa.RecordBatch]:
         ids = split_lists.read_lists(lists)
         used = union(split_lists.find_used(batch, ids) for batch in batches)
-        self.rejects.add(split_lists.reject_unused(used, ids))
+        self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
         for batch in batches:
             yield from split_lists.take_listed(batch, ids)
         others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]

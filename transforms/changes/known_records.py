@@ -93,7 +93,10 @@ class KnownRecords:
         found = np.full(len(ids), -1)
         if not len(self):
             return found
-        first = np.searchsorted(self.keys, keys)
+        # In order: each search then begins where the last one ended, in the processor's cache.
+        order = np.argsort(keys)
+        first = np.empty_like(order)
+        first[order] = np.searchsorted(self.keys, keys[order])
         for step in range(self.longest_run):
             at = np.minimum(first + step, len(self) - 1)
             equal = (self.keys[at] == keys) & (self.more[at] == more)
