@@ -8,25 +8,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipelines.encoded_schema import as_encoded
+from pipelines.job_inputs import label_facts, label_table_of, request_for
 from pipelines.job_schema import default_schema, fit_schema, read_option_classes
 from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
-from pipelines.schemas_option import kinds_of, main_image
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.schema import WORDS, ExampleSchema, Source
-from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
 from transforms.changes.known_files import KnownDataset, KnownFile
 from transforms.features.vocabularies import Vocabularies, indexed_features
 from transforms.inputs.detection import detect_source
-from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
+from transforms.inputs.source import InputSource, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from transforms.inputs.tables.table_layout import TableFacts
-from transforms.inputs.tables.table_look import open_label_table
 from transforms.output_state import OutputRequest, check_output
 from transforms.partial_inputs import PartialInputs
 from transforms.publish.fail_on import FailOn, check_against
@@ -98,11 +96,11 @@ class BuildJob:
 
     @property
     def integer_labels(self) -> bool:
-        return _label_facts(self.source, self.label_table).has_integer_labels
+        return label_facts(self.source, self.label_table).has_integer_labels
 
     @property
     def label_indices(self) -> bool:
-        return _label_facts(self.source, self.label_table).labels_are_indices
+        return label_facts(self.source, self.label_table).labels_are_indices
 
     @property
     def num_buckets(self) -> int:
@@ -253,15 +251,17 @@ def describe_job(
     spool = spool or UnwrittenFolder(
         options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
     )
-    source = detect(_request_for(options, spool, read))
-    table = None if options.labels is None else _label_table(options, options.labels, source, read)
+    source = detect(request_for(options, spool, read))
+    table = (
+        None if options.labels is None else label_table_of(options, options.labels, source, read)
+    )
     declared = None
     if options.schema is not None:
         declared, source, table = fit_schema(options, options.schema, read, source, table)
     class_names = (
         read_option_classes(options)
         or (declared and declared.class_names)
-        or _label_facts(source, table).class_names
+        or label_facts(source, table).class_names
     )
     job = BuildJob(
         options, source, table, class_names, spool, declared and replace(declared, class_names=())
@@ -269,11 +269,6 @@ def describe_job(
     _check_splits(job)
     _ = job.schema  # fails now if feature names clash
     return job
-
-
-def _label_facts(source: InputSource, table: TableFacts | None) -> SourceFacts:
-    """Return the facts about where labels come from: the label table if it has such a column."""
-    return source.facts if table is None or table.layout.label is None else table
 
 
 def _check_splits(job: BuildJob) -> None:
@@ -287,37 +282,3 @@ def _check_splits(job: BuildJob) -> None:
             "--split-ids lists splits, but INPUT already states them (split folders or a split "
             "column): leave --split-ids out"
         )
-
-
-def _request_for(
-    options: BuildOptions, spool: Folder, declared: ExampleSchema | None
-) -> SourceRequest:
-    return SourceRequest(
-        options.input,
-        columns=_columns_of_input(options),
-        storage=options.storage,
-        image_root=options.image_root,
-        allow_outside=options.allow_outside,
-        spool=spool,
-        kinds=kinds_of(declared),
-        image=main_image(options.schema, declared),
-        input_format=options.input_format,
-    )
-
-
-def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
-    """Return the column options for INPUT: with --labels, only --size-column is one of them."""
-    if options.labels is None:
-        return options.columns
-    return {**dict.fromkeys(options.columns), "size": options.size_column}
-
-
-def _label_table(
-    options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
-) -> TableFacts:
-    """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
-    root = options.image_root or source.facts.label_paths_root or options.input
-    columns = {**options.columns, "size": None}
-    request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
-    folders = source.facts.folders
-    return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)

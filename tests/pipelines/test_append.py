@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +13,9 @@ from pipelines.graphs import build_graph
 from pipelines.job import BuildJob
 from pipelines.local_build import build_here
 from pipelines.options import parse_options
-from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.storage.folder import Folder
-from tests.support.build_helpers import build, make_images, png_of, record_ids, reasons_of
+from tests.support.build_helpers import build, make_images, png_of, reasons_of, record_ids
 from transforms.changes.seen_records import outdated_rows
 
 GENERATION = "generations/00001"

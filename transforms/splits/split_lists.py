@@ -55,11 +55,8 @@ class SplitLists:
         files = []
         for value in values:
             split, equals, path = value.partition("=")
-            named = (
-                (split, absolute(path))
-                if equals and is_split_name(split)
-                else (None, absolute(value))
-            )
+            is_named = equals and is_split_name(split)
+            named = (split, absolute(path)) if is_named else (None, absolute(value))
             if named[0] is None and _is_list(named[1]):
                 raise UsageError(
                     f"--split-ids {value} has ids only: give their split, as in "
@@ -169,16 +166,8 @@ def find_used(batch: pa.RecordBatch, ids: ListedIds) -> np.ndarray:
     return found[found >= 0]
 
 
-def reject_unused(
-    used: np.ndarray, ids: ListedIds, known: KnownFile | None = None
-) -> Iterator[Reject]:
-    """Yield a reject for each listed id without an image.
-
-    Args:
-        used: The positions of the other listed ids.
-        ids: The listed ids.
-        known: The records of a dataset that grows, which are not among the references.
-    """
+def reject_unused(used: np.ndarray, ids: ListedIds, known: KnownFile | None) -> Iterator[Reject]:
+    """Yield a reject for each listed id not at a `used` position, and not of a `known` record."""
     unused = pa.array(ids.ids_without(used), pa.string())
     if known is not None:
         unused = unused.filter(pa.array(known.open().find(unused) < 0))
