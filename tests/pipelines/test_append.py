@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines import append
 from pipelines.append import Additions, build_additions
@@ -22,7 +25,15 @@ from tests.support.appended import (
     splits_of,
 )
 from tests.support.archive_files import pack_tar
-from tests.support.build_helpers import index_of, make_images, png_of, reasons_of, record_ids
+from tests.support.build_helpers import (
+    CLASSES,
+    index_of,
+    make_images,
+    png_of,
+    reasons_of,
+    record_ids,
+)
+from tests.support.random_tests import examples
 from transforms.changes.seen_records import outdated_rows
 
 
@@ -171,3 +182,48 @@ def test_an_unfinished_build_is_resumed_or_replaced(tmp_path: Path) -> None:
     assert first.manifest is not None
     assert second.manifest is not None
     assert (first.manifest.num_records, second.manifest.num_records) == (3, 4)
+
+
+_FILES = st.dictionaries(
+    st.builds("{}/{}.png".format, st.sampled_from(CLASSES), st.integers(0, 9)),
+    st.integers(1, 2),
+    min_size=2,
+    max_size=12,
+)
+
+
+@examples(5, 100)
+@given(_FILES, _FILES, st.sampled_from([HALVES, "", f"{HALVES} --seed 3"]))
+def test_records_and_splits_are_those_of_a_fresh_build(
+    tmp_path_factory: pytest.TempPathFactory,
+    old: dict[str, int],
+    new: dict[str, int],
+    options: str,
+) -> None:
+    """A file's number is its modification time and its picture."""
+    root = tmp_path_factory.mktemp("grow")
+    images, output = root / "in", root / "pets"
+    write_files(images, old)
+    build_here(job_of(images, output, options))
+    shutil.rmtree(images)
+    write_files(images, new)
+    added = build_additions(append_job(images, output, options))
+    gone = gone_of(output, added)
+    kept = {one: split for one, split in splits_of(output).items() if one not in gone}
+    extra = splits_of(output / GENERATION) if added.manifest else {}
+    assert not kept.keys() & extra.keys()
+    build_here(job_of(images, root / "fresh", options))
+    assert kept | extra == splits_of(root / "fresh")
+    assert extra.keys() == {one for one, number in new.items() if old.get(one) != number}
+    names = manifest_of(output).schema.class_names
+    others = sorted({one.partition("/")[0] for one in extra} - set(names))
+    if added.manifest:
+        assert added.manifest.schema.class_names == (*names, *others)
+
+
+def write_files(root: Path, files: dict[str, int]) -> None:
+    for name, number in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png_of(number))
+        os.utime(path, (number, number))
