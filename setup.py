@@ -22,6 +22,7 @@ setup(
         "shardwright.tfdata",
         "shardwright.trainers",
         "transforms",
+        "transforms.changes",
         "transforms.duplicates",
         "transforms.features",
         "transforms.images",

@@ -1,7 +1,7 @@
 """The Beam graphs of the application. Every step is a public PTransform of `transforms`.
 
-ListImages -> [JoinLabels] -> [DropDuplicates] -> [FindNearDuplicates] -> AssignSplits
-    -> EncodeFeatures -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
+ListImages -> [JoinLabels] -> [DropDuplicates] -> [FindNearDuplicates] -> [FindChanges]
+    -> AssignSplits -> EncodeFeatures -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import apache_beam as beam
 
 from pipelines.job import BuildJob
 from pipelines.runners import is_local
+from transforms.changes.find_changes import Changes, FindChanges
+from transforms.changes.known_files import KnownFile
+from transforms.changes.seen_records import SeenRecords
 from transforms.duplicates.drop_duplicates import DropDuplicates
 from transforms.features.encode_features import EncodeFeatures
 from transforms.inputs.list_images import ListImages
@@ -27,22 +30,27 @@ from transforms.write.write_shards import WriteShards
 
 
 class ReferenceGraph(NamedTuple):
-    """The graph before planning: references with features, one dict of vocabularies, rejects."""
+    """The graph before planning: references with features, one dict of vocabularies, rejects.
+
+    A build that adds to a dataset also has one SeenRecords.
+    """
 
     references: beam.PCollection
     vocabularies: beam.PCollection
     rejects: beam.PCollection
     near_duplicates: beam.PCollection | None = None
+    seen: beam.PCollection | None = None
 
 
 class PlanGraph(NamedTuple):
-    """The graph after planning: shard plans, one Layout, one dict of vocabularies, rejects."""
+    """The graph after planning: shard plans, one Layout, and the rest as in ReferenceGraph."""
 
     shards: beam.PCollection
     layout: beam.PCollection
     vocabularies: beam.PCollection
     rejects: beam.PCollection
     near_duplicates: beam.PCollection | None = None
+    seen: beam.PCollection | None = None
 
 
 def reference_graph(
@@ -72,30 +80,46 @@ def reference_graph(
         >> DropDuplicates(options.duplicates, storage=options.storage, threads=options.threads)
     )
     distinct = _distinct(unique, job)
-    split = distinct.main | "AssignSplits" >> AssignSplits(
-        options.split,
-        given=job.splits_given,
-        stratify=options.stratify,
-        grouped=options.group_column is not None,
-        listed=job.split_lists,
-    )  # references with a split
+    changes = None
+    if job.known_file is not None:
+        changes = distinct.main | "FindChanges" >> FindChanges(job.known_file)
+    split = _split(distinct if changes is None else changes, job)
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
         job.schema,
         class_names=job.class_names,
         integer_labels=job.integer_labels,
         label_indices=job.label_indices,
         needs_label=job.needs_label,
+        earlier=job.earlier_vocabularies,
     )  # references with final features
     rejects = [listed.rejects, split.rejects, encoded.rejects]
     rejects += [] if job.label_table is None else [labelled.rejects]
     rejects += [] if unique is labelled else [unique.rejects]
     rejects += [] if distinct is unique else [distinct.rejects]
+    rejects += [] if changes is None else [changes.rejects]
     return ReferenceGraph(
         encoded.main,
         encoded.vocabularies,
         rejects | "ReferenceRejects" >> beam.Flatten(),
         getattr(distinct, "listed", None),
+        None if changes is None else changes.seen,
     )
+
+
+def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
+    """Add the step that assigns splits; a changed record keeps its own."""
+    drawn = found.new if isinstance(found, Changes) else found.main
+    split: Routed = drawn | "AssignSplits" >> AssignSplits(
+        job.split_rule,
+        given=job.splits_given,
+        stratify=job.stratifies,
+        grouped=job.options.group_column is not None,
+        listed=job.split_lists,
+        known=job.known_file,
+    )  # references with a split
+    if not isinstance(found, Changes):
+        return split
+    return split._replace(main=(split.main, found.changed) | "WithChanged" >> beam.Flatten())
 
 
 def _distinct(unique: Routed, job: BuildJob) -> Routed | NearDuplicates:
@@ -137,7 +161,12 @@ def plan_graph(pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = N
     )  # ShardPlan
     rejects = (found.rejects, planned.rejects) | "PlanRejects" >> beam.Flatten()
     return PlanGraph(
-        planned.shards, planned.layout, found.vocabularies, rejects, found.near_duplicates
+        planned.shards,
+        planned.layout,
+        found.vocabularies,
+        rejects,
+        found.near_duplicates,
+        found.seen,
     )
 
 
@@ -146,6 +175,8 @@ def build_graph(
 ) -> beam.PCollection:
     """Add all steps of a build and return one Manifest, which is written last."""
     plan = plan_graph(pipeline, job, listed)
+    if job.known_file is not None:
+        _ = plan.seen | "WriteSeen" >> beam.Map(_write_seen, job.known_file)
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
         job.output_request,
         layout=plan.layout,
@@ -153,6 +184,7 @@ def build_graph(
         rejects=plan.rejects,
         limits=job.options.limits,
         near_duplicates=plan.near_duplicates,
+        seen=plan.seen,
     )  # one Clearance
     shards = plan.shards
     # Keys hash unevenly to workers: without this, one of four got three times another's shards.
@@ -164,3 +196,7 @@ def build_graph(
     return written.main | "PublishDataset" >> PublishDataset(
         job.publication, layout=plan.layout, clearance=clearance
     )
+
+
+def _write_seen(seen: SeenRecords, file: KnownFile) -> None:
+    file.write_seen(seen)

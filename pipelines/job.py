@@ -8,29 +8,29 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipelines.encoded_schema import as_encoded
+from pipelines.job_inputs import label_facts, label_table_of, request_for
 from pipelines.job_schema import default_schema, fit_schema, read_option_classes
 from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
-from pipelines.schemas_option import kinds_of, main_image
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.schema import WORDS, ExampleSchema, Source
-from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
-from transforms.features.vocabularies import indexed_features
+from transforms.changes.known_files import KnownDataset, KnownFile
+from transforms.features.vocabularies import Vocabularies, indexed_features
 from transforms.inputs.detection import detect_source
-from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
+from transforms.inputs.source import InputSource, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from transforms.inputs.tables.table_layout import TableFacts
-from transforms.inputs.tables.table_look import open_label_table
 from transforms.output_state import OutputRequest, check_output
 from transforms.partial_inputs import PartialInputs
 from transforms.publish.fail_on import FailOn, check_against
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
+from transforms.splits.split_rules import SplitRule, rule_for_additions
 from transforms.write.write_job import WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
@@ -48,6 +48,7 @@ class BuildJob:
         class_names: From `--class-names`, `--schema` or the source; None to learn them.
         spool: The folder for what a build keeps before its plan is made.
         declared: Schema of `--schema`, or None.
+        known: The dataset that the build adds records to, or None.
     """
 
     options: BuildOptions
@@ -56,6 +57,25 @@ class BuildJob:
     class_names: tuple[str, ...] | None
     spool: Folder
     declared: ExampleSchema | None = None
+    known: KnownDataset | None = None
+
+    @property
+    def split_rule(self) -> SplitRule | None:
+        """The rule of the records that are drawn: those that `known` does not have."""
+        rule = self.options.split
+        return rule if self.known is None else rule_for_additions(rule)
+
+    @property
+    def known_file(self) -> KnownFile | None:
+        return None if self.known is None else self.known.file
+
+    @property
+    def stratifies(self) -> bool:
+        return self.options.stratify and self.known is None
+
+    @property
+    def earlier_vocabularies(self) -> Vocabularies | None:
+        return None if self.known is None else self.known.vocabularies
 
     @property
     def splits_given(self) -> bool:
@@ -76,11 +96,11 @@ class BuildJob:
 
     @property
     def integer_labels(self) -> bool:
-        return _label_facts(self.source, self.label_table).has_integer_labels
+        return label_facts(self.source, self.label_table).has_integer_labels
 
     @property
     def label_indices(self) -> bool:
-        return _label_facts(self.source, self.label_table).labels_are_indices
+        return label_facts(self.source, self.label_table).labels_are_indices
 
     @property
     def num_buckets(self) -> int:
@@ -231,15 +251,17 @@ def describe_job(
     spool = spool or UnwrittenFolder(
         options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
     )
-    source = detect(_request_for(options, spool, read))
-    table = None if options.labels is None else _label_table(options, options.labels, source, read)
+    source = detect(request_for(options, spool, read))
+    table = (
+        None if options.labels is None else label_table_of(options, options.labels, source, read)
+    )
     declared = None
     if options.schema is not None:
         declared, source, table = fit_schema(options, options.schema, read, source, table)
     class_names = (
         read_option_classes(options)
         or (declared and declared.class_names)
-        or _label_facts(source, table).class_names
+        or label_facts(source, table).class_names
     )
     job = BuildJob(
         options, source, table, class_names, spool, declared and replace(declared, class_names=())
@@ -247,11 +269,6 @@ def describe_job(
     _check_splits(job)
     _ = job.schema  # fails now if feature names clash
     return job
-
-
-def _label_facts(source: InputSource, table: TableFacts | None) -> SourceFacts:
-    """Return the facts about where labels come from: the label table if it has such a column."""
-    return source.facts if table is None or table.layout.label is None else table
 
 
 def _check_splits(job: BuildJob) -> None:
@@ -265,37 +282,3 @@ def _check_splits(job: BuildJob) -> None:
             "--split-ids lists splits, but INPUT already states them (split folders or a split "
             "column): leave --split-ids out"
         )
-
-
-def _request_for(
-    options: BuildOptions, spool: Folder, declared: ExampleSchema | None
-) -> SourceRequest:
-    return SourceRequest(
-        options.input,
-        columns=_columns_of_input(options),
-        storage=options.storage,
-        image_root=options.image_root,
-        allow_outside=options.allow_outside,
-        spool=spool,
-        kinds=kinds_of(declared),
-        image=main_image(options.schema, declared),
-        input_format=options.input_format,
-    )
-
-
-def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
-    """Return the column options for INPUT: with --labels, only --size-column is one of them."""
-    if options.labels is None:
-        return options.columns
-    return {**dict.fromkeys(options.columns), "size": options.size_column}
-
-
-def _label_table(
-    options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
-) -> TableFacts:
-    """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
-    root = options.image_root or source.facts.label_paths_root or options.input
-    columns = {**options.columns, "size": None}
-    request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
-    folders = source.facts.folders
-    return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)

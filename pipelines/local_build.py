@@ -23,14 +23,20 @@ from transforms.write.shards_in_turn import ShardsInTurn
 from transforms.write.write_job import WriteJob
 
 
-def build_here(job: BuildJob) -> None:
+def build_here(job: BuildJob, planned: LocalShards | None = None) -> None:
     """Build the dataset of a job.
+
+    Args:
+        job: The build.
+        planned: Its shards with plans, if INPUT is listed already.
 
     Raises:
         ShardwrightError: There are too many rejects, or OUTPUT cannot be written.
     """
     with reporting_death():
-        shards = LocalShards(job, with_plans=True)
+        shards = planned or LocalShards(job, with_plans=True)
+        if job.known_file is not None and shards.seen is not None:
+            job.known_file.write_seen(shards.seen)
         clearance = shards.clear([(plan.name.shard, plan.digest) for plan in shards.plans()])
         written = WrittenShards(_write_all(shards.plans(), job.write_job.cleared(clearance)))
         publish(job.publication, written, shards.layout, clearance)

@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
+from pipelines.local_changes import LocalChanges
 from pipelines.local_near_duplicates import LocalNearDuplicates
 from pipelines.options import BuildOptions
 from transforms.batch_file import BatchFile
+from transforms.changes.seen_records import SeenRecords
 from transforms.duplicates import contents
 from transforms.features.rows import index_references, settle_references
 from transforms.features.vocabularies import (
@@ -64,6 +66,7 @@ class LocalReferences:
         self._job = job
         self.rejects = HeldRejects(job.output_request.partial)
         self._near_duplicates = LocalNearDuplicates(job, PLAIN_BYTES)
+        self._changes = LocalChanges(job.known_file, PLAIN_BYTES) if job.known_file else None
         self._settled = HeldBatches(PLAIN_BYTES)
         self.vocabularies: Vocabularies = order_vocabularies(
             add_counts(self._settle()),
@@ -72,12 +75,18 @@ class LocalReferences:
             integer_labels=job.integer_labels,
             label_indices=job.label_indices,
             needs_label=job.needs_label,
+            earlier=job.earlier_vocabularies,
         )
 
     @property
     def near_duplicates(self) -> Sequence[tuple[int, pa.RecordBatch]]:
         """The parts of the list of near-duplicates: (number, rows)."""
         return self._near_duplicates.listed
+
+    @property
+    def seen(self) -> SeenRecords | None:
+        """The records of the dataset that the build adds to, as far as INPUT has them."""
+        return None if self._changes is None else self._changes.seen
 
     @property
     def num_bytes(self) -> int:
@@ -112,7 +121,15 @@ class LocalReferences:
                 yield result
 
     def _listed(self) -> Iterator[pa.RecordBatch]:
-        """Yield references with a split."""
+        """Yield references with a split; of a dataset's own records only those that changed."""
+        if self._changes is None:
+            yield from self._split(self._distinct())
+            return
+        yield from self._split(self._changes.new_of(self._distinct()))
+        yield from self._keep(self._changes.changed())
+
+    def _distinct(self) -> Iterator[pa.RecordBatch]:
+        """Yield references without duplicates that are to be left out."""
         options = self._job.options
         batches = self._keep(_list_all(self._job.source))
         if self._job.label_table is not None:
@@ -121,9 +138,12 @@ class LocalReferences:
             batches = self._drop_duplicates(list(batches), options)
         if options.near.is_on:
             batches = self._near_duplicates.passed(batches, self.rejects)
+        return batches
+
+    def _split(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
         if self._job.split_lists is not None:
             return self._split_by_lists(list(batches), self._job.split_lists)
-        return self._draw_splits(batches, options.split)
+        return self._draw_splits(batches, self._job.split_rule)
 
     def _join_labels(self, batches: _Batches, table: TableFacts) -> Iterator[pa.RecordBatch]:
         rules = LabelRules.of(table.layout)
@@ -171,11 +191,11 @@ class LocalReferences:
     ) -> Iterator[pa.RecordBatch]:
         ids = split_lists.read_lists(lists)
         used = union(split_lists.find_used(batch, ids) for batch in batches)
-        self.rejects.add(split_lists.reject_unused(used, ids))
+        self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
         for batch in batches:
             yield from split_lists.take_listed(batch, ids)
         others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]
-        rule = self._job.options.split
+        rule = self._job.split_rule
         if rule is not None:
             yield from self._draw_splits(others, rule)
             return
@@ -183,7 +203,7 @@ class LocalReferences:
             yield from self._keep(split_lists.reject_others(batch))
 
     def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
-        stratify, given = self._job.options.stratify, self._job.splits_given
+        stratify, given = self._job.stratifies, self._job.splits_given
         if given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
             fractions = rule if isinstance(rule, SplitFractions) else None
             for batch in batches:

@@ -93,6 +93,7 @@ class LocalShards:
         self.vocabularies: Vocabularies = references.vocabularies
         self.rejects: HeldRejects = references.rejects
         self.near_duplicates = references.near_duplicates
+        self.seen = references.seen
         self.rejects.pack()
 
     def _sort(
@@ -150,6 +151,7 @@ class LocalShards:
             vocabularies=self.vocabularies,
             tally=self.rejects.tally,
             limits=self._job.options.limits,
+            seen=self.seen,
         )
         return clear_here(verdict, self.rejects.packed, self.near_duplicates)
 

@@ -9,6 +9,7 @@ labels/      JoinLabels            a table of labels -> labels and features
 duplicates/  DropDuplicates        equal bytes -> one reference
 near_duplicates/
              FindNearDuplicates    perceptual hashes -> groups, and a keeper of each
+changes/     FindChanges           references -> those that a dataset does not have as they are
 splits/      AssignSplits          hash of the id -> a split
 features/    EncodeFeatures        columns -> final values, and vocabularies
 plan/        EstimateSizes         a sample -> sizes after re-encoding
@@ -26,6 +27,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from transforms.changes.find_changes import FindChanges
     from transforms.duplicates.drop_duplicates import DropDuplicates
     from transforms.features.encode_features import EncodeFeatures
     from transforms.images.options import EncodeOptions
@@ -62,6 +64,7 @@ _MODULES = {
     "JoinLabels": "labels.join_labels",
     "DropDuplicates": "duplicates.drop_duplicates",
     "FindNearDuplicates": "near_duplicates.find_near_duplicates",
+    "FindChanges": "changes.find_changes",
     "AssignSplits": "splits.assign_splits",
     "EncodeFeatures": "features.encode_features",
     "EstimateSizes": "plan.estimate_sizes",
@@ -97,6 +100,7 @@ __all__ = [
     "EncodeFeatures",
     "EncodeOptions",
     "EstimateSizes",
+    "FindChanges",
     "FindNearDuplicates",
     "JoinLabels",
     "ListImages",

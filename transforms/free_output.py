@@ -16,7 +16,7 @@ from transforms.plan.packing import Layout
 # The folder that Beam's file sinks write to before renaming: `FileBasedSink._create_temp_dir`.
 _BEAM_LEFTOVER = re.compile(r"beam-temp-[a-z][a-z0-9_]*-\w+\.tfrecord-[0-9a-f]{32}")
 _TEMPORARY = re.compile(r"\.(plan\.json|failed\.parquet)\.[0-9a-f]{8}\.tmp")
-_SPOOLED = re.compile(r"\.?[0-9a-f]{32}\.(parquet|bin|hashes)(\.[0-9a-f]{8}\.tmp)?")
+_SPOOLED = re.compile(r"\.?[0-9a-f]{32}\.(parquet|bin|hashes|known|seen)(\.[0-9a-f]{8}\.tmp)?")
 
 
 def is_beam_leftover(filename: str) -> bool:

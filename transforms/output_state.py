@@ -45,6 +45,7 @@ class Clearance:
         folder: The folder below OUTPUT to write to, "" for OUTPUT.
         reject_files: Contents of the files of these rejects, by name.
         near_duplicates: Temporary files that list near-duplicates, in the order of their groups.
+        num_unchanged: Records that INPUT has and the dataset, which grows, keeps as they are.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]]
@@ -54,6 +55,7 @@ class Clearance:
     folder: str = ""
     reject_files: Mapping[str, FileContent] = field(default_factory=dict)
     near_duplicates: tuple[str, ...] = ()
+    num_unchanged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +121,24 @@ def _check_versions(root: Folder) -> None:
 
 
 def _compare_settings(request: OutputRequest, there: object, *, finished: bool) -> None:
-    there = there if isinstance(there, dict) else {}
-    names = sorted({*there, *request.settings})
-    differing = [name for name in names if there.get(name) != request.settings.get(name)]
-    if differing:
+    details = differences(there if isinstance(there, dict) else {}, request.settings)
+    if details:
         state = "a finished dataset" if finished else "an unfinished build"
-        details = "; ".join(
-            f"{name} is {there.get(name)!r} there and {request.settings.get(name)!r} here"
-            for name in differing
-        )
         raise BuildError(
             f"OUTPUT {request.root} holds {state} with other settings ({details}): "
             "use the same options to resume it, --if-exists overwrite to replace it, "
             "or another OUTPUT"
         )
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Return how the settings of a dataset and of this build differ, "" if they do not."""
+    names = sorted({*there, *here})
+    return "; ".join(
+        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
+        for name in names
+        if there.get(name) != here.get(name)
+    )
 
 
 class BuildPlace(NamedTuple):

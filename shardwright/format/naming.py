@@ -33,8 +33,13 @@ PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 TEMPORARY_SUFFIX = ".tmp"
 HASHES_SUFFIX = ".hashes"  # in the spool: perceptual hashes (`transforms.near_duplicates`)
+KNOWN_SUFFIX = ".known"  # in the spool: the records of a dataset that grows (`transforms.changes`)
+SEEN_SUFFIX = ".seen"  # in the spool: those that INPUT still has
 LABELS_SUFFIX = ".labels.txt"
 VOCABULARY_SUFFIX = ".vocab.txt"
+SPOOL_SUFFIXES = (
+    ".parquet", ".bin", HASHES_SUFFIX, KNOWN_SUFFIX, SEEN_SUFFIX, TEMPORARY_SUFFIX
+)  # fmt: skip
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VERSION = re.compile(r"(\d{5,18})\.json")
@@ -189,7 +194,7 @@ def is_build_output(path: str) -> bool:
     if folder in SHARD_DIRS:
         return filename.endswith((".parquet", TEMPORARY_SUFFIX))
     if folder == SPOOL_DIR:
-        return filename.endswith((".parquet", ".bin", HASHES_SUFFIX, TEMPORARY_SUFFIX))
+        return filename.endswith(SPOOL_SUFFIXES)
     if slash:
         return False
     known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, STATS_PB, REPORT}

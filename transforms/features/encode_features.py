@@ -11,7 +11,12 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.schema import ExampleSchema
 from transforms.features.rows import index_references, settle_references
-from transforms.features.vocabularies import add_counts, count_values, order_vocabularies
+from transforms.features.vocabularies import (
+    Vocabularies,
+    add_counts,
+    count_values,
+    order_vocabularies,
+)
 from transforms.routing import Route
 
 
@@ -38,6 +43,7 @@ class EncodeFeatures(beam.PTransform):
         integer_labels: Labels are whole numbers, so learned names are ordered by value.
         label_indices: Labels are indices already and are stored unchanged.
         needs_label: Fail without any label. Otherwise such a dataset has no label features.
+        earlier: The vocabularies of a dataset that grows, whose names keep their numbers.
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class EncodeFeatures(beam.PTransform):
         integer_labels: bool = False,
         label_indices: bool = False,
         needs_label: bool = False,
+        earlier: Vocabularies | None = None,
     ) -> None:
         super().__init__()
         self._schema = schema
@@ -55,6 +62,7 @@ class EncodeFeatures(beam.PTransform):
         self._integer_labels = integer_labels
         self._label_indices = label_indices
         self._needs_label = needs_label
+        self._earlier = earlier
 
     def expand(self, references: beam.PCollection) -> Encoded:
         settled = references | "Settle" >> Route(
@@ -73,6 +81,7 @@ class EncodeFeatures(beam.PTransform):
                 integer_labels=self._integer_labels,
                 label_indices=self._label_indices,
                 needs_label=self._needs_label,
+                earlier=self._earlier,
             )
         )  # one dict
         index = Route(

@@ -82,6 +82,7 @@ def order_vocabularies(
     integer_labels: bool = False,
     label_indices: bool = False,
     needs_label: bool = False,
+    earlier: Vocabularies | None = None,
 ) -> Vocabularies:
     """Return every vocabulary in index order, by feature name.
 
@@ -92,28 +93,45 @@ def order_vocabularies(
         integer_labels: The label's texts are whole numbers.
         label_indices: Labels are indices already, so the names are all numbers up to the largest.
         needs_label: Fail if no image has a label.
+        earlier: The vocabularies of the dataset that these references are added to. Words stay as
+            they are; classes keep their numbers, and further ones follow in the usual order.
 
     Raises:
         BuildError: A feature has nothing to learn from, or its values cannot be a vocabulary.
     """
-    vocabularies = {}
+    vocabularies: dict[str, tuple[str, ...]] = {}
     for feature in indexed_features(schema):
         found = counts.get(feature.name)
-        if feature.source == Source.LABEL and class_names is not None:
+        known = None if earlier is None else earlier[feature.name]
+        if known is not None and feature.kind in WORDS:
+            names = known
+        elif feature.source == Source.LABEL and class_names is not None:
             names = tuple(class_names)
         elif feature.names:
             names = feature.names
         elif feature.kind in WORDS:
             names = _order_words(feature, found)
         elif feature.source == Source.LABEL:
-            if needs_label:
+            if needs_label and not known:
                 _check_labels(feature, found)
             names = order_class_names(map(str, found or ()), integers=integer_labels)
             names = _every_index(names) if label_indices else names
         else:
             names = _order_values(feature, found or ())
-        vocabularies[feature.name] = names
+        vocabularies[feature.name] = names if known is None else _added(names, known, feature)
     return vocabularies
+
+
+def _added(names: Sequence[str], known: tuple[str, ...], feature: Feature) -> tuple[str, ...]:
+    """Return the known names, then those that are new."""
+    there = set(known)
+    new = [name for name in names if name not in there]
+    if new and not known and feature.source == Source.LABEL:
+        raise BuildError(
+            f"INPUT has labels, such as {new[0]!r}, but the dataset has none: build a dataset with "
+            "labels in another OUTPUT, or leave the labels out"
+        )
+    return (*known, *new)
 
 
 def _check_labels(feature: Feature, counts: Counter[str | int] | None) -> None:

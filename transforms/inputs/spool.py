@@ -199,7 +199,7 @@ def write_spool(
         writer.flush()
 
 
-class _SinkFile:
+class SinkFile:
     """A sink as a file that Arrow writes to."""
 
     closed = False
@@ -225,7 +225,7 @@ def _write_listing(sink: Sink, rows: Iterable[pa.RecordBatch | Reject]) -> None:
     """Write a row group for each batch, and the rejects, which are few, into the metadata."""
     rejects: list[Reject] = []
     writer: pq.ParquetWriter | None = None
-    with pa.PythonFile(_SinkFile(sink), mode="w") as file, ExitStack() as stack:
+    with pa.PythonFile(SinkFile(sink), mode="w") as file, ExitStack() as stack:
         for part in rows:
             if isinstance(part, Reject):
                 rejects.append(part)

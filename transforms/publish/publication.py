@@ -97,7 +97,8 @@ def _publish_in(
 ) -> Manifest:
     manifest = _with_estimate(make_manifest(publication, shards, clearance), shards, layout)
     limits, folder = publication.limits, clearance.folder
-    check_rejects(manifest.rejects, manifest.num_records, limits, folder)
+    num_records = manifest.num_records + clearance.num_unchanged
+    check_rejects(manifest.rejects, num_records, limits, folder)
     stats = [split.stats for split in manifest.splits.values()]
     check_class_rejects(stats, manifest.schema.class_names, limits, folder)
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
@@ -237,7 +238,7 @@ def _plan_content(root: Folder) -> dict[str, FileContent]:
 
 def _remove_spooled(root: Folder) -> None:
     """Remove spooled bytes once all shards are written; a later build reuses the listings."""
-    kept = (".parquet", naming.HASHES_SUFFIX)
+    kept = (".parquet", naming.HASHES_SUFFIX, naming.SEEN_SUFFIX)
     names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(kept))
     root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
 

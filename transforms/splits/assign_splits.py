@@ -6,6 +6,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
+from transforms.changes.known_files import KnownFile
 from transforms.hashing import union
 from transforms.routing import Route, Routed
 from transforms.splits import grouped_splits, stratified
@@ -34,6 +35,7 @@ class AssignSplits(beam.PTransform):
         stratify: Give every split the same class fractions, to within one record.
         grouped: References may have a group, which stays in one split.
         listed: Ids with a fixed split; splits are drawn for the others.
+        known: The records of a dataset that grows, which may be listed, too.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class AssignSplits(beam.PTransform):
         stratify: bool = False,
         grouped: bool = False,
         listed: SplitLists | None = None,
+        known: KnownFile | None = None,
     ) -> None:
         super().__init__()
         self._rule = rule
@@ -51,6 +54,7 @@ class AssignSplits(beam.PTransform):
         self._stratify = stratify
         self._grouped = grouped
         self._listed = listed
+        self._known = known
 
     def expand(self, references: beam.PCollection) -> Routed:
         if self._listed is None:
@@ -60,7 +64,7 @@ class AssignSplits(beam.PTransform):
             | "Lists" >> beam.Create([self._listed])
             | "ReadLists" >> beam.Map(read_lists)
         )  # one ListedIds
-        known = references | "Listed" >> beam.FlatMap(
+        listed = references | "Listed" >> beam.FlatMap(
             take_listed, ids=AsSingleton(ids)
         ).with_output_types(pa.RecordBatch)
         others = references | "Others" >> beam.FlatMap(
@@ -71,13 +75,15 @@ class AssignSplits(beam.PTransform):
             | "Used" >> beam.Map(find_used, ids=AsSingleton(ids))
             | "AllUsed" >> beam.CombineGlobally(union)
         )
-        unused = used | "Unused" >> Route(reject_unused, pa.RecordBatch, ids=AsSingleton(ids))
+        unused = used | "Unused" >> Route(
+            reject_unused, pa.RecordBatch, ids=AsSingleton(ids), known=self._known
+        )
         drawn = (
             others | "RejectOthers" >> Route(reject_others, pa.RecordBatch)
             if self._rule is None
             else self._draw(others)
         )
-        main = (known, drawn.main) | "Main" >> beam.Flatten()
+        main = (listed, drawn.main) | "Main" >> beam.Flatten()
         rejects = (unused.rejects, drawn.rejects) | "Rejects" >> beam.Flatten()
         return Routed(main, rejects)
 

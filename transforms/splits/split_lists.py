@@ -18,6 +18,7 @@ from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from transforms.changes.known_files import KnownFile
 from transforms.hashing import hash64
 from transforms.inputs.tables.table_columns import as_text, canonical_splits
 from transforms.inputs.tables.table_files import read_table_file, table_format
@@ -54,11 +55,8 @@ class SplitLists:
         files = []
         for value in values:
             split, equals, path = value.partition("=")
-            named = (
-                (split, absolute(path))
-                if equals and is_split_name(split)
-                else (None, absolute(value))
-            )
+            is_named = equals and is_split_name(split)
+            named = (split, absolute(path)) if is_named else (None, absolute(value))
             if named[0] is None and _is_list(named[1]):
                 raise UsageError(
                     f"--split-ids {value} has ids only: give their split, as in "
@@ -168,10 +166,13 @@ def find_used(batch: pa.RecordBatch, ids: ListedIds) -> np.ndarray:
     return found[found >= 0]
 
 
-def reject_unused(used: np.ndarray, ids: ListedIds) -> Iterator[Reject]:
-    """Yield a reject for each listed id without an image; `used` are the other positions."""
+def reject_unused(used: np.ndarray, ids: ListedIds, known: KnownFile | None) -> Iterator[Reject]:
+    """Yield a reject for each listed id not at a `used` position, and not of a `known` record."""
+    unused = pa.array(ids.ids_without(used), pa.string())
+    if known is not None:
+        unused = unused.filter(pa.array(known.open().find(unused) < 0))
     detail = "--split-ids lists this id, but INPUT has no image with it"
-    for image_id in ids.ids_without(used):
+    for image_id in unused.to_pylist():
         yield Reject(image_id, "", RejectReason.UNUSED_ID, detail)
 
 

@@ -133,6 +133,16 @@ class SplitCounts:
 SplitRule = SplitFractions | SplitCounts
 
 
+def rule_for_additions(rule: SplitRule | None) -> SplitFractions | None:
+    """Return the rule for records that a dataset gets later, one by one: it must not need all.
+
+    Fractions hold for them as ever. Exact counts are reached, so the split with the rest gets them.
+    """
+    if isinstance(rule, SplitCounts):
+        return SplitFractions((rule.names[rule.counts.index(None)],), (1.0,))
+    return rule
+
+
 def parse_split(text: str) -> SplitRule:
     """Parse `train=0.8,test=0.2`, `test=5000,validation=1000,train=rest`, or one name.
 

@@ -33,6 +33,7 @@ class ClearOutput(beam.PTransform):
         limits: The rejects that the build accepts.
         near_duplicates: The parts of their list, if they were looked for: (number, rows). Workers
             write them to temporary files.
+        seen: The single SeenRecords, if the build adds to a dataset.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class ClearOutput(beam.PTransform):
         rejects: beam.PCollection,
         limits: RejectLimits,
         near_duplicates: beam.PCollection | None = None,
+        seen: beam.PCollection | None = None,
     ) -> None:
         super().__init__()
         self._request = request
@@ -52,6 +54,7 @@ class ClearOutput(beam.PTransform):
         self._rejects = rejects
         self._limits = limits
         self._near_duplicates = near_duplicates
+        self._seen = seen
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         tally = self._rejects | "Tally" >> beam.CombineGlobally(_TallyFn(self._request.partial))
@@ -67,6 +70,7 @@ class ClearOutput(beam.PTransform):
                 vocabularies=AsSingleton(self._vocabularies),
                 tally=AsSingleton(tally),
                 limits=self._limits,
+                seen=None if self._seen is None else AsSingleton(self._seen),
             )  # one Verdict
         )
         files = (

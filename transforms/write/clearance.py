@@ -14,6 +14,7 @@ from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.storage.folder import Folder
+from transforms.changes.seen_records import SeenRecords
 from transforms.output_state import (
     Clearance,
     OutputRequest,
@@ -52,6 +53,7 @@ def judge(
     vocabularies: Mapping[str, tuple[str, ...]],
     tally: RejectTally,
     limits: RejectLimits,
+    seen: SeenRecords | None = None,
 ) -> Verdict:
     """Check the whole plan against OUTPUT, and record it there if its build may go on.
 
@@ -61,22 +63,31 @@ def judge(
         layout: The shards of each split.
         vocabularies: Class names and words, by feature name.
         tally: The counts of all rejects so far.
-        limits: The rejects that the build accepts.
+        limits: The rejects that the build accepts; they are of all inputs, as the limits are.
+        seen: The records of the dataset that the build adds to, as far as INPUT has them.
 
     Raises:
         BuildError: OUTPUT holds another build.
     """
     reasons, root = tally.reasons, request.root
+    num_unchanged = 0 if seen is None else seen.num_unchanged
     num_files = -(-sum(reasons.values()) // _ROWS_PER_FILE)
     try:
         tally.check_complete(vocabularies)
-        check_rejects(reasons, layout.num_records, limits)
+        check_rejects(reasons, layout.num_records + num_unchanged, limits)
     except BuildError as error:
         return Verdict(error, root, naming.reject_files(naming.FAILED_REJECTS, num_files))
     fingerprint = fingerprint_of(digests)
     place = clear_output(request, layout, fingerprint)
     PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
-    clearance = Clearance(vocabularies, fingerprint, reasons, not place.is_finished, place.folder)
+    clearance = Clearance(
+        vocabularies,
+        fingerprint,
+        reasons,
+        unpublished=not place.is_finished,
+        folder=place.folder,
+        num_unchanged=num_unchanged,
+    )
     files = naming.reject_files(naming.PLAN_REJECTS, num_files)
     return Verdict(clearance, root.below(place.folder), files)
 

@@ -137,6 +137,43 @@ def test_nothing_is_learned_from_nothing() -> None:
     assert order_vocabularies(add_counts([]), schema) == {"label": (), "t": (), "m": ()}
 
 
+@pytest.mark.parametrize(
+    ("feature", "options", "earlier", "found", "names"),
+    [
+        (LABEL, {}, ("dog", "cat"), ["cat", "ant", "eel"], ("dog", "cat", "ant", "eel")),
+        (LABEL, {"integer_labels": True}, ("9", "2"), ["10", "3", "2"], ("9", "2", "3", "10")),
+        (LABEL, {"label_indices": True, "integer_labels": True}, ("0", "1"), ["3"],
+         ("0", "1", "2", "3")),
+        (LABEL, {"class_names": ["ant", "cat"]}, ("cat",), ["ant"], ("cat", "ant")),
+        (LABEL, {"needs_label": True}, ("cat",), [None], ("cat",)),
+        (LABEL, {}, (), [None], ()),
+        (Feature("f", FeatureKind.CLASS_LABEL), {}, (), ["b", "a"], ("a", "b")),
+        (Feature("f", FeatureKind.MULTI_LABEL), {}, ("b",), [["c", "a"]], ("b", "a", "c")),
+        # Words are chosen by their counts, which nobody knows any more.
+        (Feature("f", FeatureKind.TOKENS), {}, ("[UNK]", "b"), ["a a a"], ("[UNK]", "b")),
+    ],
+)  # fmt: skip
+def test_earlier_names_keep_their_numbers(
+    feature: Feature,
+    options: dict[str, Any],
+    earlier: tuple[str, ...],
+    found: list[Any],
+    names: tuple[str, ...],
+) -> None:
+    schema = ExampleSchema((IMAGE, feature))
+    ids = list(map(str, range(len(found))))
+    columns = {"label": found} if feature is LABEL else {"extras": {"x/f": found}}
+    counts = add_counts([count_values(references(ids, split="train", **columns), schema)])
+    known = {feature.name: earlier}
+    assert order_vocabularies(counts, schema, earlier=known, **options) == {feature.name: names}
+
+
+def test_a_dataset_without_labels_gets_none() -> None:
+    counts = {"label": Counter({"cat": 1})}
+    with pytest.raises(BuildError, match="INPUT has labels, such as 'cat', but the dataset has no"):
+        order_vocabularies(counts, ExampleSchema((IMAGE, LABEL)), earlier={"label": ()})
+
+
 def test_no_words_in_train() -> None:
     schema = ExampleSchema((IMAGE, Feature("t", FeatureKind.TOKENS)))
     batch = references(["1"], split="test", extras={"x/t": ["words of test only"]})

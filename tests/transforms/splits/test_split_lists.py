@@ -152,7 +152,7 @@ def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
     assert len(listed) == 2
     [others] = take_others(batch, listed)
     assert others["id"].to_pylist() == ["0", "3"]
-    rejects = [*reject_unused(find_used(batch, listed), listed), *reject_others(others)]
+    rejects = [*reject_unused(find_used(batch, listed), listed, None), *reject_others(others)]
     assert [(reject.id, str(reject.reason)) for reject in rejects] == [
         ("2", "unused_id"),
         ("0", "unknown_split"),

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from tests.support.helpers import references, rejects_of, rows_of
 from transforms.hashing import hash64
-from transforms.splits.split_rules import SplitCounts, SplitFractions, assign_splits, parse_split
+from transforms.splits.split_rules import (
+    SplitCounts,
+    SplitFractions,
+    assign_splits,
+    parse_split,
+    rule_for_additions,
+)
 
 NAMES = ("train", "validation", "test")
 THREE = SplitFractions(NAMES, (0.8, 0.1, 0.1))
@@ -84,6 +90,21 @@ MIXED = "use either fractions below 1 or whole numbers of records"
 def test_rule_errors(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_split(text)
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        (None, None),
+        (THREE, THREE),
+        (SplitCounts(NAMES, (None, 5, 9)), SplitFractions(("train",), (1.0,))),
+        (SplitCounts(TWO, (7, None)), SplitFractions(("test",), (1.0,))),
+    ],
+)
+def test_additions_need_no_other_records(
+    rule: SplitFractions | SplitCounts | None, wanted: SplitFractions | None
+) -> None:
+    assert rule_for_additions(rule) == wanted
 
 
 def test_totals() -> None:

@@ -1,0 +1,156 @@
+"""Prepare and run a build that adds to a dataset what is new or changed in INPUT.
+
+The additions are a dataset of their own, in a folder below OUTPUT, with the same features, class
+numbers and options. Nothing of the dataset in OUTPUT is changed: a version that names both is
+committed after this build.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipelines.job import BuildJob, Detect, prepare_job
+from pipelines.job_schema import read_option_classes
+from pipelines.local_build import build_here
+from pipelines.local_shards import LocalShards
+from pipelines.options import BuildOptions
+from pipelines.runners import is_local
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.manifest import Manifest, read_manifest
+from transforms.changes.known_files import KnownDataset, KnownFile, write_known
+from transforms.changes.known_records import read_known
+from transforms.changes.schema_differences import known_vocabularies, schema_differences
+from transforms.changes.seen_records import SeenRecords
+from transforms.inputs.detection import detect_source
+from transforms.output_state import differences
+from transforms.reject_limits import check_rejects
+from transforms.rejects import RejectReason
+from transforms.splits.split_rules import SplitCounts
+
+# More additions are written by Beam, whose import and start take as long as a few thousand images.
+_MOST_HERE = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Additions:
+    """The outcome of a build of additions.
+
+    Attributes:
+        manifest: The additions; None if there are none.
+        seen: The records of the dataset that INPUT has.
+        is_partial: INPUT could not be read to its end, which the options accept: that it lacks a
+            record does not mean that the record is gone.
+    """
+
+    manifest: Manifest | None
+    seen: SeenRecords
+    is_partial: bool
+
+
+def prepare_append(
+    options: BuildOptions, manifest: Manifest, folder: str, detect: Detect = detect_source
+) -> BuildJob:
+    """Check INPUT and the options against a dataset, and write its known records for the workers.
+
+    Args:
+        options: Options of the build; OUTPUT is the dataset's folder.
+        manifest: The version of the dataset that the build adds to.
+        folder: The folder below OUTPUT for the additions, such as `generations/00001`. What an
+            unfinished or uncommitted build has left there is resumed or replaced.
+        detect: Finds the format of INPUT.
+
+    Returns:
+        The build of the additions, whose `known` has the dataset's records.
+
+    Raises:
+        UsageError: INPUT or an option is invalid, or does not fit a dataset that grows.
+        BuildError: The options or features differ from those of the dataset.
+        StorageError: The index of the dataset cannot be read.
+    """
+    _check_options(options)
+    added = replace(
+        options, output=options.root.path(folder), name=manifest.name, if_exists="overwrite"
+    )
+    there = f"OUTPUT {options.root} holds a dataset with other"
+    if details := differences(manifest.settings, added.settings):
+        raise BuildError(
+            f"{there} settings ({details}): add to it with the same options, or use --if-exists "
+            "overwrite to replace it"
+        )
+    job = prepare_job(added, detect)
+    if details := schema_differences(manifest.schema, job.schema):
+        raise BuildError(
+            f"{there} features ({details}): bring INPUT or --schema in line with it, or use "
+            "--if-exists overwrite to replace it"
+        )
+    vocabularies = known_vocabularies(manifest.schema, job.schema)
+    _check_class_names(options, manifest.schema.class_names)
+    file = write_known(job.spool, read_known(options.root, manifest))
+    return replace(job, known=KnownDataset(file, vocabularies))
+
+
+def _check_options(options: BuildOptions) -> None:
+    if options.writer == "beam":
+        raise UsageError("--if-exists append needs --writer planned: Beam's has no plan to compare")
+    exact = options.stratify or isinstance(options.split, SplitCounts)
+    if options.group_column is not None and exact:
+        raise UsageError(
+            "--if-exists append cannot keep groups in one split with --stratify or exact numbers, "
+            "because the dataset does not store groups: use fractions without --stratify"
+        )
+
+
+def _check_class_names(options: BuildOptions, known: tuple[str, ...]) -> None:
+    """Check that a user's list, whose order counts, begins with the names of the dataset."""
+    given = read_option_classes(options)
+    if given is None or given[: len(known)] == known:
+        return
+    number = next(
+        number for number, name in enumerate(known) if given[number : number + 1] != (name,)
+    )
+    raise BuildError(
+        f"--class-names {options.class_names}: class {number} is {known[number]!r} in the dataset, "
+        f"but {given[number] if number < len(given) else 'missing'!r} here: keep its names first, "
+        "in their order, and add new ones after them"
+    )
+
+
+def build_additions(job: BuildJob) -> Additions:
+    """Build the additions of a job of `prepare_append`, if there are any.
+
+    Raises:
+        ShardwrightError: As in any build.
+    """
+    assert job.known_file is not None
+    if is_local(job.options.beam_args):
+        shards = LocalShards(job, with_plans=True)
+        num_records = shards.layout.num_records
+        if num_records == 0:
+            return _nothing(job, shards)
+        if num_records <= _MOST_HERE:
+            build_here(job, shards)
+            return _published(job, job.known_file)
+        del shards
+    # Late, because both take longer than a small build.
+    from pipelines.beam_running import run_pipeline
+    from pipelines.graphs import build_graph
+
+    run_pipeline(build_graph, job)
+    return _published(job, job.known_file)
+
+
+def _nothing(job: BuildJob, shards: LocalShards) -> Additions:
+    """Return the outcome without additions, after the checks that a build makes."""
+    seen, tally = shards.seen, shards.rejects.tally
+    assert seen is not None
+    tally.check_complete(shards.vocabularies)
+    check_rejects(tally.reasons, seen.num_unchanged, job.options.limits)
+    job.spool.remove_all(job.spool.names())
+    job.options.root.remove_empty()
+    return Additions(None, seen, RejectReason.INCOMPLETE in tally.reasons)
+
+
+def _published(job: BuildJob, file: KnownFile) -> Additions:
+    manifest = read_manifest(job.options.root)
+    is_partial = RejectReason.INCOMPLETE in manifest.rejects
+    return Additions(manifest if manifest.num_records else None, file.read_seen(), is_partial)

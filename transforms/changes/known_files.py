@@ -1,0 +1,126 @@
+"""Files of the known records, for all workers, and of those that were seen, for the commit.
+
+    OUTPUT/spool/<hash>.known    an Arrow file that workers map into memory; removed at publishing
+    OUTPUT/spool/<hash>.seen     the sets of unchanged and of changed records, one after the other
+
+OUTPUT is that of the build, a generation's folder. The hash is of the known records.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from shardwright.errors import StorageError
+from shardwright.format import naming
+from shardwright.storage.folder import Folder
+from transforms.changes.known_records import KnownRecords
+from transforms.changes.seen_records import SeenRecords, no_rows
+from transforms.features.vocabularies import Vocabularies
+from transforms.inputs.spool import SinkFile
+
+_ARRAYS = ("keys", "more", "states", "rows", "splits")
+_FACTS = ("split_names", "num_rows", "longest_run", "with_labels")
+_METADATA = b"shardwright"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """The file of the known records of a build.
+
+    Attributes:
+        spool: The spool of the build.
+        name: Name of both files, without extension.
+        num_rows: As in `KnownRecords`.
+    """
+
+    spool: Folder
+    name: str
+    num_rows: int
+
+    def open(self) -> KnownRecords:
+        """Return the records, mapped into memory, once per process.
+
+        Raises:
+            StorageError: The file is missing or cannot be read.
+        """
+        return _open(self)
+
+    def write_seen(self, seen: SeenRecords) -> None:
+        """Keep the outcome of the comparison for `read_seen`."""
+        data = seen.unchanged.tobytes() + seen.changed.tobytes()
+        self.spool.write_bytes(f"{self.name}{naming.SEEN_SUFFIX}", data)
+
+    def read_seen(self) -> SeenRecords:
+        """Return the outcome of the comparison that the build made.
+
+        Raises:
+            StorageError: The file is missing or damaged.
+        """
+        name = f"{self.name}{naming.SEEN_SUFFIX}"
+        found = np.frombuffer(self.spool.read_bytes(name), np.uint8)
+        num_bytes = len(no_rows(self.num_rows))
+        if len(found) != 2 * num_bytes:
+            raise StorageError(
+                f"{self.spool.path(name)} has {len(found):,} bytes, but {2 * num_bytes:,} are "
+                "expected: run the build again"
+            )
+        return SeenRecords(found[:num_bytes], found[num_bytes:])
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDataset:
+    """The dataset that a build adds records to, as far as its steps need it.
+
+    Attributes:
+        file: Its records.
+        vocabularies: Its class names and words by feature name.
+    """
+
+    file: KnownFile
+    vocabularies: Vocabularies
+
+
+def write_known(spool: Folder, known: KnownRecords) -> KnownFile:
+    """Write the known records for the workers of a build.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    facts = json.dumps({name: getattr(known, name) for name in _FACTS}).encode()
+    arrays = {name: getattr(known, name) for name in _ARRAYS}
+    digest = hashlib.blake2b(facts, digest_size=16)
+    for array in arrays.values():
+        digest.update(array)
+    name = digest.hexdigest()
+    batch = pa.RecordBatch.from_pydict({key: pa.array(array) for key, array in arrays.items()})
+    schema = batch.schema.with_metadata({_METADATA: facts})
+    with (
+        spool.open_sink(f"{name}{naming.KNOWN_SUFFIX}", sync=False) as sink,
+        pa.PythonFile(SinkFile(sink), mode="w") as file,
+        pa.ipc.new_file(file, schema) as writer,
+    ):
+        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+    return KnownFile(spool, name, known.num_rows)
+
+
+@functools.lru_cache(maxsize=1)
+def _open(file: KnownFile) -> KnownRecords:
+    name = f"{file.name}{naming.KNOWN_SUFFIX}"
+    try:
+        # A downloaded copy is removed at once, but the mapping keeps its bytes.
+        with file.spool.local_copy(name) as path:
+            table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+        facts = json.loads(table.schema.metadata[_METADATA])
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise StorageError(
+            f"{file.spool.path(name)} cannot be read ({error}): run the build again"
+        ) from error
+    arrays = (table.column(name).combine_chunks().to_numpy() for name in _ARRAYS)
+    facts["split_names"] = tuple(facts["split_names"])
+    return KnownRecords(*arrays, **facts)

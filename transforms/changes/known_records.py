@@ -1,0 +1,247 @@
+"""Compare listed references with the records that a dataset has.
+
+A record is known by its id, and unchanged if the address and etag of its image, and its label, are
+those of the index. So:
+
+- A file or object is changed if its own etag is (a local file's is its modification time). A record
+  in a tar, a TFRecord or another container has the container's etag: if that changes, all of its
+  records count as changed. What a compressed container or Python had in the spool is compared by
+  its name there, a hash of the container's address and etag, or by the bytes' own hash.
+- An image whose etag is not looked up (`--size-column`) is compared by address and label alone.
+- A record without image and etag counts as changed: nothing identifies its values.
+- Further columns and images of a record are not compared, because the index does not have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import BuildError
+from shardwright.format.index import read_index_of
+from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.naming import ShardName
+from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
+from transforms.changes.text_hashes import combined, hash128
+from transforms.hashing import joined
+from transforms.inputs.file_rules import SPOOL_ETAG
+from transforms.references import keep_rows, set_column
+
+_COLUMNS = ["id", "uri", "etag", "label"]
+_READS_AT_ONCE = 16
+_KINDS = (np.uint64, np.uint64, np.uint64, np.uint32, np.uint16)
+_NO_ETAG = np.uint64(1)
+_MOST_ROWS = 1 << 32
+_CONTENT_ETAG = f"^{SPOOL_ETAG}[0-9a-f]{{24}}$"  # `transforms.hashing.content_hash`
+
+
+class Comparison(NamedTuple):
+    """A batch of references, compared with the known records.
+
+    Attributes:
+        new: References whose ids are unknown.
+        changed: Changed references, with the split that their records have.
+        unchanged_rows: Numbers of the known records that are unchanged, uint32.
+        changed_rows: Numbers of the records of `changed`, in its order, uint32.
+    """
+
+    new: pa.RecordBatch
+    changed: pa.RecordBatch
+    unchanged_rows: np.ndarray
+    changed_rows: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownRecords:
+    """The records of a dataset, ordered by the hash of their ids; 30 bytes each.
+
+    Attributes:
+        keys: First halves of the hashes, ascending, uint64 [records].
+        more: Their other halves, uint64 [records].
+        states: Hashes of address, etag and label, uint64 [records].
+        rows: Numbers of the records: their places in the index of all shards, one shard after the
+            other in the manifest's order, removed ones counted; uint32 [records].
+        splits: Indices in `split_names`, uint16 [records].
+        split_names: Names of the splits.
+        num_rows: The rows of the index, removed ones included.
+        longest_run: Most records with equal `keys`.
+        with_labels: Labels are in `states`.
+    """
+
+    keys: np.ndarray
+    more: np.ndarray
+    states: np.ndarray
+    rows: np.ndarray
+    splits: np.ndarray
+    split_names: tuple[str, ...]
+    num_rows: int
+    longest_run: int
+    with_labels: bool
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def find(self, ids: pa.Array) -> np.ndarray:
+        """Return the position of each id among the records, or -1, int64 [len(ids)]."""
+        keys, more = hash128(ids)
+        found = np.full(len(ids), -1)
+        if not len(self):
+            return found
+        # In order: each search then begins where the last one ended, in the processor's cache.
+        order = np.argsort(keys)
+        first = np.empty_like(order)
+        first[order] = np.searchsorted(self.keys, keys[order])
+        for step in range(self.longest_run):
+            at = np.minimum(first + step, len(self) - 1)
+            equal = (self.keys[at] == keys) & (self.more[at] == more)
+            found = np.where(equal, at, found)
+        return found
+
+    def compare(self, batch: pa.RecordBatch) -> Comparison:
+        """Compare references, which have no splits yet, with the records."""
+        found = self.find(batch.column("id"))
+        known = found >= 0
+        listed = keep_rows(batch, known)
+        at = found[known]
+        same = (self.states[at] == self._states_of(listed)) & ~_is_unidentified(listed)
+        changed = keep_rows(listed, ~same)
+        return Comparison(
+            keep_rows(batch, ~known),
+            set_column(changed, "split", self.splits_at(at[~same])),
+            self.rows[at[same]],
+            self.rows[at[~same]],
+        )
+
+    def splits_at(self, positions: np.ndarray) -> pa.Array:
+        """Return the splits of the records at these positions."""
+        return pa.array(self.split_names, pa.string()).take(pa.array(self.splits[positions]))
+
+    def _states_of(self, batch: pa.RecordBatch) -> np.ndarray:
+        labels = batch.column("label") if self.with_labels else None
+        return _states(batch.column("uri"), batch.column("etag"), labels)
+
+
+def read_known(root: Folder, manifest: Manifest) -> KnownRecords:
+    """Return the records of a dataset by its index.
+
+    Args:
+        root: The dataset's folder.
+        manifest: Its manifest. Rows that a shard lists as removed are left out.
+
+    Raises:
+        StorageError: A shard's index is missing or damaged.
+        BuildError: Two records have one id, or there are more than 4,294,967,296.
+    """
+    # A function of `--transform` may store another label than INPUT has.
+    names = () if "transforms" in manifest.settings else manifest.schema.class_names
+    labels = pa.array(names, pa.string()) if names else None
+    folder, shards = root.below(manifest.folder), manifest.named_shards()
+    num_rows = sum(info.num_records for _, info in shards)
+    if num_rows > _MOST_ROWS:
+        raise BuildError(f"{root} has {num_rows:,} records, but at most {_MOST_ROWS:,} can grow")
+    numbers = {name: number for number, name in enumerate(manifest.splits)}
+
+    def read(shard: tuple[ShardName, ShardInfo]) -> tuple[np.ndarray, ...]:
+        return _hashed(read_index_of(folder, *shard, _COLUMNS), labels)
+
+    parts, first = [], 0
+    read_all = map_reads(read, shards, _READS_AT_ONCE)
+    for (name, info), hashes in zip(shards, read_all, strict=True):
+        kept = live_rows(info)
+        splits = np.full(len(kept), numbers[name.split], np.uint16)
+        hashed = [each[kept] for each in hashes]
+        parts.append((*hashed, (first + kept).astype(np.uint32), splits))
+        first += info.num_records
+    return _ordered(parts, root, tuple(manifest.splits), num_rows, with_labels=bool(names))
+
+
+def live_rows(info: ShardInfo) -> np.ndarray:
+    """Return the numbers of a shard's rows that are not removed, int64 [rows]."""
+    removed = np.frombuffer(getattr(info, "removed", None) or b"", "<u4")
+    live = np.ones(info.num_records, bool)
+    live[removed] = False
+    return np.flatnonzero(live)
+
+
+def _ordered(
+    parts: Sequence[tuple[np.ndarray, ...]],
+    root: Folder,
+    split_names: tuple[str, ...],
+    num_rows: int,
+    *,
+    with_labels: bool,
+) -> KnownRecords:
+    columns = zip(*parts, strict=True) if parts else ((),) * len(_KINDS)
+    arrays = [joined(column, kind) for column, kind in zip(columns, _KINDS, strict=True)]
+    order = np.argsort(arrays[0])
+    run = _longest_run(arrays[0][order])
+    if run > 1:  # for records with one id to be neighbors
+        order = np.lexsort((arrays[1], arrays[0]))
+    keys, more, states, rows, splits = (each[order] for each in arrays)
+    again = np.flatnonzero((keys[1:] == keys[:-1]) & (more[1:] == more[:-1]))
+    if len(again):
+        raise BuildError(
+            f"{root} has {len(again):,} records with the id of another one, such as number "
+            f"{int(rows[again[0]]):,}: build it again with --if-exists overwrite"
+        )
+    return KnownRecords(keys, more, states, rows, splits, split_names, num_rows, run, with_labels)
+
+
+def _longest_run(ordered: np.ndarray) -> int:
+    """Return the most equal neighbors: 1, unless the first halves of hashes collide."""
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+    return int(np.diff(np.append(starts, len(ordered))).max(initial=1))
+
+
+def _hashed(table: pa.Table, class_names: pa.Array | None) -> tuple[np.ndarray, ...]:
+    """Return both halves of the ids' hashes, and the states, of the rows of an index."""
+    ids, uris, etags, numbers = (column.combine_chunks() for column in table.columns)
+    labels = None
+    if class_names is not None:
+        labels = pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), class_names)
+    return (*hash128(ids), _states(uris, etags, labels))
+
+
+def _states(uris: pa.Array, etags: pa.Array, labels: pa.Array | None) -> np.ndarray:
+    """Return the hashes of (address, etag, label), uint64 [rows]."""
+    hashes = hash128(_without_spool(uris, etags))[0], _hashes_or(_NO_ETAG, etags)
+    if labels is None:
+        return combined(*hashes)
+    texts = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()
+    numbers = pc.fill_null(texts.indices, len(texts.dictionary)).to_numpy(zero_copy_only=False)
+    return combined(*hashes, np.append(hash128(texts.dictionary)[0], np.uint64(0))[numbers])
+
+
+def _hashes_or(absent: np.uint64, texts: pa.Array) -> np.ndarray:
+    hashes = hash128(texts)[0]
+    if texts.null_count:
+        hashes[texts.is_null().to_numpy(zero_copy_only=False)] = absent
+    return hashes
+
+
+def _without_spool(uris: pa.Array, etags: pa.Array) -> pa.Array:
+    """Return addresses; of bytes in the spool only the file's name, or "" with a content's hash.
+
+    Each generation has a spool of its own.
+    """
+    spooled = pc.fill_null(pc.starts_with(etags, SPOOL_ETAG), False)
+    if not pc.any(spooled).as_py():
+        return uris
+    by_content = pc.fill_null(pc.match_substring_regex(etags, _CONTENT_ETAG), False)
+    names = pc.if_else(by_content, "", pc.replace_substring_regex(uris, "^.*/", ""))
+    return pc.if_else(spooled, names, uris)
+
+
+def _is_unidentified(batch: pa.RecordBatch) -> np.ndarray:
+    """Return which references have neither an image nor an etag, bool [rows]."""
+    empty = pc.equal(batch.column("num_bytes"), 0)
+    result: np.ndarray = pc.and_(empty, batch.column("etag").is_null()).to_numpy(
+        zero_copy_only=False
+    )
+    return result
