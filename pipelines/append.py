@@ -69,7 +69,7 @@ def prepare_append(
     """
     _check_options(options)
     added = replace(
-        options, output=options.root.path(folder), name=manifest.name, if_exists="overwrite"
+        options, output=options.root.path(folder), name=manifest.name, if_exists="resume"
     )
     there = f"OUTPUT {options.root} holds a dataset with other"
     if details := differences(manifest.settings, added.settings):
@@ -86,7 +86,8 @@ def prepare_append(
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
     file = write_known(job.spool, read_known(options.root, manifest))
-    return replace(job, known=KnownDataset(file, vocabularies))
+    known = KnownDataset(file, vocabularies, options.root, manifest, folder)
+    return replace(job, known=known)
 
 
 def _check_options(options: BuildOptions) -> None:

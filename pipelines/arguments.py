@@ -229,9 +229,13 @@ class BuildArguments:
     )
     if_exists: str = _DATASET.option(
         "resume",
-        "if OUTPUT has a dataset: resume the same build (default), overwrite it, or fail",
-        choices=("resume", "overwrite", "error"),
+        "if OUTPUT has a dataset: resume the same build (default), append what is new or changed "
+        "in INPUT and take away what is gone, overwrite it, or fail",
+        choices=("resume", "append", "overwrite", "error"),
         usual=True,
+    )
+    keep_missing: bool = _DATASET.option(
+        False, "with --if-exists append: keep the records that INPUT no longer has"
     )
     fail_on: tuple[Limit, ...] | None = _DATASET.option(
         None,

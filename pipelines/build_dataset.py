@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.arguments import answer_help
+from shardwright.errors import UsageError
 
 if TYPE_CHECKING:
     from pipelines.job import BuildJob
@@ -31,6 +32,12 @@ def _prepare(argv: Sequence[str]) -> BuildJob:
 
     options = parse_options(argv)
     check_services(options)
+    if options.keep_missing and options.if_exists != "append":
+        raise UsageError(f"--keep-missing needs --if-exists append, not {options.if_exists}")
+    if options.if_exists == "append":
+        from pipelines.append_version import prepare_version
+
+        return prepare_version(options)
     from pipelines.job import prepare_job
 
     return prepare_job(options)
@@ -56,6 +63,11 @@ def run_job(job: BuildJob) -> None:
     Raises:
         ShardwrightError: INPUT cannot be read, there are too many rejects, or a worker failed.
     """
+    if job.known is not None:
+        from pipelines.append_version import append_version
+
+        append_version(job)
+        return
     if job.options.writer == "beam":
         from pipelines.stock_build import run_stock_build
 

@@ -18,7 +18,7 @@ from pipelines.local_plan import BuildState, LocalPlan, plan_locally
 from pipelines.options import parse_options
 from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
 from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
-from shardwright.errors import ShardwrightError
+from shardwright.errors import ShardwrightError, UsageError
 from shardwright.inspect.describe import spread_of
 from shardwright.sizes import counted, show_bytes
 from transforms.output_state import plan_json
@@ -76,7 +76,13 @@ def _plan(
         from pipelines.estimates.estimator import Estimator  # not for a plan alone
 
         estimator = Estimator(asked.prices)
-    job = describe_job(parse_options(args, "plan"))
+    options = parse_options(args, "plan")
+    if options.if_exists == "append":
+        raise UsageError(
+            "plan cannot compare INPUT with a dataset that grows: leave --if-exists append out to "
+            "plan all of INPUT"
+        )
+    job = describe_job(options)
     say(job.describe_inputs())
     runner = job.options.beam_args
     if not is_local(runner):

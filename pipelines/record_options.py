@@ -92,6 +92,11 @@ def record_options(
     parser = make_parser("build")
     parser.error = _refuse  # type: ignore[method-assign]  # argparse would end the process
     known, beam_args = split_command_line(parser, argv)
+    if known.if_exists == "append":
+        raise UsageError(
+            "if_exists='append' is an option of `shardwright build`: records from Python have no "
+            "address and etag by which one could tell that they have not changed"
+        )
     return read_options(RecordOptions, known, beam_args=tuple(beam_args), own_schema=own)
 
 

@@ -23,6 +23,7 @@ from pipelines.runners import describe_runner, option_of
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.versions import number_of, read_version
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
@@ -35,6 +36,7 @@ from transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from pipelines.job import BuildJob
+    from transforms.changes.known_files import KnownDataset
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
@@ -120,6 +122,10 @@ def say_result(job: BuildJob, seconds: float) -> None:
     if template := option_of(job.options.beam_args, "template_location"):
         say(f"wrote the template {template}; start a job from it to build the dataset")
         return
+    if job.known is not None:
+        _say_version(job.known)
+        if job.options.root.num_bytes_of(naming.MANIFEST) is None:  # nothing was added
+            return
     manifest = read_manifest(job.options.root)
     progress = PROGRESS.snapshot()
     shards = sum(len(split.shards) for split in manifest.splits.values())
@@ -145,6 +151,21 @@ def say_result(job: BuildJob, seconds: float) -> None:
         f"{job.options.root}: {counted(manifest.num_records, 'record')} in "
         f"{counted(shards, 'shard')}, {show_seconds(seconds)}"
     )
+
+
+def _say_version(known: KnownDataset) -> None:
+    """Print what an append has changed."""
+    version = read_version(known.root)
+    records = counted(version.num_records, "record")
+    if number_of(version) == number_of(known.base):
+        told = f"nothing has changed: version {number_of(version)} has {records}"
+    else:
+        history = version.history
+        told = (
+            f"version {history['version']} has {records}: {history['added']:,} new or changed, "
+            f"{history['removed']:,} taken away or replaced"
+        )
+    say(f"{known.root}: {told}")
 
 
 def _say_splits(manifest: Manifest) -> None:

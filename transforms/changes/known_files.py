@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from shardwright.errors import StorageError
 from shardwright.format import naming
+from shardwright.format.manifest import Manifest
 from shardwright.storage.folder import Folder
 from transforms.changes.known_records import KnownRecords
 from transforms.changes.seen_records import SeenRecords, no_rows
@@ -80,10 +81,16 @@ class KnownDataset:
     Attributes:
         file: Its records.
         vocabularies: Its class names and words by feature name.
+        root: Its folder.
+        base: Its version that was compared.
+        folder: The folder below `root` for the additions.
     """
 
     file: KnownFile
     vocabularies: Vocabularies
+    root: Folder
+    base: Manifest
+    folder: str
 
 
 def write_known(spool: Folder, known: KnownRecords) -> KnownFile:

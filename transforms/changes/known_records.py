@@ -24,8 +24,9 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.changes.text_hashes import combined, hash128
@@ -163,10 +164,8 @@ def read_known(root: Folder, manifest: Manifest) -> KnownRecords:
 
 def live_rows(info: ShardInfo) -> np.ndarray:
     """Return the numbers of a shard's rows that are not removed, int64 [rows]."""
-    removed = np.frombuffer(getattr(info, "removed", None) or b"", "<u4")
-    live = np.ones(info.num_records, bool)
-    live[removed] = False
-    return np.flatnonzero(live)
+    live = info.live_rows
+    return np.arange(info.num_records) if live is None else live.astype(np.int64)
 
 
 def _ordered(

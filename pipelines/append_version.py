@@ -1,0 +1,76 @@
+"""Append to a dataset: build what is new or changed in INPUT, and commit the next version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+from pipelines.append import build_additions, prepare_append
+from pipelines.job import BuildJob, prepare_job
+from pipelines.options import BuildOptions
+from pipelines.runners import option_of
+from shardwright.errors import UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest
+from shardwright.format.versions import number_of, read_version, version_numbers
+from shardwright.storage.folder import Folder
+from transforms.changes.seen_records import outdated_rows
+from transforms.versions.changes import Change, Operation
+from transforms.versions.commit import commit
+
+
+def prepare_version(options: BuildOptions) -> BuildJob:
+    """Return the build of what a dataset lacks; that of the whole dataset if there is none yet.
+
+    Raises:
+        UsageError: INPUT or an option is invalid, or does not fit a dataset that grows.
+        BuildError: The options or features differ from those of the dataset.
+        StorageError: The dataset or INPUT cannot be read.
+    """
+    if option_of(options.beam_args, "template_location"):
+        raise UsageError("--if-exists append cannot be part of a template: run the command itself")
+    root = options.root
+    if version_numbers(root) == [1] and root.num_bytes_of(naming.MANIFEST) is None:
+        return prepare_job(replace(options, if_exists="resume"))
+    base = read_version(root)
+    return prepare_append(options, base, next(_free_folders(root, base, options)))
+
+
+def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterator[str]:
+    """Yield folders for the additions: the same ones in every try, so that it can resume.
+
+    A finished folder is left out. It is never written again, because another process may be about
+    to commit it.
+    """
+    told = f"{options.input}\0{options.labels}".encode()
+    token = hashlib.blake2b(told, digest_size=4).hexdigest()
+    for number in count():
+        folder = naming.generation_folder(number_of(base) + 1, f"{token}x{number}")
+        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
+            yield folder
+
+
+def append_version(job: BuildJob) -> Manifest:
+    """Build the additions of a job, commit them, and return the dataset's new version.
+
+    It is the version that was there if nothing has changed.
+
+    Raises:
+        ShardwrightError: As in any build; or another append has changed the classes meanwhile.
+    """
+    known = job.known
+    assert known is not None, "a job of `prepare_append`"
+    found = build_additions(job)
+    keep_missing = job.options.keep_missing or found.is_partial
+    change = Change(
+        Operation.APPEND,
+        known.base,
+        folder="" if found.manifest is None else known.folder,
+        added=found.manifest,
+        outdated=outdated_rows(known.base, found.seen, keep_missing=keep_missing),
+    )
+    version = commit(known.root, change)
+    job.spool.remove_all(job.spool.names())
+    return version

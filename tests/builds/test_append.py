@@ -1,0 +1,135 @@
+"""`build --if-exists append`: a folder that changes, and the dataset that follows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardwright as sw
+from pipelines.append_version import prepare_version
+from pipelines.local_build import build_here
+from pipelines.options import parse_options
+from shardwright.format.versions import version_numbers
+from shardwright.inspect.cli import main as shardwright
+from shardwright.storage.folder import Folder
+from tests.support.build_helpers import build, png_of, stamps_of
+from tests.support.random_tests import examples
+from tests.transforms.versions.histories import pictures_of
+
+OPTIONS = ("--records-per-shard", "4", "--name", "grown", "--seed", "5")
+APPEND = ("--if-exists", "append")
+Images = dict[str, int]
+"""The seed of the picture of each file, by its path below INPUT."""
+
+FIRST: Images = {f"{name}/{number}.png": number for number in range(5) for name in ("ant", "cat")}
+
+
+def put(images: Images, folder: Path) -> None:
+    """Make a folder hold just these images; what is the same is not touched."""
+    for path in [
+        path for path in folder.rglob("*.png") if str(path.relative_to(folder)) not in images
+    ]:
+        path.unlink()
+    for name, seed in images.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != png_of(seed):
+            path.unlink(missing_ok=True)
+            path.write_bytes(png_of(seed))
+
+
+def append(images: Path, out: Path, *options: str) -> int:
+    return build(images, out, *OPTIONS, *APPEND, *options)
+
+
+def first_build(images: Path, out: Path) -> None:
+    """Build FIRST as the command does, but without Beam."""
+    put(FIRST, images)
+    build_here(prepare_version(parse_options([str(images), str(out), *OPTIONS, *APPEND])))
+
+
+def named(out: Path, **options: object) -> dict[str, tuple[bytes, str]]:
+    """Return (image, class name) by id."""
+    names = sw.open(str(out)).class_names
+    found = pictures_of(out, **options)
+    return {key: (image, names[label]) for key, (image, label) in found.items()}
+
+
+def wanted(images: Images) -> dict[str, tuple[bytes, str]]:
+    return {name: (png_of(seed), name.partition("/")[0]) for name, seed in images.items()}
+
+
+CHANGED: Images = {
+    **{name: seed for name, seed in FIRST.items() if name != "ant/1.png"},
+    "cat/2.png": 40,
+    "bee/0.png": 41,
+    "cat/9.png": 42,
+}
+
+
+def test_the_dataset_follows_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    assert named(out) == wanted(FIRST)
+    before = stamps_of(out)
+    assert append(images, out) == 0
+    assert "nothing has changed: version 1 has 10 records" in capsys.readouterr().err
+    assert stamps_of(out) == before
+    put(CHANGED, images)
+    assert append(images, out) == 0
+    told = capsys.readouterr().err
+    assert "version 2 has 11 records: 3 new or changed, 2 taken away or replaced" in told
+    assert named(out) == wanted(CHANGED)
+    assert sw.open(str(out)).class_names == ("ant", "cat", "bee")
+    assert pictures_of(out, version=1).keys() == FIRST.keys()
+    assert before.items() <= stamps_of(out).items()
+    assert shardwright(["verify", str(out)]) == 0
+    assert append(images, out) == 0
+    assert version_numbers(Folder(str(out))) == [1, 2]
+
+
+def test_missing_ones_stay_if_asked(tmp_path: Path) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    put(CHANGED, images)
+    assert append(images, out, "--keep-missing") == 0
+    assert named(out) == wanted(FIRST | CHANGED)
+
+
+def test_an_image_that_breaks_is_taken_away(tmp_path: Path) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    (images / "ant/1.png").write_bytes(b"no image")
+    assert append(images, out, "--max-reject-fraction", "0.5") == 0
+    assert named(out) == wanted({key: s for key, s in FIRST.items() if key != "ant/1.png"})
+
+
+def test_other_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    before = stamps_of(out)
+    assert append(images, out, "--encode", "jpeg") == 1
+    assert "encode" in capsys.readouterr().err
+    assert build(images, out, *OPTIONS, "--keep-missing") == 2
+    assert stamps_of(out) == before
+
+
+NAMES = st.sampled_from([f"{name}/{number}.png" for name in "abc" for number in range(4)])
+STATES = st.lists(st.dictionaries(NAMES, st.integers(0, 30), min_size=1), min_size=2, max_size=3)
+
+
+@examples(3, 100)
+@given(states=STATES)
+def test_any_history_ends_as_a_fresh_build(
+    states: list[Images], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("history")
+    first_build(root / "in", root / "out")
+    for images in states:
+        put(images, root / "in")
+        assert append(root / "in", root / "out") == 0
+        assert named(root / "out") == wanted(images)
+    assert shardwright(["verify", str(root / "out")]) == 0
