@@ -30,6 +30,8 @@ from tests.support.helpers import make_files, rows_of
 from tests.support.listings import list_source
 from tests.support.tfrecord_makers import example, examples_of, source_of, write_records
 
+# Otherwise a dataset of this project is copied (tests/builds/test_copied_datasets.py).
+AS_RECORDS = ("--input-format", "tfrecord")
 Examples = dict[bytes, tuple[str, dict[str, Any]]]
 
 
@@ -58,7 +60,7 @@ def before(made: Path) -> Examples:
 
 def test_a_dataset_of_this_project(made: Path, before: Examples, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    assert build(made, again, "--records-per-shard", "5", "--seed", "7") == 0
+    assert build(made, again, *AS_RECORDS, "--records-per-shard", "5", "--seed", "7") == 0
     assert examples_of(again) == before
     assert len(before) == 30
     assert record_ids(again) != record_ids(made)
@@ -123,7 +125,7 @@ def every_kind(root: Path) -> Path:
 
 def test_every_kind_of_feature_stays_what_it_is(tmp_path: Path) -> None:
     made, again = every_kind(tmp_path), tmp_path / "again"
-    assert build(made, again, "--records-per-shard", "2") == 0
+    assert build(made, again, *AS_RECORDS, "--records-per-shard", "2") == 0
     before = examples_of(made)
     assert examples_of(again) == before
     assert len(before) == 9

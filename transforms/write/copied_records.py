@@ -1,0 +1,214 @@
+"""Copy records of a finished dataset: check their bytes, and write them unchanged.
+
+No image is decoded. A record is copied only if its frame is intact and its image is the one that
+the index describes, so that rows of the new index never describe other bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google_crc32c import value
+
+from shardwright.format.crc import combine, combine_all
+from shardwright.format.entries import find_features, read_values
+from shardwright.format.records import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    frame_footer,
+    frame_header,
+)
+from shardwright.format.schema import ExampleSchema
+from shardwright.images.decode import stored_image
+from transforms.images.kinds import ImageInfo, RejectedImage
+from transforms.images.storing import ImageToStore
+from transforms.internal_errors import fault_of
+from transforms.publish.feature_statistics import described_features
+from transforms.references import LABEL_INDEX, ORIGIN, extra_name, set_column
+from transforms.rejects import Reject, RejectReason
+from transforms.write.examples import FramedRecords
+from transforms.write.image_chunks import Chunk
+from transforms.write.image_reads import ImageRead
+from transforms.write.record_signals import MeasuredRecords, measure_records
+from transforms.write.watchdog import watching
+from transforms.write.write_job import WriteJob
+
+_IMAGE_BYTES = "image_bytes"
+
+
+class _Copy(NamedTuple):
+    """A record whose image is intact.
+
+    Attributes:
+        row: The number of its row in the chunk.
+        frame: The record with its frame.
+        image_offset: Start of the image in the frame; it ends with the record's data.
+        head_crc: CRC32C of the data before the image.
+        origin: Its `ORIGIN`.
+    """
+
+    row: int
+    frame: bytes
+    image_offset: int
+    head_crc: int
+    origin: dict[str, Any]
+
+    @property
+    def image_bytes(self) -> int:
+        return len(self.frame) - FOOTER_BYTES - self.image_offset
+
+    @property
+    def image(self) -> bytes:
+        return self.frame[self.image_offset : -FOOTER_BYTES]
+
+    @property
+    def info(self) -> ImageInfo:
+        origin = self.origin
+        return ImageInfo(origin["format"] or "", origin["width"] or 0, origin["height"] or 0, 0)
+
+
+def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of records to copy, at the places of the records instead of their images."""
+    rows = references.select(["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN])
+    rows = set_column(rows, _IMAGE_BYTES, rows.column("num_bytes"))
+    rows = set_column(rows, "offset", pc.struct_field(rows.column(ORIGIN), "offset"))
+    return set_column(rows, "num_bytes", pc.struct_field(rows.column(ORIGIN), "length"))
+
+
+def copy_chunk(
+    references: pa.RecordBatch, reads: Sequence[ImageRead], *, first_row: int, job: WriteJob
+) -> Chunk:
+    """Copy the records of some rows of a shard.
+
+    Args:
+        references: Rows from `record_places`.
+        reads: The read of each row's record.
+        first_row: The number of the first row in its shard.
+        job: The settings of all shards.
+    """
+    copies, faults = _read_copies(references, reads)
+    copies, crcs = _check_heads(copies, faults)
+    ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
+    ids_of_copies = [ids[copy.row] for copy in copies]
+    with ExitStack() as stack:
+        if job.signals:
+            stack.enter_context(watching(references, job.image_seconds))
+        signals = _measure(ids_of_copies, copies, job) if job.signals else None
+    return Chunk(
+        framed=_framed(copies, crcs),
+        rows=[first_row + copy.row for copy in copies],
+        ids=ids_of_copies,
+        labels=[labels[copy.row] for copy in copies],
+        infos=[copy.info for copy in copies],
+        image_bytes=[copy.image_bytes for copy in copies],
+        rejects=[
+            Reject(ids[row], uris[row], fault.reason, fault.detail)
+            for row, fault in sorted(faults.items())
+        ],
+        fixes=Counter(),
+        signals=signals,
+        columns=_columns_of(copies, job.schema),
+    )
+
+
+def _read_copies(
+    references: pa.RecordBatch, reads: Sequence[ImageRead]
+) -> tuple[list[_Copy], dict[int, RejectedImage]]:
+    """Read the records; return those with an intact image, and the fault of each other row."""
+    copies, faults = [], {}
+    origins, sizes = (references.column(n).to_pylist() for n in (ORIGIN, _IMAGE_BYTES))
+    for row, read in enumerate(reads):
+        try:
+            copies.append(_read_copy(row, read(), origins[row], sizes[row]))
+        except Exception as error:
+            faults[row] = fault_of(error)
+    return copies, faults
+
+
+def _read_copy(row: int, frame: bytes, origin: dict[str, Any], image_bytes: int) -> _Copy:
+    num_bytes = len(frame) - FRAME_BYTES
+    if frame[:HEADER_BYTES] != frame_header(num_bytes):
+        raise _damaged(origin, "its length is not that of the index, or damaged")
+    start = HEADER_BYTES + num_bytes - image_bytes
+    if value(frame[start:-FOOTER_BYTES]) != origin["crc32c"]:
+        raise _damaged(origin, "the checksum of its image is not that of the index")
+    return _Copy(row, frame, start, value(frame[HEADER_BYTES:start]), origin)
+
+
+def _check_heads(
+    copies: Sequence[_Copy], faults: dict[int, RejectedImage]
+) -> tuple[list[_Copy], list[int]]:
+    """Return the intact records and the CRC32C of their data; add the others to `faults`."""
+    # From the checksums of the two parts: the image, most of the bytes, has been read for its own.
+    crcs = combine(
+        [copy.head_crc for copy in copies],
+        [copy.origin["crc32c"] for copy in copies],
+        [copy.image_bytes for copy in copies],
+    ).tolist()
+    intact = [
+        copy.frame[-FOOTER_BYTES:] == frame_footer(crc)
+        for copy, crc in zip(copies, crcs, strict=True)
+    ]
+    for copy, is_intact in zip(copies, intact, strict=True):
+        if not is_intact:
+            faults[copy.row] = _damaged(copy.origin, "the checksum of its data is wrong")
+    chosen = np.flatnonzero(intact).tolist()
+    return [copies[number] for number in chosen], [crcs[number] for number in chosen]
+
+
+def _damaged(origin: dict[str, Any], problem: str) -> RejectedImage:
+    detail = f"the record at byte {origin['offset']} is damaged: {problem}"
+    return RejectedImage(RejectReason.CORRUPT, f"{detail}; `shardwright verify` lists all of them")
+
+
+def _framed(copies: Sequence[_Copy], crcs: Sequence[int]) -> FramedRecords:
+    frames = [copy.frame for copy in copies]
+    parts = [
+        (value(frame[:HEADER_BYTES]), crc, value(frame[-FOOTER_BYTES:]))
+        for frame, crc in zip(frames, crcs, strict=True)
+    ]
+    sizes = [(HEADER_BYTES, len(frame) - FRAME_BYTES, FOOTER_BYTES) for frame in frames]
+    return FramedRecords(
+        pieces=frames,
+        lengths=[len(frame) for frame in frames],
+        image_offsets=[copy.image_offset for copy in copies],
+        image_crcs=[copy.origin["crc32c"] for copy in copies],
+        crc32c=combine_all(np.ravel(parts), np.ravel(sizes)),
+    )
+
+
+def _measure(ids: Sequence[str], copies: Sequence[_Copy], job: WriteJob) -> MeasuredRecords:
+    images = [ImageToStore(copy.image, copy.info) for copy in copies]
+    return measure_records(ids, images, stored_image(job.schema))
+
+
+def _columns_of(copies: Sequence[_Copy], schema: ExampleSchema) -> pa.RecordBatch | None:
+    """Return the columns of features with statistics; None if there are none."""
+    stored = [feature.stored[0] for feature in described_features(schema)]
+    if not stored:
+        return None
+    keys = [one.key.encode() for one in stored]
+    rows = [_values_of(copy, keys) for copy in copies]
+    columns = {}
+    for number, one in enumerate(stored):
+        values = [row[number] for row in rows]
+        if not one.shape:
+            values = [each[0] if len(each) else None for each in values]
+        kind = pa.list_(one.type) if one.shape else one.type
+        columns[extra_name(one.key)] = pa.array(values, kind)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _values_of(copy: _Copy, keys: Sequence[bytes]) -> list[Any]:
+    """Return the values of features, [] for one that the record lacks."""
+    block, spans = find_features(
+        copy.frame, HEADER_BYTES, len(copy.frame) - FOOTER_BYTES, frozenset(keys)
+    )
+    return [read_values(block, spans[key])[1] if key in spans else [] for key in keys]
