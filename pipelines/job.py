@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipelines.encoded_schema import as_encoded
-from pipelines.job_schema import default_schema, fit_schema, read_option_classes
+from pipelines.job_schema import (
+    check_copied,
+    default_schema,
+    fit_schema,
+    read_option_classes,
+)
 from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
@@ -224,6 +229,7 @@ def describe_job(
         options.root.path(naming.SPOOL_DIR), options.storage, options.plans_by_content
     )
     source = detect(_request_for(options, spool, read))
+    check_copied(options, source)
     table = None if options.labels is None else _label_table(options, options.labels, source, read)
     declared = None
     if options.schema is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.images.decode import stored_image
 from transforms.images.kinds import ImageInfo, RejectedImage
 from transforms.images.storing import ImageToStore
+from transforms.inputs.file_rules import Problem
 from transforms.internal_errors import fault_of
 from transforms.publish.feature_statistics import described_features
 from transforms.references import LABEL_INDEX, ORIGIN, extra_name, set_column
@@ -44,20 +44,18 @@ _IMAGE_BYTES = "image_bytes"
 
 
 class _Copy(NamedTuple):
-    """A record whose image is intact.
+    """A record that was read.
 
     Attributes:
         row: The number of its row in the chunk.
         frame: The record with its frame.
         image_offset: Start of the image in the frame; it ends with the record's data.
-        head_crc: CRC32C of the data before the image.
         origin: Its `ORIGIN`.
     """
 
     row: int
     frame: bytes
     image_offset: int
-    head_crc: int
     origin: dict[str, Any]
 
     @property
@@ -93,13 +91,11 @@ def copy_chunk(
         first_row: The number of the first row in its shard.
         job: The settings of all shards.
     """
-    copies, faults = _read_copies(references, reads)
-    copies, crcs = _check_heads(copies, faults)
+    found, faults = _read_copies(references, reads)
+    copies, crcs = _intact(found, faults)
     ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
     ids_of_copies = [ids[copy.row] for copy in copies]
-    with ExitStack() as stack:
-        if job.signals:
-            stack.enter_context(watching(references, job.image_seconds))
+    with watching(references, job.image_seconds):
         signals = _measure(ids_of_copies, copies, job) if job.signals else None
     return Chunk(
         framed=_framed(copies, crcs),
@@ -108,10 +104,7 @@ def copy_chunk(
         labels=[labels[copy.row] for copy in copies],
         infos=[copy.info for copy in copies],
         image_bytes=[copy.image_bytes for copy in copies],
-        rejects=[
-            Reject(ids[row], uris[row], fault.reason, fault.detail)
-            for row, fault in sorted(faults.items())
-        ],
+        rejects=[Reject(ids[n], uris[n], *faults[n]) for n in sorted(faults)],
         fixes=Counter(),
         signals=signals,
         columns=_columns_of(copies, job.schema),
@@ -120,67 +113,71 @@ def copy_chunk(
 
 def _read_copies(
     references: pa.RecordBatch, reads: Sequence[ImageRead]
-) -> tuple[list[_Copy], dict[int, RejectedImage]]:
+) -> tuple[list[_Copy], dict[int, Problem]]:
     """Read the records; return those with an intact image, and the fault of each other row."""
-    copies, faults = [], {}
+    copies: list[_Copy] = []
+    faults: dict[int, Problem] = {}
     origins, sizes = (references.column(n).to_pylist() for n in (ORIGIN, _IMAGE_BYTES))
     for row, read in enumerate(reads):
         try:
             copies.append(_read_copy(row, read(), origins[row], sizes[row]))
         except Exception as error:
-            faults[row] = fault_of(error)
+            fault = fault_of(error)
+            faults[row] = (fault.reason, fault.detail)
     return copies, faults
 
 
 def _read_copy(row: int, frame: bytes, origin: dict[str, Any], image_bytes: int) -> _Copy:
-    num_bytes = len(frame) - FRAME_BYTES
-    if frame[:HEADER_BYTES] != frame_header(num_bytes):
-        raise _damaged(origin, "its length is not that of the index, or damaged")
-    start = HEADER_BYTES + num_bytes - image_bytes
-    if value(frame[start:-FOOTER_BYTES]) != origin["crc32c"]:
-        raise _damaged(origin, "the checksum of its image is not that of the index")
-    return _Copy(row, frame, start, value(frame[HEADER_BYTES:start]), origin)
+    if frame[:HEADER_BYTES] != frame_header(len(frame) - FRAME_BYTES):
+        raise RejectedImage(*_damaged(origin, "its length is damaged"))
+    return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, origin)
 
 
-def _check_heads(
-    copies: Sequence[_Copy], faults: dict[int, RejectedImage]
-) -> tuple[list[_Copy], list[int]]:
-    """Return the intact records and the CRC32C of their data; add the others to `faults`."""
-    # From the checksums of the two parts: the image, most of the bytes, has been read for its own.
-    crcs = combine(
-        [copy.head_crc for copy in copies],
+def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> tuple[list[_Copy], list[int]]:
+    """Return the intact records and the CRC32C of their frames; add the others to `faults`."""
+    found = [value(copy.frame) for copy in copies]
+    intact = []
+    for number, (copy, crc, (data, frame)) in enumerate(
+        zip(copies, found, _described_crcs(copies), strict=True)
+    ):
+        if crc == frame and copy.frame[-FOOTER_BYTES:] == frame_footer(data):
+            intact.append(number)
+        else:
+            faults[copy.row] = _damaged(copy.origin, "its bytes or its index row are damaged")
+    return [copies[number] for number in intact], [found[number] for number in intact]
+
+
+def _described_crcs(copies: Sequence[_Copy]) -> list[tuple[int, int]]:
+    """Return the CRC32C of each record's data and frame, if its image is that of the index.
+
+    They follow from the checksums of the parts, so that an image is read for one checksum only.
+    """
+    headers = [value(copy.frame[:HEADER_BYTES]) for copy in copies]
+    heads = [value(copy.frame[HEADER_BYTES : copy.image_offset]) for copy in copies]
+    footers = [value(copy.frame[-FOOTER_BYTES:]) for copy in copies]
+    data = combine(
+        heads,
         [copy.origin["crc32c"] for copy in copies],
         [copy.image_bytes for copy in copies],
-    ).tolist()
-    intact = [
-        copy.frame[-FOOTER_BYTES:] == frame_footer(crc)
-        for copy, crc in zip(copies, crcs, strict=True)
-    ]
-    for copy, is_intact in zip(copies, intact, strict=True):
-        if not is_intact:
-            faults[copy.row] = _damaged(copy.origin, "the checksum of its data is wrong")
-    chosen = np.flatnonzero(intact).tolist()
-    return [copies[number] for number in chosen], [crcs[number] for number in chosen]
+    )
+    frames = combine(headers, data, [len(copy.frame) - FRAME_BYTES for copy in copies])
+    frames = combine(frames, footers, np.full(len(copies), FOOTER_BYTES))
+    return list(zip(data.tolist(), frames.tolist(), strict=True))
 
 
-def _damaged(origin: dict[str, Any], problem: str) -> RejectedImage:
-    detail = f"the record at byte {origin['offset']} is damaged: {problem}"
-    return RejectedImage(RejectReason.CORRUPT, f"{detail}; `shardwright verify` lists all of them")
+def _damaged(origin: dict[str, Any], what: str) -> Problem:
+    detail = f"the record at byte {origin['offset']} of the shard: {what}"
+    return RejectReason.CORRUPT, f"{detail}; `shardwright verify` lists all damaged records"
 
 
 def _framed(copies: Sequence[_Copy], crcs: Sequence[int]) -> FramedRecords:
-    frames = [copy.frame for copy in copies]
-    parts = [
-        (value(frame[:HEADER_BYTES]), crc, value(frame[-FOOTER_BYTES:]))
-        for frame, crc in zip(frames, crcs, strict=True)
-    ]
-    sizes = [(HEADER_BYTES, len(frame) - FRAME_BYTES, FOOTER_BYTES) for frame in frames]
+    lengths = [len(copy.frame) for copy in copies]
     return FramedRecords(
-        pieces=frames,
-        lengths=[len(frame) for frame in frames],
+        pieces=[copy.frame for copy in copies],
+        lengths=lengths,
         image_offsets=[copy.image_offset for copy in copies],
         image_crcs=[copy.origin["crc32c"] for copy in copies],
-        crc32c=combine_all(np.ravel(parts), np.ravel(sizes)),
+        crc32c=combine_all(crcs, lengths),
     )
 
 

@@ -17,6 +17,7 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Sourc
 from tests.support.build_helpers import (
     CLASSES,
     build,
+    hashes_of,
     make_images,
     manifest_of,
     png_of,
@@ -131,6 +132,10 @@ def test_every_kind_of_feature_stays_what_it_is(tmp_path: Path) -> None:
     assert len(before) == 9
     old, new = (manifest_of(root)["schema"]["vocabularies"] for root in (made, again))
     assert new == {name: old[name] for name in ("kind", "tags")}
+    copy = tmp_path / "copy"
+    assert build(made, copy, "--name", "birds") == 0
+    assert hashes_of(copy) == hashes_of(made)
+    assert manifest_of(copy)["schema"] == manifest_of(made)["schema"]
 
 
 def test_model_garden_records(tmp_path: Path) -> None:
