@@ -60,7 +60,7 @@ class BuildArguments:
 
     input: str = _PLACES.option(
         MISSING,
-        "images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ...",
+        "images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, a dataset, ...",
         metavar="INPUT",
         usual=True,
     )

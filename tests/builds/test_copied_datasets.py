@@ -182,6 +182,9 @@ def test_a_copy_in_the_same_shards_equals_the_dataset(first: Path, tmp_path: Pat
     for path in (first / "signals").iterdir():
         assert (copy / "signals" / path.name).read_bytes() == path.read_bytes()
     assert list(verify(str(copy)).faults) == []
+    shards_of(copy)[1].unlink()
+    assert build(first, copy, *options) == 0
+    assert hashes_of(copy) == hashes_of(first)
 
 
 def shards_by_id(root: Path) -> dict[str, tuple[Path, dict[str, Any]]]:

@@ -17,6 +17,7 @@ from google_crc32c import value
 
 from shardwright.format.crc import combine, combine_all
 from shardwright.format.entries import find_features, read_values
+from shardwright.format.example import ExampleFault
 from shardwright.format.records import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -24,7 +25,7 @@ from shardwright.format.records import (
     frame_footer,
     frame_header,
 )
-from shardwright.format.schema import ExampleSchema
+from shardwright.format.schema import StoredFeature
 from shardwright.images.decode import stored_image
 from transforms.images.kinds import ImageInfo, RejectedImage
 from transforms.images.storing import ImageToStore
@@ -51,12 +52,14 @@ class _Copy(NamedTuple):
         frame: The record with its frame.
         image_offset: Start of the image in the frame; it ends with the record's data.
         origin: Its `ORIGIN`.
+        values: The values of features with statistics.
     """
 
     row: int
     frame: bytes
     image_offset: int
     origin: dict[str, Any]
+    values: list[Any]
 
     @property
     def image_bytes(self) -> int:
@@ -91,7 +94,8 @@ def copy_chunk(
         first_row: The number of the first row in its shard.
         job: The settings of all shards.
     """
-    found, faults = _read_copies(references, reads)
+    described = [feature.stored[0] for feature in described_features(job.schema)]
+    found, faults = _read_copies(references, reads, described)
     copies, crcs = _intact(found, faults)
     ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
     ids_of_copies = [ids[copy.row] for copy in copies]
@@ -107,12 +111,12 @@ def copy_chunk(
         rejects=[Reject(ids[n], uris[n], *faults[n]) for n in sorted(faults)],
         fixes=Counter(),
         signals=signals,
-        columns=_columns_of(copies, job.schema),
+        columns=_columns_of(copies, described),
     )
 
 
 def _read_copies(
-    references: pa.RecordBatch, reads: Sequence[ImageRead]
+    references: pa.RecordBatch, reads: Sequence[ImageRead], described: Sequence[StoredFeature]
 ) -> tuple[list[_Copy], dict[int, Problem]]:
     """Read the records; return those with an intact image, and the fault of each other row."""
     copies: list[_Copy] = []
@@ -120,17 +124,28 @@ def _read_copies(
     origins, sizes = (references.column(n).to_pylist() for n in (ORIGIN, _IMAGE_BYTES))
     for row, read in enumerate(reads):
         try:
-            copies.append(_read_copy(row, read(), origins[row], sizes[row]))
+            copies.append(_opened(row, read(), origins[row], sizes[row], described))
         except Exception as error:
             fault = fault_of(error)
             faults[row] = (fault.reason, fault.detail)
     return copies, faults
 
 
-def _read_copy(row: int, frame: bytes, origin: dict[str, Any], image_bytes: int) -> _Copy:
+def _opened(
+    row: int,
+    frame: bytes,
+    origin: dict[str, Any],
+    image_bytes: int,
+    described: Sequence[StoredFeature],
+) -> _Copy:
+    """Return a record whose length is intact, with the values of features."""
     if frame[:HEADER_BYTES] != frame_header(len(frame) - FRAME_BYTES):
         raise RejectedImage(*_damaged(origin, "its length is damaged"))
-    return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, origin)
+    try:
+        values = _values_of(frame, described)
+    except ExampleFault as error:
+        raise RejectedImage(*_damaged(origin, str(error))) from error
+    return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, origin, values)
 
 
 def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> tuple[list[_Copy], list[int]]:
@@ -186,26 +201,40 @@ def _measure(ids: Sequence[str], copies: Sequence[_Copy], job: WriteJob) -> Meas
     return measure_records(ids, images, stored_image(job.schema))
 
 
-def _columns_of(copies: Sequence[_Copy], schema: ExampleSchema) -> pa.RecordBatch | None:
+def _columns_of(
+    copies: Sequence[_Copy], described: Sequence[StoredFeature]
+) -> pa.RecordBatch | None:
     """Return the columns of features with statistics; None if there are none."""
-    stored = [feature.stored[0] for feature in described_features(schema)]
-    if not stored:
+    if not described:
         return None
-    keys = [one.key.encode() for one in stored]
-    rows = [_values_of(copy, keys) for copy in copies]
-    columns = {}
-    for number, one in enumerate(stored):
-        values = [row[number] for row in rows]
-        if not one.shape:
-            values = [each[0] if len(each) else None for each in values]
-        kind = pa.list_(one.type) if one.shape else one.type
-        columns[extra_name(one.key)] = pa.array(values, kind)
+    columns = {
+        extra_name(stored.key): pa.array(
+            [copy.values[number] for copy in copies],
+            pa.list_(stored.type) if stored.shape else stored.type,
+        )
+        for number, stored in enumerate(described)
+    }
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _values_of(copy: _Copy, keys: Sequence[bytes]) -> list[Any]:
-    """Return the values of features, [] for one that the record lacks."""
-    block, spans = find_features(
-        copy.frame, HEADER_BYTES, len(copy.frame) - FOOTER_BYTES, frozenset(keys)
-    )
-    return [read_values(block, spans[key])[1] if key in spans else [] for key in keys]
+def _values_of(frame: bytes, described: Sequence[StoredFeature]) -> list[Any]:
+    """Return a value or a list per feature, None or [] if the record lacks it.
+
+    Raises:
+        ExampleFault: The record is not an example, or a feature has another type.
+    """
+    if not described:
+        return []
+    keys = [stored.key.encode() for stored in described]
+    stop = len(frame) - FOOTER_BYTES
+    block, spans = find_features(frame, HEADER_BYTES, stop, frozenset(keys))
+    found: list[Any] = []
+    for key, stored in zip(keys, described, strict=True):
+        kind, values = read_values(block, spans[key]) if key in spans else (None, [])
+        if len(values) and kind != f"{stored.told_kind}_list":
+            raise ExampleFault(f"feature {stored.key!r} is a {kind}, not {stored.told_kind}")
+        if stored.shape:
+            found.append(values)
+        else:
+            found.append(values[0] if len(values) else None)
+    return found
