@@ -37,6 +37,7 @@ from tests.support.build_helpers import (
     shards_of,
     write_table,
 )
+from tests.support.damage import example, first_shard, forge_records, read_features
 from tests.support.helpers import make_files
 from tests.support.listings import detect
 from tests.support.tfrecord_makers import source_of
@@ -217,6 +218,24 @@ def test_damaged_records_are_rejects(first: Path, tmp_path: Path) -> None:
         str(rows[name][0]) for name in wanted
     }
     assert set(record_ids(tmp_path / "out")) == rows.keys() - wanted.keys()
+
+
+def test_records_of_another_form_are_rejects(first: Path, tmp_path: Path) -> None:
+    """Their frames are sound, but they are not what the schema says."""
+    copied = Path(shutil.copytree(first, tmp_path / "first"))
+    shard = first_shard(copied)
+    records = [example(features) for features in read_features(copied, shard)]
+    features = dict(read_features(copied, shard)[1])
+    images = features.pop("image")
+    records[0] = b"nothing"
+    records[1] = example(features | {"caption": [7], "image": images})
+    records[2] += b"more"
+    forge_records(copied, shard, records)
+    ids = index_of(copied)[Path(shard.sidecar).name]["id"].to_pylist()
+    make(copied, tmp_path / "out", "--max-reject-fraction", "0.3")
+    assert reasons_of(tmp_path / "out") == dict.fromkeys(ids[:3], "corrupt")
+    (detail,) = [row["detail"] for row in rejects_of(tmp_path / "out") if row["id"] == ids[1]]
+    assert "feature 'caption' is a int64_list, expected bytes_list; `shardwright verify`" in detail
 
 
 def test_a_damaged_index_ends_the_build(first: Path, tmp_path: Path) -> None:

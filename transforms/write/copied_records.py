@@ -25,7 +25,7 @@ from shardwright.format.records import (
     frame_footer,
     frame_header,
 )
-from shardwright.format.schema import StoredFeature
+from shardwright.format.schema import ExampleSchema
 from shardwright.images.decode import stored_image
 from transforms.images.kinds import ImageInfo, RejectedImage
 from transforms.images.storing import ImageToStore
@@ -75,6 +75,26 @@ class _Copy(NamedTuple):
         return ImageInfo(origin["format"] or "", origin["width"] or 0, origin["height"] or 0, 0)
 
 
+class _Described(NamedTuple):
+    """A feature with statistics.
+
+    Attributes:
+        key: Its key in the records.
+        kind: The kind of list in them.
+        type: The type of its column.
+        is_list: Whether that is one of lists.
+    """
+
+    key: bytes
+    kind: str
+    type: pa.DataType
+    is_list: bool
+
+    @property
+    def column(self) -> str:
+        return extra_name(self.key.decode())
+
+
 def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of records to copy, at the places of the records instead of their images."""
     rows = references.select(["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN])
@@ -94,7 +114,7 @@ def copy_chunk(
         first_row: The number of the first row in its shard.
         job: The settings of all shards.
     """
-    described = [feature.stored[0] for feature in described_features(job.schema)]
+    described = _described_in(job.schema)
     found, faults = _read_copies(references, reads, described)
     copies, crcs = _intact(found, faults)
     ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
@@ -116,7 +136,7 @@ def copy_chunk(
 
 
 def _read_copies(
-    references: pa.RecordBatch, reads: Sequence[ImageRead], described: Sequence[StoredFeature]
+    references: pa.RecordBatch, reads: Sequence[ImageRead], described: Sequence[_Described]
 ) -> tuple[list[_Copy], dict[int, Problem]]:
     """Read the records; return those with an intact image, and the fault of each other row."""
     copies: list[_Copy] = []
@@ -136,7 +156,7 @@ def _opened(
     frame: bytes,
     origin: dict[str, Any],
     image_bytes: int,
-    described: Sequence[StoredFeature],
+    described: Sequence[_Described],
 ) -> _Copy:
     """Return a record whose length is intact, with the values of features."""
     if frame[:HEADER_BYTES] != frame_header(len(frame) - FRAME_BYTES):
@@ -201,23 +221,31 @@ def _measure(ids: Sequence[str], copies: Sequence[_Copy], job: WriteJob) -> Meas
     return measure_records(ids, images, stored_image(job.schema))
 
 
-def _columns_of(
-    copies: Sequence[_Copy], described: Sequence[StoredFeature]
-) -> pa.RecordBatch | None:
+def _described_in(schema: ExampleSchema) -> list[_Described]:
+    stored = [feature.stored[0] for feature in described_features(schema)]
+    return [
+        _Described(
+            one.key.encode(),
+            f"{one.told_kind}_list",
+            pa.list_(one.type) if one.shape else one.type,
+            bool(one.shape),
+        )
+        for one in stored
+    ]
+
+
+def _columns_of(copies: Sequence[_Copy], described: Sequence[_Described]) -> pa.RecordBatch | None:
     """Return the columns of features with statistics; None if there are none."""
     if not described:
         return None
     columns = {
-        extra_name(stored.key): pa.array(
-            [copy.values[number] for copy in copies],
-            pa.list_(stored.type) if stored.shape else stored.type,
-        )
-        for number, stored in enumerate(described)
+        one.column: pa.array([copy.values[number] for copy in copies], one.type)
+        for number, one in enumerate(described)
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _values_of(frame: bytes, described: Sequence[StoredFeature]) -> list[Any]:
+def _values_of(frame: bytes, described: Sequence[_Described]) -> list[Any]:
     """Return a value or a list per feature, None or [] if the record lacks it.
 
     Raises:
@@ -225,15 +253,14 @@ def _values_of(frame: bytes, described: Sequence[StoredFeature]) -> list[Any]:
     """
     if not described:
         return []
-    keys = [stored.key.encode() for stored in described]
-    stop = len(frame) - FOOTER_BYTES
-    block, spans = find_features(frame, HEADER_BYTES, stop, frozenset(keys))
+    keys = {one.key for one in described}
+    block, spans = find_features(frame, HEADER_BYTES, len(frame) - FOOTER_BYTES, keys)
     found: list[Any] = []
-    for key, stored in zip(keys, described, strict=True):
-        kind, values = read_values(block, spans[key]) if key in spans else (None, [])
-        if len(values) and kind != f"{stored.told_kind}_list":
-            raise ExampleFault(f"feature {stored.key!r} is a {kind}, not {stored.told_kind}")
-        if stored.shape:
+    for one in described:
+        kind, values = read_values(block, spans[one.key]) if one.key in spans else (None, [])
+        if len(values) and kind != one.kind:
+            raise ExampleFault(f"feature {one.key.decode()!r} is a {kind}, expected {one.kind}")
+        if one.is_list:
             found.append(values)
         else:
             found.append(values[0] if len(values) else None)
