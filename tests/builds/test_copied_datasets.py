@@ -21,6 +21,7 @@ from pipelines.options import parse_options
 from shardwright.errors import StorageError, UsageError
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_manifest
+from shardwright.format.records import scan_records
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import (
@@ -224,7 +225,8 @@ def test_records_of_another_form_are_rejects(first: Path, tmp_path: Path) -> Non
     """Their frames are sound, but they are not what the schema says."""
     copied = Path(shutil.copytree(first, tmp_path / "first"))
     shard = first_shard(copied)
-    records = [example(features) for features in read_features(copied, shard)]
+    with open(copied / shard.shard, "rb") as file:
+        records = [span.data for span in scan_records(file)]
     features = dict(read_features(copied, shard)[1])
     images = features.pop("image")
     records[0] = b"nothing"
