@@ -30,6 +30,7 @@ setup(
         "transforms.inputs.annotations",
         "transforms.inputs.archives",
         "transforms.inputs.arrays",
+        "transforms.inputs.datasets",
         "transforms.inputs.embedded",
         "transforms.inputs.folders",
         "transforms.inputs.records",

@@ -60,7 +60,7 @@ class BuildArguments:
 
     input: str = _PLACES.option(
         MISSING,
-        "images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ...",
+        "images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, a dataset, ...",
         metavar="INPUT",
         usual=True,
     )
@@ -222,15 +222,11 @@ class BuildArguments:
     version: str = _DATASET.option(
         "1.0.0",
         "version of the dataset (default: 1.0.0)",
-        rule=(
-            "three numbers, such as 1.0.0",
-            lambda text: re.fullmatch(r"\d+\.\d+\.\d+", text) is not None,
-        ),
+        rule=("three numbers, such as 1.0.0", lambda t: bool(re.fullmatch(r"\d+\.\d+\.\d+", t))),
     )
     if_exists: str = _DATASET.option(
         "resume",
-        "if OUTPUT has a dataset: resume the same build (default), append what is new or changed "
-        "in INPUT and take away what is gone, overwrite it, or fail",
+        "if OUTPUT has a dataset: resume its build (default), append changes, overwrite it, or fail",
         choices=("resume", "append", "overwrite", "error"),
         usual=True,
     )
@@ -246,8 +242,7 @@ class BuildArguments:
     )
     against: str | None = _DATASET.option(
         None,
-        "dataset that --fail-on measures drift against (default: the one in OUTPUT that the build "
-        "overwrites)",
+        "dataset that --fail-on measures drift against (default: the one that is overwritten)",
         metavar="DATASET",
     )
     writer: str = _DATASET.option(

@@ -138,7 +138,7 @@ def _distinct(unique: Routed, job: BuildJob) -> Routed | NearDuplicates:
 
 def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | None:
     """Return one SizeEstimate if planning needs record sizes after encoding, else None."""
-    if not job.samples_sizes:
+    if not job.options.samples_sizes:
         return None
     return listed.references | "EstimateSizes" >> EstimateSizes(
         job.write_job,

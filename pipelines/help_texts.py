@@ -22,6 +22,7 @@ _MORE_EXAMPLES = """\
   shardwright build 'shards/train-*.tar' dataset/
   shardwright build photos/ dataset/ --labels labels.csv --labels-key stem
   shardwright build photos/ dataset/ --encode jpeg --resize 256x256 --check decode
+  shardwright build dataset/ larger-shards/ --shard-size 500MB
   shardwright build s3://raw/photos dataset/ --storage-option endpoint=http://minio:9000
 
   shardwright build gs://raw/photos gs://training/photos \\

@@ -9,11 +9,17 @@ from functools import cached_property
 
 from pipelines.encoded_schema import as_encoded
 from pipelines.job_inputs import label_facts, label_table_of, request_for
-from pipelines.job_schema import default_schema, fit_schema, read_option_classes
+from pipelines.job_schema import (
+    check_copied,
+    default_schema,
+    fit_schema,
+    read_option_classes,
+)
 from pipelines.options import BuildOptions
 from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
+from pipelines.schemas_option import with_given_names
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import UsageError
 from shardwright.format import naming
@@ -121,10 +127,18 @@ class BuildJob:
 
     @cached_property
     def schema(self) -> ExampleSchema:
-        encode = self.options.encode
+        """The features of the references, without learned vocabularies."""
+        encode, copied = self.options.encode, self.source.facts.copied_schema
+        if copied is not None:
+            return with_given_names(copied)
         if self.declared is not None:
             return as_encoded(self.declared, encode)
         return as_encoded(default_schema(self.options, self.source, self.label_table), encode)
+
+    @property
+    def stored_schema(self) -> ExampleSchema:
+        """The features of the records; of a copied dataset exactly its own."""
+        return self.source.facts.copied_schema or self.schema
 
     @property
     def digest_settings(self) -> bytes:
@@ -142,13 +156,14 @@ class BuildJob:
         options = self.options
         return WriteJob(
             options.root,
-            self.schema,
+            self.stored_schema,
             options.check,
             options.encode,
             options.threads,
             options.storage,
             options.transforms,
             signals=options.signals,
+            copies=self.source.facts.copied_schema is not None,
         )
 
     def describe_inputs(self) -> str:
@@ -158,11 +173,6 @@ class BuildJob:
             "" if table is None else f"; by {table.layout.key}, labels from {table.description}"
         )
         return f"INPUT is {self.source.facts.description}{labels}"
-
-    @property
-    def samples_sizes(self) -> bool:
-        """True if shards have a target size and images change theirs when they are written."""
-        return _samples_sizes(self.options)
 
     @property
     def output_request(self) -> OutputRequest:
@@ -190,24 +200,12 @@ class BuildJob:
             root=options.root,
             name=options.name,
             version=options.version,
-            schema=self.schema,
+            schema=self.stored_schema,
             settings=options.settings,
             provenance=provenance_of(options),
             limits=options.limits,
             fail_on=FailOn(options.fail_on or (), options.compared),
         )
-
-
-def _samples_sizes(options: BuildOptions) -> bool:
-    encode = options.encode
-    return options.policy.num_bytes is not None and (
-        encode.encode != "keep" or encode.profile == "srgb" or bool(options.transforms)
-    )
-
-
-def _plans_by_content(options: BuildOptions) -> bool:
-    """Return whether images are read before the plan is made."""
-    return _samples_sizes(options) or options.duplicates != "keep" or options.near.is_on
 
 
 def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
@@ -228,7 +226,7 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
     check_own_files(options)
     forget_lost_spools(
         options.root,
-        finished_may_stay=options.if_exists != "overwrite" and not _plans_by_content(options),
+        finished_may_stay=options.if_exists != "overwrite" and not options.plans_by_content,
     )
     return job
 
@@ -249,9 +247,10 @@ def describe_job(
     """
     read = options.read_schema()
     spool = spool or UnwrittenFolder(
-        options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
+        options.root.path(naming.SPOOL_DIR), options.storage, options.plans_by_content
     )
     source = detect(request_for(options, spool, read))
+    check_copied(options, source)
     table = (
         None if options.labels is None else label_table_of(options, options.labels, source, read)
     )

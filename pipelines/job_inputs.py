@@ -26,6 +26,7 @@ def request_for(
         kinds=kinds_of(declared),
         image=main_image(options.schema, declared),
         input_format=options.input_format,
+        changes=options.changes,
     )
 
 

@@ -85,6 +85,24 @@ def fit_schema(
     return schema, source, table
 
 
+def check_copied(options: BuildOptions, source: InputSource) -> None:
+    """Raise UsageError for an option that needs images that INPUT, a dataset, does not store."""
+    copied = source.facts.copied_schema
+    image = None if copied is None else copied.image
+    if copied is None or not (options.near.is_on or options.duplicates != BuildOptions.duplicates):
+        return
+    given = "--near-duplicates" if options.near.is_on else "--duplicates"
+    if image is None:
+        raise UsageError(
+            f"{given} is for images, and the records of INPUT have none: leave {given} out"
+        )
+    if options.near.is_on and image.encoding in ("raw", "tensor"):
+        raise UsageError(
+            f"--near-duplicates decodes images, and those of INPUT are {image.encoding} pixels: "
+            "leave --near-duplicates out"
+        )
+
+
 def read_option_classes(options: BuildOptions) -> tuple[str, ...] | None:
     """Return the class names of `--class-names`, or None without it.
 

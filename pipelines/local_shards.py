@@ -71,7 +71,7 @@ class LocalShards:
         if sample is not None:
             batches = sample.watch(batches)
         estimate = None
-        if job.samples_sizes:
+        if job.options.samples_sizes:
             batches = list(batches)
             estimate = references.estimate(batches)
         self._job = job

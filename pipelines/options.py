@@ -25,9 +25,20 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.options import check_values
+from transforms.options import check_values, given_options
 from transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
 from transforms.publish.fail_on import NEAR
+
+_CHANGING = (
+    "--check",
+    "--class-names",
+    "--feature-names",
+    "--image-root",
+    "--labels",
+    "--schema",
+    "--transform",
+    "--writer",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +132,26 @@ class BuildOptions(BuildArguments):
     def columns(self) -> dict[str, str | None]:
         """Role -> column of the table; None to find it by its usual names."""
         return {role: getattr(self, f"{role}_column") for role in ROLE_COLUMNS}
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The given options that change the records of a dataset, so that none can be copied."""
+        options = {*_CHANGING, *(f"--{role}-column" for role in ROLE_COLUMNS)}
+        others = (option for option in given_options(self) if option in options)
+        return (*given_options(self.encode), *others)
+
+    @property
+    def samples_sizes(self) -> bool:
+        """True if shards have a target size and images change theirs when they are written."""
+        encode = self.encode
+        return self.policy.num_bytes is not None and (
+            encode.encode != "keep" or encode.profile == "srgb" or bool(self.transforms)
+        )
+
+    @property
+    def plans_by_content(self) -> bool:
+        """True if images are read before the plan is made."""
+        return self.samples_sizes or self.duplicates != "keep" or self.near.is_on
 
     @property
     def root(self) -> Folder:

@@ -64,11 +64,15 @@ def checked_schema(schema: ExampleSchema, given: str) -> ExampleSchema:
         UsageError: It has no image, a source twice, or an invalid declaration.
     """
     _check_declared(schema, given)
-    names = {
-        feature.name: feature.names or tuple(schema.vocabularies.get(feature.name, ()))
+    return with_given_names(schema)
+
+
+def with_given_names(schema: ExampleSchema) -> ExampleSchema:
+    """Return a schema whose features have the names of its vocabularies, to be learned no more."""
+    features = tuple(
+        replace(feature, names=feature.names or tuple(schema.vocabularies.get(feature.name, ())))
         for feature in schema.features
-    }
-    features = tuple(replace(feature, names=names[feature.name]) for feature in schema.features)
+    )
     return replace(schema, features=features, vocabularies={})
 
 

@@ -48,6 +48,18 @@ PICTURE_TYPE = pa.struct(
     [("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())]
 )
 
+# A record of a finished dataset that is copied: its place in bytes in the shard, and the columns of
+# its index row that stay as they are. `uri` and `etag` are those of the original image.
+ORIGIN = "origin"
+ORIGIN_TYPE = pa.struct(
+    [
+        ("offset", pa.int64()), ("length", pa.int64()), ("crc32c", pa.uint32()),
+        ("format", pa.string()), ("width", pa.int32()), ("height", pa.int32()),
+        ("uri", pa.string()), ("etag", pa.string()),
+    ]
+)  # fmt: skip
+COPIED_SCHEMA = REFERENCE_SCHEMA.append(pa.field(ORIGIN, ORIGIN_TYPE))
+
 
 def extra_name(column: str) -> str:
     """Return the column of a reference batch that holds the extra feature `column`."""

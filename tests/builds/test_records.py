@@ -285,6 +285,12 @@ def test_again_and_by_the_stock_writer(
     assert cli.main(["verify", str(stock)]) == 0
 
 
+def test_a_copy_of_the_dataset(dataset: Path, tmp_path: Path) -> None:
+    assert build(dataset, tmp_path / "copy", *SHARDS) == 0
+    assert hashes_of(tmp_path / "copy") == hashes_of(dataset)
+    assert build(dataset, tmp_path / "other", "--duplicates", "drop") == 2
+
+
 def test_a_transform_changes_them(table: Path, schema: Path, tmp_path: Path) -> None:
     options = ("--schema", schema, "--transform", "tests.support.user_transforms:add_one", *SHARDS)
     assert build(table, tmp_path / "out", *options) == 0

@@ -16,7 +16,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from tests.support.archive_files import pack_tar, pack_zip
-from tests.support.build_helpers import png_of
+from tests.support.build_helpers import build, png_of
 from tests.support.detection_makers import write
 from tests.support.tfrecord_makers import example, write_records
 
@@ -207,6 +207,12 @@ def yolo(_: Path) -> Files:
     return files
 
 
+def finished_dataset(root: Path) -> Files:
+    write(root, {f"images/{p.split}/{p.path}": p.data for p in PICTURES})
+    assert build(root / "images", root / "in", "--records-per-shard", "2") == 0
+    return {}
+
+
 UPPER = {f"in/{p.split.upper()}/{p.label}/{p.stem}.PNG": p.data for p in PICTURES}
 JSON_LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 SHARDED = {"in/t-0.csv": csv_of(ROWS[:3]), "in/t-1.csv": csv_of(ROWS[3:])}
@@ -231,4 +237,5 @@ FORMS = (
     Form("coco", coco, label="objects"),
     Form("voc", voc, label="objects"),
     Form("yolo", yolo, label="objects"),
+    Form("dataset", finished_dataset),
 )

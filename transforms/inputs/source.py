@@ -23,7 +23,7 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import Feature, FeatureKind, Source
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
@@ -54,6 +54,7 @@ class SourceRequest:
         image: The main image of `--schema`, which records may lack if it is optional; None if the
             schema has none.
         input_format: The format that the user chose (`--input-format`); None to detect it.
+        changes: The options that change records, so that those of a dataset cannot be copied.
         listings: The folders that formats look into.
     """
 
@@ -67,6 +68,7 @@ class SourceRequest:
     kinds: Mapping[str, FeatureKind] = field(default_factory=dict)
     image: Feature | None = MAIN_IMAGE
     input_format: str | None = None
+    changes: tuple[str, ...] = ()
     listings: FolderListings = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -148,6 +150,8 @@ class SourceFacts:
             INPUT.
         folders: Local folders that its images may be in, beside INPUT's own; `detect_source` adds
             that and those of options, as real paths. A path that leads out of them is a reject.
+        copied_schema: The features of the records of a dataset, which are copied unchanged; None if
+            records are made.
     """
 
     description: str
@@ -164,6 +168,7 @@ class SourceFacts:
     class_names: tuple[str, ...] | None = None
     label_paths_root: str | None = None
     folders: tuple[str, ...] = ()
+    copied_schema: ExampleSchema | None = None
 
     @property
     def column_names(self) -> tuple[str, ...]:

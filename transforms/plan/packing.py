@@ -19,6 +19,7 @@ from shardwright.errors import UsageError
 from transforms.hashing import hash64, spread_rows
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import (
+    ORIGIN,
     PICTURE_TYPE,
     concat,
     extra_columns,
@@ -230,6 +231,10 @@ def sort_bucket(
 
 def known_sizes(batch: pa.RecordBatch) -> pa.Array:
     """Return the bytes of each record known before images are read, int64 [rows]."""
+    # Columns of copied records are not read. Without lists and texts the sizes are known all the
+    # same, and a copied dataset has the shards of a new one; with them, the index has the sizes.
+    if ORIGIN in batch.schema.names and _size_varies(batch.schema):
+        return pc.struct_field(batch.column(ORIGIN), "length")
     sizes = pc.add(pc.binary_length(batch.column("id")).cast(pa.int64()), RECORD_OVERHEAD_BYTES)
     sizes = pc.add(sizes, pa.array(record_bytes(batch), pa.int64()))
     for name in extra_columns(batch.schema):
@@ -238,6 +243,12 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
         if column.type != PICTURE_TYPE:
             sizes = pc.add(sizes, pc.add(_value_bytes(column), len(name)))
     return sizes
+
+
+def _size_varies(schema: pa.Schema) -> bool:
+    """Return whether extra columns hold more than one number each."""
+    types = (schema.field(name).type for name in extra_columns(schema))
+    return not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
 
 
 def _value_bytes(column: pa.Array) -> pa.Array:

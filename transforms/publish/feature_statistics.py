@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.schema import ExampleSchema, FeatureKind, Source
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from transforms.publish.number_sums import describe_numbers
 from transforms.references import extra_name
 
 FEATURES = "features"  # key in a split's statistics
 _NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32)
+_DESCRIBED = (*_NUMBERS, FeatureKind.TEXT, FeatureKind.BYTES)
 
 
 def describe_features(references: pa.RecordBatch, schema: ExampleSchema) -> dict[str, Any]:
@@ -32,31 +33,39 @@ def describe_features(references: pa.RecordBatch, schema: ExampleSchema) -> dict
     return {FEATURES: found} if found else {}
 
 
+def described_features(schema: ExampleSchema) -> list[Feature]:
+    """Return the features with statistics: numbers, texts, and lists that vary in length."""
+    return [
+        feature
+        for feature in schema.features
+        if feature.source == Source.COLUMN and _is_described(feature)
+    ]
+
+
+def _is_described(feature: Feature) -> bool:
+    shape = feature.stored[0].shape
+    return shape[0] is None if shape else feature.kind in _DESCRIBED
+
+
 def _columns(
     references: pa.RecordBatch, schema: ExampleSchema
 ) -> Iterator[tuple[str, str, pa.Array]]:
     """Yield name, "values", "characters", "bytes" or "items", and numbers without nulls."""
     names = set(references.schema.names)
-    for feature in schema.features:
+    for feature in described_features(schema):
         stored = feature.stored[0]
-        column = extra_name(stored.key)
-        if feature.source != Source.COLUMN or column not in names:
+        if extra_name(stored.key) not in names:
             continue
-        values = references.column(column)
+        values = references.column(extra_name(stored.key)).drop_null()
         if stored.shape:
-            if stored.shape[0] is None:  # else all lists have the same length
-                lengths = pc.list_value_length(values).drop_null()
-                yield (
-                    feature.name,
-                    "items",
-                    pc.divide(lengths, math.prod(size or 1 for size in stored.shape[1:])),
-                )
+            items = math.prod(size or 1 for size in stored.shape[1:])
+            yield feature.name, "items", pc.divide(pc.list_value_length(values), items)
         elif feature.kind in _NUMBERS:
-            yield feature.name, "values", values.drop_null()
+            yield feature.name, "values", values
         elif feature.kind == FeatureKind.TEXT:
-            yield feature.name, "characters", _characters(values.drop_null())
-        elif feature.kind == FeatureKind.BYTES:
-            yield feature.name, "bytes", pc.binary_length(values.drop_null())
+            yield feature.name, "characters", _characters(values)
+        else:
+            yield feature.name, "bytes", pc.binary_length(values)
 
 
 def _characters(values: pa.Array) -> pa.Array:

@@ -40,6 +40,7 @@ class Chunk:
         rejects: Rejects of the rows that failed.
         fixes: Number of images by fix.
         signals: The measurements of the records; None unless they are wanted.
+        columns: Of copied records, the columns of features with statistics; None if there are none.
     """
 
     framed: FramedRecords
@@ -51,6 +52,7 @@ class Chunk:
     rejects: list[Reject]
     fixes: Counter[str]
     signals: MeasuredRecords | None = None
+    columns: pa.RecordBatch | None = None
 
 
 def measured(chunk: Chunk, name: str) -> list[object]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from shardwright.storage.addresses import is_remote
 from transforms.images.pixels import PIXELS
 from transforms.references import record_bytes
+from transforms.write.copied_records import copy_chunk, record_places
 from transforms.write.examples import ExampleEncoder
 from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
 from transforms.write.image_reads import read_ahead
@@ -41,6 +42,8 @@ def make_chunks(
         job: The settings of all shards.
         all_begun: Set once the reads of the last chunk have started.
     """
+    if job.copies:
+        references = record_places(references)
     ahead = _read_ahead(job.computing_threads, _num_tasks(references, job))
     scale = _SCALE_ALONE if ahead.num_threads == 1 else 1
     tasks = _chunk_tasks(references, job, all_begun or threading.Event(), scale)
@@ -51,8 +54,9 @@ def _chunk_tasks(
     references: pa.RecordBatch, job: WriteJob, all_begun: threading.Event, scale: int
 ) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
-    # The results of users' functions are encoded row by row instead.
-    entries = iter(()) if job.transforms else _entries_of(references, encoder)
+    # Copied records are encoded; the results of users' functions are encoded row by row instead.
+    is_made = not (job.copies or job.transforms)
+    entries = _entries_of(references, encoder) if is_made else iter(())
 
     def chunks() -> Iterator[pa.RecordBatch]:
         for start, stop in chunk_bounds(record_bytes(references), scale):
@@ -62,9 +66,11 @@ def _chunk_tasks(
     first_row = 0
     for rows, reads in read_ahead(chunks(), job.storage, job.threads):
         known = list(itertools.islice(entries, rows.num_rows))
-        yield functools.partial(
-            make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job
-        )
+        if job.copies:
+            yield functools.partial(copy_chunk, rows, reads, first_row=first_row, job=job)
+        else:
+            make = functools.partial(make_chunk, entries=known, encoder=encoder)
+            yield functools.partial(make, rows, reads, first_row=first_row, job=job)
         first_row += rows.num_rows
 
 

@@ -31,6 +31,7 @@ class WriteJob:
             put there; None outside a build.
         unpublished: As in the Clearance: no dataset was finished in `root` before this build.
         signals: Measure quality signals of every image and write them beside the index.
+        copies: The records are those of a finished dataset, and are copied unchanged.
         image_seconds: Longest time to read, decode and transform one image.
     """
 
@@ -44,6 +45,7 @@ class WriteJob:
     fingerprint: str | None = None
     unpublished: bool = False
     signals: bool = False
+    copies: bool = False
     image_seconds: float = 600.0
 
     @property
@@ -56,6 +58,8 @@ class WriteJob:
     @property
     def may_crash(self) -> bool:
         """True if decoders or users' functions see an image; `check` "header" decodes odd ones."""
+        if self.copies:
+            return self.signals
         decodes = self.encode.decodes or self.signals
         return self.check != "none" or decodes or bool(self.transforms)
 

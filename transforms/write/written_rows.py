@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardwright.format.contents import FileContent
 from shardwright.format.crc import combine_all
@@ -17,7 +18,7 @@ from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.feature_statistics import describe_features
 from transforms.publish.picture_statistics import describe_pictures
 from transforms.publish.statistics import describe_rows
-from transforms.references import LABEL_INDEX
+from transforms.references import LABEL_INDEX, ORIGIN, concat
 from transforms.rejects import Reject
 from transforms.write.image_chunks import MEASURED, Chunk, measured
 from transforms.write.record_signals import MeasuredRecords, join_records
@@ -37,6 +38,7 @@ class WrittenRows:
         self.rejects: list[Reject] = []
         self._name, self._job = plan.name, job
         self._measured: list[MeasuredRecords] = []
+        self._copied: list[pa.RecordBatch] = []  # columns of copied records
         self._references = plan.references
         self._rows: list[int] = []
         self._columns: dict[str, list[object]] = {
@@ -63,6 +65,8 @@ class WrittenRows:
         self.rejects += chunk.rejects
         if chunk.signals is not None:
             self._measured.append(chunk.signals)
+        if chunk.columns is not None:
+            self._copied.append(chunk.columns)
         self._fixes += chunk.fixes
         self._parts.append((framed.crc32c, framed.num_bytes))
 
@@ -73,13 +77,17 @@ class WrittenRows:
 
     def to_table(self) -> pa.Table:
         """Return the rows of the shard's index."""
-        kept = self._references.take(pa.array(self._rows, pa.int64()))
+        kept = self._kept()
         columns = {
             name: pa.array(values, INDEX_SCHEMA.field(name).type)
             for name, values in self._columns.items()
         }
-        columns |= {name: kept.column(name) for name in _REFERENCED}
+        columns |= {name: _of_original(kept, name) for name in _REFERENCED}
         return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
+
+    def _kept(self) -> pa.RecordBatch:
+        """Return the references of the records."""
+        return self._references.take(pa.array(self._rows, pa.int64()))
 
     def write_signals(self) -> FileContent | None:
         """Write the shard's file of signals, and return its content; None if there is none."""
@@ -93,10 +101,22 @@ class WrittenRows:
         rejected = np.ones(len(labels), bool)
         rejected[self._rows] = False
         stats = describe_rows(table, self._fixes, labels.filter(pa.array(rejected)))
-        if not self._job.transforms:  # whose results are not in the references
-            kept = self._references.take(pa.array(self._rows, pa.int64()))
-            stats |= describe_features(kept, self._job.schema)
+        for batch in self._described():
+            stats |= describe_features(batch, self._job.schema)
         if self._job.signals:
             measured = join_records(self._measured)
             stats |= describe_pictures(signal_values(measured.rows), measured.channels)
         return stats
+
+    def _described(self) -> list[pa.RecordBatch]:
+        """Return one batch with the columns that statistics describe, or none."""
+        if self._job.copies:
+            return [concat(self._copied)] if self._copied else []
+        return [] if self._job.transforms else [self._kept()]  # those of results are not there
+
+
+def _of_original(references: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column about the original images."""
+    if ORIGIN in references.schema.names:
+        return pc.struct_field(references.column(ORIGIN), name)
+    return references.column(name)

@@ -17,6 +17,7 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Sourc
 from tests.support.build_helpers import (
     CLASSES,
     build,
+    hashes_of,
     make_images,
     manifest_of,
     png_of,
@@ -30,6 +31,8 @@ from tests.support.helpers import make_files, rows_of
 from tests.support.listings import list_source
 from tests.support.tfrecord_makers import example, examples_of, source_of, write_records
 
+# Otherwise a dataset of this project is copied (tests/builds/test_copied_datasets.py).
+AS_RECORDS = ("--input-format", "tfrecord")
 Examples = dict[bytes, tuple[str, dict[str, Any]]]
 
 
@@ -58,7 +61,7 @@ def before(made: Path) -> Examples:
 
 def test_a_dataset_of_this_project(made: Path, before: Examples, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    assert build(made, again, "--records-per-shard", "5", "--seed", "7") == 0
+    assert build(made, again, *AS_RECORDS, "--records-per-shard", "5", "--seed", "7") == 0
     assert examples_of(again) == before
     assert len(before) == 30
     assert record_ids(again) != record_ids(made)
@@ -123,12 +126,16 @@ def every_kind(root: Path) -> Path:
 
 def test_every_kind_of_feature_stays_what_it_is(tmp_path: Path) -> None:
     made, again = every_kind(tmp_path), tmp_path / "again"
-    assert build(made, again, "--records-per-shard", "2") == 0
+    assert build(made, again, *AS_RECORDS, "--records-per-shard", "2") == 0
     before = examples_of(made)
     assert examples_of(again) == before
     assert len(before) == 9
     old, new = (manifest_of(root)["schema"]["vocabularies"] for root in (made, again))
     assert new == {name: old[name] for name in ("kind", "tags")}
+    copy = tmp_path / "copy"
+    assert build(made, copy, "--name", "birds") == 0
+    assert hashes_of(copy) == hashes_of(made)
+    assert manifest_of(copy)["schema"] == manifest_of(made)["schema"]
 
 
 def test_model_garden_records(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_jobs_sample_only_where_shards_depend_on_it(
     photos: Path, tmp_path: Path, options: tuple[str, ...], samples: bool
 ) -> None:
     job = describe_job(parse_options(arguments(photos, tmp_path / "out", *options)))
-    assert job.samples_sizes is samples
+    assert job.options.samples_sizes is samples
 
 
 def test_a_build_without_a_sample_has_no_estimate(photos: Path, tmp_path: Path) -> None:

@@ -1,0 +1,267 @@
+"""Copy records of a finished dataset: check their bytes, and write them unchanged.
+
+No image is decoded. A record is copied only if its frame is intact and its image is the one that
+the index describes, so that rows of the new index never describe other bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google_crc32c import value
+
+from shardwright.format.crc import combine, combine_all
+from shardwright.format.entries import find_features, read_values
+from shardwright.format.example import ExampleFault
+from shardwright.format.records import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    frame_footer,
+    frame_header,
+)
+from shardwright.format.schema import ExampleSchema
+from shardwright.images.decode import stored_image
+from transforms.images.kinds import ImageInfo, RejectedImage
+from transforms.images.storing import ImageToStore
+from transforms.inputs.file_rules import Problem
+from transforms.internal_errors import fault_of
+from transforms.publish.feature_statistics import described_features
+from transforms.references import LABEL_INDEX, ORIGIN, extra_name, set_column
+from transforms.rejects import Reject, RejectReason
+from transforms.write.examples import FramedRecords
+from transforms.write.image_chunks import Chunk
+from transforms.write.image_reads import ImageRead
+from transforms.write.record_signals import MeasuredRecords, measure_records
+from transforms.write.watchdog import watching
+from transforms.write.write_job import WriteJob
+
+_IMAGE_BYTES = "image_bytes"
+
+
+class _Copy(NamedTuple):
+    """A record that was read.
+
+    Attributes:
+        row: The number of its row in the chunk.
+        frame: The record with its frame.
+        image_offset: Start of the image in the frame; it ends with the record's data.
+        origin: Its `ORIGIN`.
+        values: The values of features with statistics.
+    """
+
+    row: int
+    frame: bytes
+    image_offset: int
+    origin: dict[str, Any]
+    values: list[Any]
+
+    @property
+    def image_bytes(self) -> int:
+        return len(self.frame) - FOOTER_BYTES - self.image_offset
+
+    @property
+    def image(self) -> bytes:
+        return self.frame[self.image_offset : -FOOTER_BYTES]
+
+    @property
+    def info(self) -> ImageInfo:
+        origin = self.origin
+        return ImageInfo(origin["format"] or "", origin["width"] or 0, origin["height"] or 0, 0)
+
+
+class _Described(NamedTuple):
+    """A feature with statistics.
+
+    Attributes:
+        key: Its key in the records.
+        kind: The kind of list in them.
+        type: The type of its column.
+        is_list: Whether that is one of lists.
+    """
+
+    key: bytes
+    kind: str
+    type: pa.DataType
+    is_list: bool
+
+    @property
+    def column(self) -> str:
+        return extra_name(self.key.decode())
+
+
+def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of records to copy, at the places of the records instead of their images."""
+    rows = references.select(["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN])
+    rows = set_column(rows, _IMAGE_BYTES, rows.column("num_bytes"))
+    rows = set_column(rows, "offset", pc.struct_field(rows.column(ORIGIN), "offset"))
+    return set_column(rows, "num_bytes", pc.struct_field(rows.column(ORIGIN), "length"))
+
+
+def copy_chunk(
+    references: pa.RecordBatch, reads: Sequence[ImageRead], *, first_row: int, job: WriteJob
+) -> Chunk:
+    """Copy the records of some rows of a shard.
+
+    Args:
+        references: Rows from `record_places`.
+        reads: The read of each row's record.
+        first_row: The number of the first row in its shard.
+        job: The settings of all shards.
+    """
+    described = _described_in(job.schema)
+    found, faults = _read_copies(references, reads, described)
+    copies, crcs = _intact(found, faults)
+    ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
+    ids_of_copies = [ids[copy.row] for copy in copies]
+    with watching(references, job.image_seconds):
+        signals = _measure(ids_of_copies, copies, job) if job.signals else None
+    return Chunk(
+        framed=_framed(copies, crcs),
+        rows=[first_row + copy.row for copy in copies],
+        ids=ids_of_copies,
+        labels=[labels[copy.row] for copy in copies],
+        infos=[copy.info for copy in copies],
+        image_bytes=[copy.image_bytes for copy in copies],
+        rejects=[Reject(ids[n], uris[n], *faults[n]) for n in sorted(faults)],
+        fixes=Counter(),
+        signals=signals,
+        columns=_columns_of(copies, described),
+    )
+
+
+def _read_copies(
+    references: pa.RecordBatch, reads: Sequence[ImageRead], described: Sequence[_Described]
+) -> tuple[list[_Copy], dict[int, Problem]]:
+    """Read the records; return those with an intact image, and the fault of each other row."""
+    copies: list[_Copy] = []
+    faults: dict[int, Problem] = {}
+    origins, sizes = (references.column(n).to_pylist() for n in (ORIGIN, _IMAGE_BYTES))
+    for row, read in enumerate(reads):
+        try:
+            copies.append(_opened(row, read(), origins[row], sizes[row], described))
+        except Exception as error:
+            fault = fault_of(error)
+            faults[row] = (fault.reason, fault.detail)
+    return copies, faults
+
+
+def _opened(
+    row: int,
+    frame: bytes,
+    origin: dict[str, Any],
+    image_bytes: int,
+    described: Sequence[_Described],
+) -> _Copy:
+    """Return a record whose length is intact, with the values of features."""
+    if frame[:HEADER_BYTES] != frame_header(len(frame) - FRAME_BYTES):
+        raise RejectedImage(*_damaged(origin, "its length is damaged"))
+    try:
+        values = _values_of(frame, described)
+    except ExampleFault as error:
+        raise RejectedImage(*_damaged(origin, str(error))) from error
+    return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, origin, values)
+
+
+def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> tuple[list[_Copy], list[int]]:
+    """Return the intact records and the CRC32C of their frames; add the others to `faults`."""
+    found = [value(copy.frame) for copy in copies]
+    intact = []
+    for number, (copy, crc, (data, frame)) in enumerate(
+        zip(copies, found, _described_crcs(copies), strict=True)
+    ):
+        if crc == frame and copy.frame[-FOOTER_BYTES:] == frame_footer(data):
+            intact.append(number)
+        else:
+            faults[copy.row] = _damaged(copy.origin, "its bytes or its index row are damaged")
+    return [copies[number] for number in intact], [found[number] for number in intact]
+
+
+def _described_crcs(copies: Sequence[_Copy]) -> list[tuple[int, int]]:
+    """Return the CRC32C of each record's data and frame, if its image is that of the index.
+
+    They follow from the checksums of the parts, so that an image is read for one checksum only.
+    """
+    headers = [value(copy.frame[:HEADER_BYTES]) for copy in copies]
+    heads = [value(copy.frame[HEADER_BYTES : copy.image_offset]) for copy in copies]
+    footers = [value(copy.frame[-FOOTER_BYTES:]) for copy in copies]
+    data = combine(
+        heads,
+        [copy.origin["crc32c"] for copy in copies],
+        [copy.image_bytes for copy in copies],
+    )
+    frames = combine(headers, data, [len(copy.frame) - FRAME_BYTES for copy in copies])
+    frames = combine(frames, footers, np.full(len(copies), FOOTER_BYTES))
+    return list(zip(data.tolist(), frames.tolist(), strict=True))
+
+
+def _damaged(origin: dict[str, Any], what: str) -> Problem:
+    detail = f"the record at byte {origin['offset']} of the shard: {what}"
+    return RejectReason.CORRUPT, f"{detail}; `shardwright verify` lists all damaged records"
+
+
+def _framed(copies: Sequence[_Copy], crcs: Sequence[int]) -> FramedRecords:
+    lengths = [len(copy.frame) for copy in copies]
+    return FramedRecords(
+        pieces=[copy.frame for copy in copies],
+        lengths=lengths,
+        image_offsets=[copy.image_offset for copy in copies],
+        image_crcs=[copy.origin["crc32c"] for copy in copies],
+        crc32c=combine_all(crcs, lengths),
+    )
+
+
+def _measure(ids: Sequence[str], copies: Sequence[_Copy], job: WriteJob) -> MeasuredRecords:
+    images = [ImageToStore(copy.image, copy.info) for copy in copies]
+    return measure_records(ids, images, stored_image(job.schema))
+
+
+def _described_in(schema: ExampleSchema) -> list[_Described]:
+    stored = [feature.stored[0] for feature in described_features(schema)]
+    return [
+        _Described(
+            one.key.encode(),
+            f"{one.told_kind}_list",
+            pa.list_(one.type) if one.shape else one.type,
+            bool(one.shape),
+        )
+        for one in stored
+    ]
+
+
+def _columns_of(copies: Sequence[_Copy], described: Sequence[_Described]) -> pa.RecordBatch | None:
+    """Return the columns of features with statistics; None if there are none."""
+    if not described:
+        return None
+    columns = {
+        one.column: pa.array([copy.values[number] for copy in copies], one.type)
+        for number, one in enumerate(described)
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _values_of(frame: bytes, described: Sequence[_Described]) -> list[Any]:
+    """Return a value or a list per feature, None or [] if the record lacks it.
+
+    Raises:
+        ExampleFault: The record is not an example, or a feature has another type.
+    """
+    if not described:
+        return []
+    keys = {one.key for one in described}
+    block, spans = find_features(frame, HEADER_BYTES, len(frame) - FOOTER_BYTES, keys)
+    found: list[Any] = []
+    for one in described:
+        kind, values = read_values(block, spans[one.key]) if one.key in spans else (None, [])
+        if len(values) and kind != one.kind:
+            raise ExampleFault(f"feature {one.key.decode()!r} is a {kind}, expected {one.kind}")
+        if one.is_list:
+            found.append(values)
+        else:
+            found.append(values[0] if len(values) else None)
+    return found
