@@ -226,7 +226,7 @@ class BuildArguments:
     )
     if_exists: str = _DATASET.option(
         "resume",
-        "if OUTPUT has a dataset: resume its build (default), append changes, overwrite it, or fail",
+        "if OUTPUT has a dataset: resume its build (default), append changes, overwrite, or fail",
         choices=("resume", "append", "overwrite", "error"),
         usual=True,
     )

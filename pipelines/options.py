@@ -20,7 +20,7 @@ from pipelines.runners import (
     option_of,
 )
 from shardwright.errors import UsageError
-from shardwright.format.naming import dataset_name_for
+from shardwright.format.naming import dataset_name_for, is_generation_folder
 from shardwright.format.schema import ExampleSchema
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
@@ -202,7 +202,10 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 def _check_places(given_input: str, given_output: str) -> None:
     source, output = _real(given_input), _real(given_output)
     folder = source if is_remote(source) or os.path.isdir(source) else None
-    if folder and (output == folder or output.startswith(folder.rstrip("/") + "/")):
+    inside = folder and output.startswith(folder.rstrip("/") + "/")
+    if inside and is_generation_folder(output[len(str(folder).rstrip("/")) + 1 :]):
+        return  # of a dataset, of which only the shards in its manifest are read
+    if inside or output == folder:
         raise UsageError(
             f"OUTPUT {given_output} is inside INPUT {given_input}, so its shards would be read as "
             "input: choose an OUTPUT outside INPUT"

@@ -7,7 +7,7 @@ that the first has made, and tries the next number. So no commit is lost, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.versions import number_of, read_version
@@ -80,7 +80,14 @@ def apply(root: Folder, current: Manifest, change: Change) -> Manifest | None:
         lost = _lost_since(root, current, change, added)
     if not added and not lost:
         return None
-    return _version_of(current, change, dict([*kept, *added]), lost)
+    parts = [each for each in (current, change.added) if each is not None]
+    if change.operation is Operation.COMPACT:
+        # Beside the compacted shards there are only those of appends that came meanwhile.
+        folders = {info.folder for _, info in kept}
+        parts = [*parts[1:], *(read_manifest(root.below(folder)) for folder in sorted(folders))]
+        gone = {name: info.removed_rows for name, info in kept if info.removed}
+        lost |= remove_rows(root, kept, gone)
+    return _version_of(current, change, dict([*kept, *added]), lost, parts)
 
 
 def _added_shards(current: Manifest, change: Change) -> Shards:
@@ -136,12 +143,11 @@ def _version_of(
     change: Change,
     shards: Mapping[ShardName, ShardInfo],
     lost: Mapping[ShardName, Removal],
+    parts: Sequence[Manifest],
 ) -> Manifest:
     added = change.added
     left = {name: lost[name].shard if name in lost else info for name, info in shards.items()}
     left = {name: info for name, info in left.items() if info.num_live}
-    parts = [current] if change.operation is Operation.APPEND else []
-    parts += [added] if added is not None else []
     splits = {
         split: SplitInfo(
             split,
