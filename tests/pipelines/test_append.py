@@ -227,3 +227,18 @@ def write_files(root: Path, files: dict[str, int]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(png_of(number))
         os.utime(path, (number, number))
+
+
+@pytest.mark.parametrize("policy", ["report", "drop"])
+def test_near_duplicates_of_known_records(tmp_path: Path, policy: str) -> None:
+    """All images are compared; the additions' list has groups with one of theirs."""
+    images, output = make_images(tmp_path / "in", 6), tmp_path / "pets"
+    options = f"{ROUGH} --near-duplicates {policy}"
+    build_here(job_of(images, output, options))
+    shutil.copy(images / "cat" / "0001.png", images / "cat" / "z.png")
+    add_images(images, 20)
+    added = build_additions(append_job(images, output, options))
+    assert added.manifest is not None
+    found = set(record_ids(output / GENERATION))
+    assert found == ({"cat/0020.png", "cat/z.png"} if policy == "report" else {"cat/0020.png"})
+    assert added.seen.num_unchanged == 6
