@@ -69,7 +69,8 @@ def _reads_of_report(work: PlannedWork) -> int:
     # Records that are near each other share a request.
     if sum(work.shard_bytes) < pictures * COALESCE_BYTES:
         pictures = math.ceil(pictures / TASK_RECORDS)
-    return pictures + min(len(work.shard_bytes), sampled_shards(number))
+    shards = len(work.shard_bytes)
+    return pictures + min(shards, sampled_shards(number, work.num_records, shards))
 
 
 def _uploads(num_bytes: int) -> int:

@@ -99,9 +99,16 @@ def sample_size(num_records: int) -> int:
     return min(num_records, MAX_RECORDS, max(_MIN_RECORDS, num_records // _ONE_IN))
 
 
-def sampled_shards(number: int) -> int:
-    """Return how many shards a sample of `number` records is read from."""
-    return min(_MAX_SHARDS, -(-number // TASK_RECORDS))
+def sampled_shards(number: int, num_records: int, num_shards: int) -> int:
+    """Return how many shards a sample is read from: few, but with twice its records.
+
+    Args:
+        number: The size of the sample.
+        num_records: Records of the dataset.
+        num_shards: Its shards.
+    """
+    twice = -(-2 * number * num_shards // max(num_records, 1))
+    return min(_MAX_SHARDS, max(-(-number // TASK_RECORDS), twice))
 
 
 def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SamplePlace]:
@@ -117,8 +124,9 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SampleP
     """
     places: list[SamplePlace] = []
     numbers = _numbers(manifest, number)
+    num_shards = sampled_shards(number, manifest.num_records, len(manifest.named_shards()))
     for split, wanted in numbers.items():
-        share = sampled_shards(number) * wanted // sum(numbers.values())
+        share = num_shards * wanted // sum(numbers.values())
         shards = _spread(manifest.named_shards(split), max(1, share))
         among = max(_LEAST_CANDIDATES, _CANDIDATES_A_RECORD * wanted)
         candidates = _candidates(root, shards, among)
