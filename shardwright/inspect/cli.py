@@ -23,6 +23,7 @@ _SUMMARIES = {
     "report": "DATASET [-o FILE]         a page with pictures, classes, sizes, rejects, settings",
     "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
     "log": "DATASET [--json]          the versions of a dataset that has grown",
+    "compact": "DATASET [options]     write a dataset that has grown into full shards, by copying",
     "gc": "DATASET --keep N [--yes]  remove old versions of a dataset that has grown",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }

@@ -32,6 +32,7 @@ from tests.support.build_helpers import (
     png_of,
     reasons_of,
     record_ids,
+    stamps_of,
 )
 from tests.support.random_tests import examples
 from transforms.changes.seen_records import outdated_rows
@@ -170,18 +171,26 @@ def test_labels_of_an_unlabeled_dataset_are_refused(tmp_path: Path) -> None:
         build_additions(append_job(images, output, ROUGH))
 
 
-def test_an_unfinished_build_is_resumed_or_replaced(tmp_path: Path) -> None:
+def test_a_finished_folder_is_never_written_again(
+    tmp_path: Path,
+) -> None:
     images, output = make_images(tmp_path / "in", 5), tmp_path / "pets"
     build_here(job_of(images, output))
     add_images(images, 5, 6, 7)
     first = build_additions(append_job(images, output))
     (output / GENERATION / "manifest.json").unlink()
-    assert build_additions(append_job(images, output)).manifest is not None
-    add_images(images, 8)
-    second = build_additions(append_job(images, output))
+    second = build_additions(append_job(images, output)).manifest
     assert first.manifest is not None
-    assert second.manifest is not None
-    assert (first.manifest.num_records, second.manifest.num_records) == (3, 4)
+    assert second is not None
+    assert (first.manifest.num_records, second.fingerprint) == (3, first.manifest.fingerprint)
+    before = {
+        name: at for name, at in stamps_of(output / GENERATION).items() if "spool" not in name
+    }
+    add_images(images, 8)
+    with pytest.raises(BuildError, match="INPUT has changed"):
+        build_additions(append_job(images, output))
+    after = stamps_of(output / GENERATION)
+    assert {name: after.get(name) for name in before} == before
 
 
 _FILES = st.dictionaries(

@@ -27,6 +27,9 @@ def version_stats(parts: Iterable[Mapping[str, Any]], lost: pa.Table | None) -> 
         parts: The published statistics of its parts.
         lost: Index rows of records in these parts that are taken away.
     """
+    parts = list(parts)
+    if len(parts) == 1 and lost is None:
+        return dict(parts[0])
     total, channels = StatsSum(), []
     for part in parts:
         total.add({name: part[name] for name in (*_RANGES, *_COUNTS) if name in part})

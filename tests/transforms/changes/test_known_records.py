@@ -185,22 +185,11 @@ def dataset(
             live[one] = (split, (one, etag, label))
         shards[split].append(Indexed(one, etag=etag, label=CLASSES.index(label)))
     manifest = write_index(root, {split: [rows] for split, rows in shards.items()}, CLASSES)
-    # Until shards have the attribute, one with it takes their place.
+    splits = {}
     for name, info in manifest.splits.items():
         rows = np.array(removed[name], "<u4").tobytes()
-        manifest.splits[name] = replace(info, shards=(_Removed(info.shards[0], rows),))  # type: ignore[index,arg-type]
-    return manifest, live
-
-
-class _Removed:
-    """A shard with removed rows."""
-
-    def __init__(self, info: Any, removed: bytes) -> None:
-        self._info = info
-        self.removed = removed
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._info, name)
+        splits[name] = replace(info, shards=(replace(info.shards[0], removed=rows),))
+    return replace(manifest, splits=splits), live
 
 
 @given(st.lists(_OLD, unique_by=lambda one: one[1][0]), st.lists(_STATES), st.integers(1, 5))

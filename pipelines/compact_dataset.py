@@ -1,0 +1,128 @@
+"""The command `shardwright compact`: write the records of a dataset that has grown anew.
+
+It is a build whose INPUT is a version of the dataset: its records are copied, without a decode and
+without their sources, into full shards in one global order, on any runner. It resumes as any build.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from pipelines.build_dataset import run_job
+from pipelines.job import BuildJob, prepare_job
+from pipelines.options import BuildOptions, parse_options
+from pipelines.running import EXIT_DONE, fail, run_build, say
+from shardwright.errors import ShardwrightError, UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.versions import number_of, read_version
+from shardwright.inspect.command_parts import make_parser
+from shardwright.sizes import counted
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
+from transforms.inputs.datasets.dataset_look import facts_of
+from transforms.inputs.datasets.dataset_references import FORMAT
+from transforms.inputs.source import InputSource, SourceRequest
+from transforms.versions.changes import Change, Operation
+from transforms.versions.commit import commit
+
+_EPILOG = """\
+examples
+  shardwright compact dataset/
+  shardwright compact s3://bucket/dataset --shard-size 200MB --runner FlinkRunner ...
+
+Writes the records of the newest version into full shards in one global order, as a fresh build of
+the same images has them, and commits that as the next version. Records are copied: no image is
+decoded, and INPUT is not needed. The shards have the size of the first build, unless an option of
+`shardwright build` says otherwise; options for Beam are passed on. `shardwright gc` then removes
+what no kept version needs.
+
+Appends may go on meanwhile: what they add or take away holds in the compacted version, too. A
+damaged record stops the compaction, because it would be lost: `shardwright repair` mends it.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or not a dataset.
+"""
+_SIZES = {
+    "num_bytes": "--shard-size",
+    "num_records": "--records-per-shard",
+    "num_shards": "--shard-count",
+    "multiple_of": "--shard-count-multiple-of",
+}
+_OTHERS = ("--seed", "--split", "--name", "--input", "--output", "--if-exists")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `shardwright compact` and return its exit code."""
+    parser = make_parser("compact", "Write a dataset that has grown into full shards.", _EPILOG)
+    args, words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    try:
+        root = Folder.at(args.dataset, StorageOptions.parse(args.storage_option))
+        base = read_version(root)
+        _check_words(words)
+        if not base.history:
+            say(f"{root} has one generation only: there is nothing to compact")
+            return EXIT_DONE
+    except ShardwrightError as error:
+        return fail(error)
+    stores = [word for option in args.storage_option for word in ("--storage-option", option)]
+    folder = next(_free_folders(root, base))
+
+    def run(job: BuildJob) -> None:
+        run_job(job)
+        _commit(root, base, folder)
+
+    code = run_build(run, lambda: _prepare(root, base, folder, [*stores, *words]))
+    if code == EXIT_DONE:
+        version = read_version(root)
+        shards = counted(len(version.named_shards()), "shard")
+        records = counted(version.num_records, "record")
+        say(f"{root}: version {number_of(version)} has {records} in {shards}")
+    return code
+
+
+def _check_words(words: Sequence[str]) -> None:
+    for word in words:
+        if word.partition("=")[0] in _OTHERS:
+            raise UsageError(f"compact keeps what {word} would change: leave it out")
+
+
+def _free_folders(root: Folder, base: Manifest) -> Iterator[str]:
+    """Yield folders for the shards: the same ones in every try, but none that is finished."""
+    for number in count():
+        folder = naming.generation_folder(number_of(base) + 1, f"compact{number}")
+        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
+            yield folder
+
+
+def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildJob:
+    options = _options(root, base, folder, words)
+
+    def detect(request: SourceRequest) -> InputSource:
+        if request.changes:
+            raise UsageError(f"compact copies records, which {request.changes[0]} would change")
+        return InputSource("dataset", FORMAT, facts_of(request, base))
+
+    return prepare_job(options, detect)
+
+
+def _options(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildOptions:
+    """Return the options of the first build, as far as they are about order and shards."""
+    settings: Mapping[str, Any] = base.settings
+    argv = [root.uri, root.path(folder), "--name", base.name, "--version", base.version]
+    argv += ["--seed", str(settings["seed"])]
+    if not any(word.partition("=")[0] in _SIZES.values() for word in words):
+        for name, value in settings["shards"].items():
+            argv += [_SIZES[name], str(value)]
+    argv += ["--signals"] if settings.get("signals") else []
+    options = parse_options([*argv, "--max-reject-fraction", "0", *words])
+    return replace(options, command=("shardwright", "compact", root.uri, *words))
+
+
+def _commit(root: Folder, base: Manifest, folder: str) -> None:
+    replaced = frozenset(info.folder for _, info in base.named_shards())
+    added = read_manifest(root.below(folder))
+    commit(root, Change(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced))

@@ -1,0 +1,105 @@
+"""`shardwright compact`: a dataset that has grown becomes as a fresh build of the same images."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import shardwright as sw
+from pipelines.append_version import append_version, prepare_version
+from pipelines.compact_dataset import _commit, _prepare, main
+from pipelines.local_build import build_here
+from pipelines.options import parse_options
+from shardwright.format.versions import read_version, version_numbers
+from shardwright.inspect.cli import main as shardwright
+from shardwright.storage.folder import Folder
+from tests.builds.test_append import APPEND, FIRST, OPTIONS, Images, first_build, named, put, wanted
+from tests.support.build_helpers import hashes_of, stamps_of
+
+STEPS: list[Images] = [
+    {**FIRST, "cat/7.png": 50, "ant/0.png": 51},
+    {name: seed for name, seed in FIRST.items() if name != "cat/3.png"},
+]
+
+
+def append(images: Path, out: Path) -> None:
+    append_version(prepare_version(parse_options([str(images), str(out), *OPTIONS, *APPEND])))
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Path:
+    """Return a folder with images, `in`, and a dataset of three versions, `out`."""
+    first_build(tmp_path / "in", tmp_path / "out")
+    for images in STEPS:
+        put(images, tmp_path / "in")
+        append(tmp_path / "in", tmp_path / "out")
+    return tmp_path
+
+
+def fresh(folder: Path) -> Path:
+    """Return a build of the same images."""
+    build_here(
+        prepare_version(parse_options([str(folder / "in"), str(folder / "fresh"), *OPTIONS]))
+    )
+    return folder / "fresh"
+
+
+def test_it_equals_a_fresh_build(grown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = grown / "out"
+    before = stamps_of(out)
+    assert main([str(out)]) == 0
+    assert "version 4 has 9 records in 3 shards" in capsys.readouterr().err
+    assert named(out) == wanted(STEPS[-1])
+    version = read_version(Folder(str(out)))
+    [folder] = version.history["generations"]
+    assert hashes_of(out / folder) == hashes_of(fresh(grown))
+    assert version.splits["train"].stats == sw.open(str(grown / "fresh")).splits["train"].stats
+    assert before.items() <= stamps_of(out).items()
+    assert shardwright(["verify", str(out)]) == 0
+    put({**STEPS[-1], "new/1.png": 60}, grown / "in")
+    append(grown / "in", out)
+    assert named(out) == wanted({**STEPS[-1], "new/1.png": 60})
+    assert len(version_numbers(Folder(str(out)))) == 5
+
+
+def test_an_append_that_comes_meanwhile_holds(grown: Path) -> None:
+    out = Folder(str(grown / "out"))
+    base, folder = read_version(out), "generations/00004-compact0"
+    build_here(_prepare(out, base, folder, []))
+    later: Images = {**STEPS[-1], "cat/7.png": 70, "bee/2.png": 71}
+    del later["ant/2.png"]
+    put(later, grown / "in")
+    append(grown / "in", grown / "out")
+    _commit(out, base, folder)
+    assert named(grown / "out") == wanted(later)
+    version = read_version(out)
+    assert version.history["operation"] == "compact"
+    labels = [name.partition("/")[0] for name in later]
+    assert sw.open(out.uri).class_counts("train") == {
+        name: labels.count(name) for name in ("ant", "cat", "bee")
+    }
+    assert shardwright(["verify", out.uri]) == 0
+
+
+def test_nothing_to_compact_and_wrong_words(
+    grown: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = stamps_of(grown)
+    assert main([str(fresh(grown))]) == 0
+    assert "nothing to compact" in capsys.readouterr().err
+    shutil.rmtree(grown / "fresh")
+    assert main([str(grown / "out"), "--seed", "3"]) == 2
+    assert main([str(grown / "out"), "--encode", "jpeg"]) == 2
+    assert stamps_of(grown) == before
+
+
+def test_a_damaged_record_stops_it(grown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = grown / "out" / "grown-train.tfrecord-00000-of-00003"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    assert main([str(grown / "out")]) == 1
+    assert "reject" in capsys.readouterr().err
+    assert len(version_numbers(Folder(str(grown / "out")))) == 3
