@@ -16,6 +16,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from transforms.features.vocabularies import indexed_features
+from transforms.near_duplicates.options import NearDuplicateOptions
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import concat, set_column
 from transforms.write.shard_writing import write_shard
@@ -38,13 +39,13 @@ def find_references(
 ) -> pa.RecordBatch | None:
     """Return the references in INPUT with these ids, with the indices that the dataset has.
 
-    Class names and words are those of the dataset, and the split of a record is that of its shard:
-    both could be others in a new build, if INPUT has changed elsewhere.
+    The dataset states the rest: class names and words, which records are in it, and their splits.
+    In a new build these could be others, if INPUT has changed elsewhere.
 
     Raises:
         ShardwrightError: INPUT cannot be listed.
     """
-    references = LocalReferences(job)
+    references = LocalReferences(_without_choices(job))
     references.vocabularies = {
         feature.name: manifest.schema.names_of(feature)
         for feature in indexed_features(manifest.schema)
@@ -63,6 +64,19 @@ def find_references(
     again = pc.equal(ordered.column("id")[1:], ordered.column("id")[:-1])
     keep = pa.array([True, *pc.invert(again).to_pylist()])
     return ordered.filter(keep)
+
+
+def _without_choices(job: BuildJob) -> BuildJob:
+    """Return a job that lists all of INPUT, without duplicates to find or splits to draw."""
+    options = replace(
+        job.options,
+        duplicates="keep",
+        near=NearDuplicateOptions(),
+        split=None,
+        split_ids=(),
+        stratify=False,
+    )
+    return replace(job, options=options)
 
 
 class FreshRecords:

@@ -82,6 +82,7 @@ class Repair:
         Raises:
             StorageError: A file cannot be read or written, or a store does not respond.
         """
+        spooled = set(self._root.names(naming.SPOOL_DIR))
         self._mend_planned()
         lost = self._mend_shards()
         if lost and self._may_shrink():
@@ -89,6 +90,8 @@ class Repair:
         self._mend_signals()
         self._mend_companions()
         discard_staged(self._root)
+        new = sorted(set(self._root.names(naming.SPOOL_DIR)) - spooled)
+        self._root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in new])
         return self._outcome
 
     def _note(self, results: Iterable[tuple[str, str]]) -> None:
@@ -188,7 +191,7 @@ class Repair:
             del self._outcome.failed[name.shard]
             self._outcome.lost[name.shard] = records
         replaced = FileContent.of(self._root.read_bytes(naming.MANIFEST))
-        note_change(self._root, Change(replaced, tuple(shards), tuple(files), rejects))
+        note_change(self._root, Change(replaced, tuple(shards), tuple(files), dict(rejects)))
         finish_change(self._root)
         self._manifest = read_manifest(self._root)
 

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines import repair_dataset
+from pipelines.job import prepare_job
+from pipelines.local_build import build_here
+from pipelines.options import parse_options
+from shardwright.errors import StorageError
+from shardwright.format.index import read_index
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
-from tests.support.build_helpers import build, files_below, make_images, rejects_of
+from shardwright.storage.local import LocalFiles
+from tests.support.build_helpers import (
+    files_below,
+    make_images,
+    manifest_of,
+    record_ids,
+    rejects_of,
+)
 
-OPTIONS = ("--split", "train=0.7,test=0.3", "--shard-count", "2", "--signals")
+OPTIONS = (
+    "--split", "train=0.7,test=0.3", "--shard-count", "2", "--signals",
+    "--max-reject-fraction", "0.5",
+)  # fmt: skip
 NUM_IMAGES = 24
+
+
+def build(source: Path, output: Path, *options: str) -> None:
+    """Build without Beam, whose import takes longest: the bytes are the same."""
+    build_here(prepare_job(parse_options([str(source), str(output), *OPTIONS, *options])))
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("cat/bad.png", "bird/bad.png"):
         (root / "photos" / name).write_bytes(b"\x89PNG\r\n\x1a\n and nothing else")
     (root / "photos/notes.txt").write_text("not an image")
-    options = (*OPTIONS, "--max-reject-fraction", "0.5", "--near-duplicates", "report")
-    assert build(root / "photos", root / "data", *options) == 0
+    build(root / "photos", root / "data", "--near-duplicates", "report")
     return root
 
 
@@ -47,6 +68,10 @@ def state_of(root: Path) -> dict[str, tuple[str, int]]:
         name: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
         for name, path in files_below(root).items()
     }
+
+
+def hashes_of(root: Path) -> dict[str, str]:
+    return {name: found for name, (found, _) in state_of(root).items()}
 
 
 def repair(dataset: Path, *options: str) -> int:
@@ -88,3 +113,176 @@ def test_a_broken_file_gets_its_bytes_again(
     assert {each for each in after if after[each] != before[each]} == {name}
     assert after[name][0] == before[name][0]
     assert verify(str(place)).is_sound
+
+
+def test_everything_at_once_and_then_nothing(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shards without their indexes follow from the whole plan, the others from their indexes."""
+    before = hashes_of(place)
+    first, second = names_of(place, "data-train.tfrecord-*")
+    for name in (first, "index/test-00000-of-00002.parquet", "features.json", "report.html"):
+        (place / name).unlink()
+    for name in (second, names_of(place, "index/train-*")[1], names_of(place, "signals/*")[0]):
+        flip(place / name)
+    assert repair(place) == 0
+    assert hashes_of(place) == before
+    assert "7 files repaired" in capsys.readouterr().out
+    settled = state_of(place)
+    assert repair(place) == 0
+    assert "nothing is broken" in capsys.readouterr().out
+    assert state_of(place) == settled
+
+
+def test_input_may_grow_shrink_and_move(
+    built: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the sources of damaged records count, wherever they are now."""
+    moved = Path(shutil.copytree(built / "photos", tmp_path / "moved"))
+    make_images(moved, 40, names=("ant", "cow"))  # a new first class, and images of other sizes
+    before, shard = hashes_of(place), names_of(place, "data-train.tfrecord-*")[0]
+    damaged = damage_record(place, shard, 2)
+    for path in moved.glob("cat/*.png"):
+        if f"cat/{path.name}" != damaged:
+            path.unlink()
+    assert repair(place, "--input", str(moved)) == 0
+    assert hashes_of(place) == before
+    flip(place / "index/train-00000-of-00002.parquet")
+    assert repair(place, "--input", str(moved)) == 1
+    assert "INPUT is not as it was when the dataset was built" in capsys.readouterr().out
+
+
+def damage_record(place: Path, shard: str, number: int) -> str:
+    """Flip a byte in the middle of a record's image; return its id."""
+    name = next(
+        name for name, _ in read_manifest(Folder(str(place))).named_shards() if name.shard == shard
+    )
+    row = read_index(Folder(str(place)), name).to_pylist()[number]
+    with open(place / shard, "r+b") as file:
+        file.seek(row["image_offset"] + row["image_length"] // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    return str(row["id"])
+
+
+@pytest.fixture
+def changed(built: Path, tmp_path: Path) -> tuple[Path, list[str]]:
+    """Return a dataset with two damaged records: one source has changed, the other is gone."""
+    photos = Path(shutil.copytree(built / "photos", tmp_path / "photos"))
+    build(photos, tmp_path / "data")
+    shard = names_of(tmp_path / "data", "data-train.tfrecord-*")[0]
+    ids = [damage_record(tmp_path / "data", shard, number) for number in (1, 4, 5)]
+    make_images(tmp_path / "other", NUM_IMAGES, side=9)
+    shutil.copy(tmp_path / "other" / ids[0], photos / ids[0])
+    (photos / ids[1]).unlink()
+    return tmp_path / "data", ids
+
+
+def test_a_record_whose_source_has_changed_is_named(
+    changed: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, ids = changed
+    before = state_of(dataset)
+    assert repair(dataset) == 1
+    told = capsys.readouterr().out
+    assert f"{ids[0]} (its source has changed since the build)" in told
+    assert f"{ids[1]} (INPUT does not have it any more)" in told
+    assert "2 records cannot be made again" in told
+    assert ids[2] not in told
+    assert "--salvage" in told
+    assert state_of(dataset) == before
+
+
+def test_salvage_keeps_all_other_records(
+    changed: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, ids = changed
+    before, manifest = state_of(dataset), manifest_of(dataset)
+    records = record_ids(dataset)
+    assert repair(dataset, "--salvage") == 0
+    assert verify(str(dataset)).is_sound
+    assert sorted(record_ids(dataset)) == sorted(set(records) - set(ids[:2]))
+    lost = [row for row in rejects_of(dataset) if row["reason"] == "lost"]
+    assert sorted(row["id"] for row in lost) == sorted(ids[:2])
+    after = manifest_of(dataset)
+    assert after["rejects"] == {**manifest["rejects"], "lost": 2}
+    assert (after["num_records"], after["num_inputs"]) == (
+        manifest["num_records"] - 2,
+        manifest["num_inputs"],
+    )
+    assert (
+        after["splits"]["train"]["stats"]["signals"]["brightness"]["count"]
+        == (after["splits"]["train"]["num_records"])
+    )
+    touched = {name for name, state in state_of(dataset).items() if state != before.get(name)}
+    shard = names_of(dataset, "data-train.tfrecord-*")[0]
+    assert {name for name in touched if "-of-" in name} == {
+        shard,
+        *(f"{kind}/train-00000-of-00002.parquet" for kind in ("index", "signals", "rejects")),
+    }
+    assert "2 records lost" in capsys.readouterr().out
+    settled = state_of(dataset)
+    assert repair(dataset) == 0
+    assert state_of(dataset) == settled
+
+
+def test_a_whole_input_that_is_gone(
+    changed: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, ids = changed
+    shutil.rmtree(dataset.parent / "photos")
+    assert repair(dataset) == 1
+    told = capsys.readouterr().out
+    assert "photos" in told
+    assert "3 records cannot be made again" in told
+    assert repair(dataset, "--salvage") == 0
+    assert set(ids).isdisjoint(record_ids(dataset))
+    assert verify(str(dataset)).is_sound
+
+
+@contextmanager
+def stopping_at(step: int) -> Iterator[list[int]]:
+    """Make the change number `step` of the disk fail, and all after it, as if killed there.
+
+    Changes of staged files are not counted: without `changes.json` nobody reads these.
+    Yields the numbers of the changes that failed.
+    """
+    numbers, failed = itertools.count(1), list[int]()
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            is_staged = "/staged/" in str(args[-1]) and "changes.json" not in str(args)
+            number = 0 if is_staged and not failed else next(numbers)
+            if number >= step:
+                failed.append(number)
+                raise StorageError(f"stopped at {number}")
+            return change(*args, **kwargs)
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("copy", "write_bytes", "create_bytes", "remove", "remove_all", "open_sink"):
+            patch.setattr(LocalFiles, name, counted(getattr(LocalFiles, name)))
+        yield failed
+
+
+def test_a_stop_at_any_change_and_the_next_repair_goes_on(
+    changed: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    dataset, _ = changed
+    cut(dataset / names_of(dataset, "signals/test-*")[0])
+    broken = Path(shutil.copytree(dataset, tmp_path / "broken"))
+    assert repair(dataset, "--salvage") == 0
+    wanted = hashes_of(dataset)
+    for step in itertools.count(1):
+        shutil.rmtree(dataset)
+        shutil.copytree(broken, dataset)
+        with stopping_at(step) as failed:
+            code = repair(dataset, "--salvage")
+        if not failed:
+            break
+        assert code == 1
+        assert repair(dataset, "--salvage") == 0
+        assert hashes_of(dataset) == wanted
+    assert step > 12
