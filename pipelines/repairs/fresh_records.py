@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +34,8 @@ def write_job_of(job: BuildJob, manifest: Manifest, folder: Folder) -> WriteJob:
     return replace(job.write_job.with_vocabularies(names), root=folder)
 
 
-def find_references(
-    job: BuildJob, manifest: Manifest, ids: Collection[str]
-) -> pa.RecordBatch | None:
-    """Return the references in INPUT with these ids, with the indices that the dataset has.
+def find_references(job: BuildJob, manifest: Manifest, rows: pa.Table) -> pa.RecordBatch | None:
+    """Return the references in INPUT of these index rows, with the indices that the dataset has.
 
     The dataset states the rest: class names and words, which records are in it, and their splits.
     In a new build these could be others, if INPUT has changed elsewhere.
@@ -50,11 +48,7 @@ def find_references(
         feature.name: manifest.schema.names_of(feature)
         for feature in indexed_features(manifest.schema)
     }
-    wanted = pa.array(sorted(ids), pa.string())
-    found = [
-        batch.filter(pc.is_in(batch.column("id"), value_set=wanted))
-        for batch in references.batches()
-    ]
+    found = [references_in(batch, rows, job.write_job) for batch in references.batches()]
     found = [batch for batch in found if batch.num_rows]
     if not found:
         return None
@@ -64,6 +58,18 @@ def find_references(
     again = pc.equal(ordered.column("id")[1:], ordered.column("id")[:-1])
     keep = pa.array([True, *pc.invert(again).to_pylist()])
     return ordered.filter(keep)
+
+
+def references_in(batch: pa.RecordBatch, rows: pa.Table, job: WriteJob) -> pa.RecordBatch:
+    """Return the references of index rows: by their ids, and by their images after a function.
+
+    A `--transform` function may make several records of an image, with other ids.
+    """
+    keep = pc.is_in(batch.column("id"), value_set=rows["id"].combine_chunks())
+    if job.transforms:
+        known = rows["uri"].drop_null().combine_chunks()
+        keep = pc.or_(keep, pc.is_in(batch.column("uri"), value_set=known))
+    return batch.filter(keep)
 
 
 def _without_choices(job: BuildJob) -> BuildJob:
@@ -85,7 +91,7 @@ class FreshRecords:
     Args:
         references: As `find_references` returns them; None if there are none.
         name: The shard.
-        ids: The ids of the records to make.
+        wanted: The index rows of the records to make.
         job: As `write_job_of` returns it, with a folder that holds no such shard; None without
             INPUT.
         why: Why there is no INPUT, or "".
@@ -101,7 +107,7 @@ class FreshRecords:
         self,
         references: pa.RecordBatch | None,
         name: ShardName,
-        ids: Iterable[str],
+        wanted: pa.Table,
         job: WriteJob | None,
         why: str = "",
     ) -> None:
@@ -111,8 +117,7 @@ class FreshRecords:
         self._why = why
         if references is None or job is None:
             return
-        wanted = pa.array(sorted(ids), pa.string())
-        mine = references.filter(pc.is_in(references.column("id"), value_set=wanted))
+        mine = references_in(references, wanted, job)
         if not mine.num_rows:
             return
         mine = set_column(mine, "split", pa.array([name.split] * mine.num_rows, pa.string()))

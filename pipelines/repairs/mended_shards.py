@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import google_crc32c
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.repairs.broken_files import BrokenShard
 from pipelines.repairs.fresh_records import FreshRecords
@@ -38,6 +39,12 @@ class DamagedShard:
     broken: BrokenShard
     rows: pa.Table
     ids: frozenset[str]
+
+    @property
+    def damaged_rows(self) -> pa.Table:
+        """The index rows of its damaged records."""
+        ids = pa.array(sorted(self.ids), pa.string())
+        return self.rows.filter(pc.is_in(self.rows["id"], value_set=ids))
 
 
 def find_damaged(root: Folder, schema: ExampleSchema, broken: BrokenShard) -> DamagedShard:

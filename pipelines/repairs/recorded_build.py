@@ -18,6 +18,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder
+from transforms.inputs.spool import forget_lost_spools
 
 _STORAGE = "--storage-option"
 
@@ -49,6 +50,7 @@ def recorded_job(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildJo
         raise UsageError("a Python program wrote this dataset, so there is no INPUT to read again")
     options = _options_of(manifest, root, given)
     _check_settings(options, manifest)
+    forget_lost_spools(options.root, finished_may_stay=False)  # images are needed again
     spool = Folder(options.root.path(naming.SPOOL_DIR), options.storage)
     return describe_job(options, spool)
 

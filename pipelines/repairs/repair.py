@@ -125,21 +125,23 @@ class Repair:
             for shard in self._broken.shards
             if shard.has_index and shard.name.shard in shard.files
         ]
-        references, job, why = self._find_sources({id for each in damaged for id in each.ids})
+        references, job, why = self._find_sources([each.damaged_rows for each in damaged])
         lost = []
         for each in damaged:
-            fresh = FreshRecords(references, each.broken.name, each.ids, job, why)
+            fresh = FreshRecords(references, each.broken.name, each.damaged_rows, job, why)
             records = self._mend_shard(each, fresh)
             if records:
                 lost.append((each, records))
         return lost
 
-    def _find_sources(self, ids: set[str]) -> tuple[pa.RecordBatch | None, WriteJob | None, str]:
-        """Return references with these ids, the job to write them, and why there is neither."""
-        if not ids:
+    def _find_sources(
+        self, parts: Sequence[pa.Table]
+    ) -> tuple[pa.RecordBatch | None, WriteJob | None, str]:
+        """Return the references of index rows, the job to write them, and why there is neither."""
+        if not any(rows.num_rows for rows in parts):
             return None, None, ""
         try:
-            references = find_references(self._job, self._manifest, ids)
+            references = find_references(self._job, self._manifest, pa.concat_tables(parts))
             folder = self._staged.below(_FRESH)
             return references, write_job_of(self._job, self._manifest, folder), ""
         except _WITHOUT_INPUT as error:
