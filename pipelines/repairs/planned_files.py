@@ -8,6 +8,7 @@ from pipelines.job import BuildJob
 from pipelines.local_shards import LocalShards
 from pipelines.repairs.broken_files import BrokenShard, stated_contents
 from pipelines.repairs.fresh_records import write_job_of
+from pipelines.repairs.replanned_shards import replan
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
@@ -56,8 +57,12 @@ class PlannedFiles:
             if shard is not None and shard.name == plan.name and shard.info.digest == plan.digest:
                 del missing[plan.name.shard]
                 yield from self._mend(plan, shard)
-        for shard in missing.values():
-            yield from ((path, f"its plan cannot be made: {CHANGED}") for path in shard.files)
+        again = replan(self._job, self._root, self._manifest, list(missing.values()))
+        for name, shard in missing.items():
+            if name in again:
+                yield from self._mend(again[name], shard)
+            else:
+                yield from ((path, f"its plan cannot be made: {CHANGED}") for path in shard.files)
 
     def _mend(self, plan: ShardPlan, shard: BrokenShard) -> Iterator[tuple[str, str]]:
         if RejectReason.CRASHED in self._manifest.rejects:

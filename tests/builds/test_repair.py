@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from shardwright.inspect.verify import verify
@@ -103,6 +104,25 @@ def test_input_may_grow_shrink_and_move(
     flip(place / "index/train-00000-of-00002.parquet")
     assert repair(place, "--input", str(moved)) == 1
     assert "INPUT is not as it was when the dataset was built" in capsys.readouterr().out
+
+
+def test_an_index_needs_only_the_sources_of_its_shard(tmp_path: Path) -> None:
+    dataset, photos = tmp_path / "data", make_photos(tmp_path / "photos")
+    build_photos(photos, dataset)
+    before = hashes_of(dataset)
+    make_images(photos, 9, names=("ant",))
+    other = names_of(dataset, "index/test-*")[0]
+    (photos / read_ids(dataset / other)[0]).unlink()
+    for name in names_of(dataset, "index/train-*"):
+        flip(dataset / name)
+    assert repair(dataset) == 0
+    assert hashes_of(dataset) == before
+    flip(dataset / other)
+    assert repair(dataset) == 1
+
+
+def read_ids(index: Path) -> list[str]:
+    return list(pq.read_table(index)["id"].to_pylist())
 
 
 @pytest.mark.parametrize(

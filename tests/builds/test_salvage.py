@@ -152,6 +152,23 @@ def test_a_whole_input_that_is_gone(
     assert verify(str(dataset)).is_sound
 
 
+def test_a_build_restores_lost_records_once_their_sources_are_back(tmp_path: Path) -> None:
+    photos, dataset = make_photos(tmp_path / "photos"), tmp_path / "data"
+    build_photos(photos, dataset)
+    before = hashes_of(dataset)
+    shard = names_of(dataset, "data-train.tfrecord-*")[0]
+    lost = damage_record(dataset, shard, 3)
+    (photos / lost).rename(tmp_path / "aside.png")
+    assert repair(dataset, "--salvage") == 0
+    (tmp_path / "aside.png").rename(photos / lost)
+    build_photos(photos, dataset)
+    assert lost in record_ids(dataset)
+    after = hashes_of(dataset)
+    assert {name for name in before if before[name] != after[name]} <= {
+        "manifest.json", "report.html",  # which have the time of the build
+    }  # fmt: skip
+
+
 @contextmanager
 def stopping_at(step: int) -> Iterator[list[int]]:
     """Make the change number `step` of the disk fail, and all after it, as if killed there.

@@ -61,8 +61,7 @@ def rewrite_shard(
         records: The folder with the shard itself; None is `root`.
 
     Returns:
-        The summary of the new shard. It keeps the digest of its plan: a later build of the same
-        INPUT finds the shard finished.
+        The summary of the new shard, with the digest of the plan that it comes from.
 
     Raises:
         RecordFault: A record that stays is damaged.
