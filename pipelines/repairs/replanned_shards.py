@@ -45,8 +45,10 @@ def replan(
     ids = {shard.name.shard: _planned_ids(root, manifest, shard) for shard in shards}
     rows = pa.table({"id": pa.array([each for some in ids.values() for each in some], pa.string())})
     found = find_references(job, manifest, rows) if rows.num_rows else None
+    if found is None:
+        return {}
     plans = {}
-    for shard in shards if found is not None else ():
+    for shard in shards:
         wanted = pa.array(ids[shard.name.shard], pa.string())
         mine = found.filter(pc.is_in(found.column("id"), value_set=wanted))
         plan = _plan_of(shard, mine, job) if mine.num_rows else None
