@@ -18,6 +18,7 @@ from shardwright.inspect.command_parts import (
     make_parser,
     print_safely,
     root_of,
+    show_progress,
     to_json,
 )
 from shardwright.inspect.faults import Verification
@@ -30,12 +31,12 @@ examples
   shardwright repair dataset/
   shardwright repair dataset/ --input /mnt/new/photos
   shardwright repair s3://bucket/dataset --salvage
-  shardwright repair dataset/ -- --labels moved/labels.csv
+  shardwright repair dataset/ -- --transform my_code.py:crop
 
 Reads every byte, as `shardwright verify` does, and makes the broken files again, with the bytes
 that the manifest states. Sound files are not touched. Damaged records are read from INPUT by the
-build's command, which the manifest records; add options of `build` after -- for what it lacks, such
-as secrets. Other parts of INPUT may have changed meanwhile.
+build's command, which the manifest records. Give its --storage-option again, and after -- those of
+its options that run code. Other parts of INPUT may have changed meanwhile.
 
 A record whose source is gone or changed stays broken. With --salvage it is left out of its shard
 and listed in rejects/ with the reason "lost"; all other records stay.
@@ -105,7 +106,8 @@ def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
 def _verify(root: Folder, options: StorageOptions) -> Verification:
     from shardwright.inspect.verify import verify
 
-    return verify(root.uri, storage_options=options)
+    progress = show_progress if sys.stderr.isatty() else None
+    return verify(root.uri, progress=progress, storage_options=options)
 
 
 if __name__ == "__main__":

@@ -67,9 +67,15 @@ def read_change(root: Folder) -> Change | None:
         if found is None or FileContent(*found["replaces"]) != manifest:
             return None
         shards, files = tuple(found["shards"]), tuple(found["files"])
-        return Change(manifest, shards, files, found["rejects"])
-    except (KeyError, TypeError, MissingError, NotADatasetError):
+        rejects = {str(reason): int(number) for reason, number in found["rejects"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError, MissingError, NotADatasetError):
         return None
+    return Change(manifest, shards, files, rejects) if all(map(_may_be_staged, files)) else None
+
+
+def _may_be_staged(name: object) -> bool:
+    """Return whether a name is that of a file beside the manifest, in the dataset's folder."""
+    return isinstance(name, str) and naming.is_build_output(name) and name != naming.MANIFEST
 
 
 def put_in_place(folder: Folder, name: str, root: Folder) -> None:

@@ -1,7 +1,11 @@
-"""Prepare again the job that built a dataset, from the command that its manifest records."""
+"""Prepare again the job that built a dataset, from the command that its manifest records.
+
+Code and storage options of that command are not used: the dataset may be of a stranger.
+"""
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -59,32 +63,49 @@ def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOpt
     command = manifest.provenance.get("command")
     recorded = shlex.split(command)[2:] if command else [_input_of(manifest), root.uri]
     storage = [word for value in given.storage for word in (_STORAGE, value)]
-    parser = make_parser("build")
-    parser.error = _refuse  # type: ignore[method-assign]  # argparse would end the process
-    known, _ = parse_words(parser, [*_without_secrets(recorded), *given.words, *storage])
+    own = _parse([_input_of(manifest), root.uri, *given.words])
+    known = _parse([*_without_storage(recorded), *given.words, *storage])
     known.input = given.input or known.input
     known.output, known.name, known.version = root.uri, manifest.name, manifest.version
     known.if_exists, known.fail_on, known.against = "resume", None, None
+    _check_code(known, own)
+    known.transform = own.transform
     for name, value in vars(known).items():
-        if HIDDEN in str(value):
+        if name != "storage_option" and HIDDEN in str(value):
             what = "--input" if name == "input" else f"--{name.replace('_', '-')} after --"
             raise UsageError(f"the manifest hides a secret in {name}: give {what}")
     return read_options(BuildOptions, known)
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = make_parser("build")
+    parser.error = _refuse  # type: ignore[method-assign]  # argparse would end the process
+    return parse_words(parser, words)[0]
+
+
+def _check_code(known: argparse.Namespace, own: argparse.Namespace) -> None:
+    """Raise UsageError for code that only the manifest names: a stranger may have written it."""
+    recorded = [*known.transform[: len(known.transform) - len(own.transform)]]
+    if recorded and recorded != own.transform:
+        words = " ".join(f"--transform {shlex.quote(spec)}" for spec in recorded)
+    elif str(known.schema).lower().endswith(".py") and known.schema != own.schema:
+        words = f"--schema {shlex.quote(known.schema)}"
+    else:
+        return
+    raise UsageError(f"the recorded command runs code of its own: to allow it, add `-- {words}`")
 
 
 def _input_of(manifest: Manifest) -> str:
     return str(manifest.provenance.get("input") or "")
 
 
-def _without_secrets(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words without hidden storage options, which the environment or the user has."""
+def _without_storage(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words without storage options: credentials go to no endpoint of a manifest."""
     rest = iter(words)
     for word in rest:
         if word == _STORAGE:
-            value = next(rest, "")
-            if HIDDEN not in value:
-                yield from (word, value)
-        elif not (word.startswith(f"{_STORAGE}=") and HIDDEN in word):
+            next(rest, "")
+        elif not word.startswith(f"{_STORAGE}="):
             yield word
 
 

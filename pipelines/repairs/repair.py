@@ -19,6 +19,7 @@ from pipelines.repairs.fresh_records import FreshRecords, find_references, write
 from pipelines.repairs.mended_shards import DamagedShard, find_damaged, mend
 from pipelines.repairs.outcome import LostRecord, Outcome, show_records
 from pipelines.repairs.planned_files import PlannedFiles
+from pipelines.running import say
 from shardwright.errors import BuildError, MissingBucketError, MissingError, UsageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
@@ -168,9 +169,12 @@ class Repair:
         return lost
 
     def _may_shrink(self) -> bool:
-        """Return whether records may be given up: the new manifest needs all indexes."""
-        broken = {path for one in self._broken.shards if not one.has_index for path in one.files}
-        return self._salvage and broken.isdisjoint(self._outcome.failed)
+        """Return whether records may be given up: the new manifest follows from all indexes."""
+        needed = {path for one in self._broken.shards if not one.has_index for path in one.files}
+        missing = sorted((needed | {naming.NEAR_DUPLICATES}) & self._outcome.failed.keys())
+        if self._salvage and missing:
+            say(f"--salvage gives up no record while {', '.join(missing)} is broken")
+        return self._salvage and not missing
 
     def _shrink(self, lost: Sequence[tuple[DamagedShard, list[LostRecord]]]) -> None:
         """Leave lost records out of their shards, and list them as rejects."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -63,3 +64,10 @@ def print_safely(text: str) -> None:
 def fail(error: ShardwrightError) -> int:
     print(f"shardwright: error: {error}", file=sys.stderr)
     return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS
+
+
+def show_progress(done: int, total: int) -> None:
+    """Show the number of shards that `verify` has checked, on one line of stderr."""
+    end = "\n" if done == total else ""
+    told = f"\rshardwright: {done} of {counted(total, 'shard')} checked"
+    print(told, end=end, file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import StorageError
@@ -26,6 +27,7 @@ from tests.support.repairs import (
     NUM_IMAGES,
     build_photos,
     build_plainly,
+    code_of,
     cut,
     damage_record,
     hashes_of,
@@ -126,7 +128,7 @@ def test_the_statistics_after_salvage_are_those_of_the_other_records(
     lost = {damage_record(dataset, shard, 1) for shard in names_of(dataset, "data-*.tfrecord-*")}
     for path in lost:
         (tmp_path / path).unlink()
-    assert repair(dataset, "--salvage") == 0
+    assert repair(dataset, "--salvage", "--", *code_of(options)) == 0
     write_table(table, [row for row in rows if row["path"] not in lost])
     build_plainly(table, tmp_path / "fresh", *options)
     for split, fresh in manifest_of(tmp_path / "fresh")["splits"].items():
@@ -150,6 +152,35 @@ def test_a_whole_input_that_is_gone(
     assert repair(dataset, "--salvage") == 0
     assert set(ids).isdisjoint(record_ids(dataset))
     assert verify(str(dataset)).is_sound
+
+
+def test_lost_images_leave_the_list_of_near_duplicates(tmp_path: Path) -> None:
+    """Each image is stored six times, in both splits."""
+    make_images(tmp_path / "once", 4)
+    for number in range(6):
+        shutil.copytree(tmp_path / "once", tmp_path / "photos" / f"class{number}")
+    dataset = tmp_path / "data"
+    options = ("--split", "train=0.6,test=0.4", "--near-duplicates", "report")
+    build_plainly(tmp_path / "photos", dataset, *options)
+    before = {row["id"]: row for row in near_duplicates(dataset)}
+    stats = {name: split["stats"] for name, split in manifest_of(dataset)["splits"].items()}
+    lost = damage_record(dataset, names_of(dataset, "data-test*")[0], 0)
+    assert before[lost]["split"] == "test"
+    assert repair(dataset, "--salvage", "--input", "/none") == 0
+    before[lost]["split"] = None
+    assert {row["id"]: row for row in near_duplicates(dataset)} == before
+    for name, split in manifest_of(dataset)["splits"].items():
+        fewer = name == "test"
+        key = "near_duplicate_records"
+        assert split["stats"][key] == stats[name][key] - fewer
+        [leak], [old] = (each["near_duplicates"].values() for each in (split["stats"], stats[name]))
+        assert leak["records"] == old["records"] - fewer
+        assert leak["examples"] == [pair for pair in old["examples"] if lost not in pair]
+    assert verify(str(dataset)).is_sound
+
+
+def near_duplicates(dataset: Path) -> list[dict[str, Any]]:
+    return list(pq.read_table(dataset / "near_duplicates.parquet").to_pylist())
 
 
 def test_a_build_restores_lost_records_once_their_sources_are_back(tmp_path: Path) -> None:

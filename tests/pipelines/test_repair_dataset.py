@@ -18,10 +18,12 @@ from pipelines.local_build import build_here
 from pipelines.options import parse_options
 from pipelines.repairs.recorded_build import GivenBuild, recorded_job
 from shardwright.errors import UsageError
+from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_manifest, seal
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import make_images, manifest_of, rejects_of
+from transforms.staged_files import Change, note_change
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +78,20 @@ def test_the_recorded_command_is_run_on_this_machine(built: Path, dataset: Path)
     assert options.labels is None
 
 
-def test_hidden_storage_options_are_left_out(built: Path, dataset: Path) -> None:
+def test_storage_options_of_the_manifest_are_not_used(built: Path, dataset: Path) -> None:
+    """They may lead credentials to the endpoint of a stranger."""
     photos = built.parent / "photos"
     start = f"shardwright build {photos} out --seed 7 --shard-count 2"
-    hidden = "--storage-option secret_access_key='***' --storage-option=token='***'"
-    options = given(dataset, f"{start} {hidden} --storage-option region=eu", storage=("token=t",))
-    assert options.storage.for_store("s3://any") == {"region": "eu", "token": "t"}
+    recorded = "--storage-option token='***' --storage-option=endpoint=http://stranger"
+    options = given(dataset, f"{start} {recorded}", storage=("token=t",))
+    assert options.storage.for_store("s3://any") == {"token": "t"}
+
+
+@pytest.mark.parametrize("option", ["--transform /tmp/evil.py:f", "--schema /tmp/evil.py"])
+def test_code_of_the_manifest_is_not_run(built: Path, dataset: Path, option: str) -> None:
+    command = f"shardwright build {built.parent / 'photos'} out --seed 7 --shard-count 2 {option}"
+    with pytest.raises(UsageError, match=f"to allow it, add `-- {option}`"):
+        given(dataset, command)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +174,15 @@ def test_wrong_usage(words: list[str]) -> None:
     with pytest.raises(SystemExit) as error:
         repair_dataset.main(words)
     assert error.value.code == 2
+
+
+@pytest.mark.parametrize("name", ["../stolen.json", "/stolen.json", "index/../../x.parquet", 7])
+def test_a_change_of_a_stranger_stays_in_the_folder(dataset: Path, name: Any) -> None:
+    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    replaces = FileContent.of((dataset / "manifest.json").read_bytes())
+    change = Change(replaces, (), (name,), {})
+    note_change(Folder(str(dataset)), change)
+    [note] = verify(str(dataset)).notes
+    assert str(note).startswith("staged/changes.json: a change of this dataset that was stopped")
+    assert repair(dataset) == 0
+    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from pathlib import Path
 
@@ -82,3 +83,9 @@ def make_photos(root: Path) -> Path:
         (root / name).write_bytes(b"\x89PNG\r\n\x1a\n and nothing else")
     (root / "notes.txt").write_text("not an image")
     return root
+
+
+def code_of(options: tuple[str, ...]) -> list[str]:
+    """Return the options that run code, which a repair does not take from the manifest."""
+    pairs = itertools.pairwise(options)
+    return [word for pair in pairs if pair[0] == "--transform" for word in pair]

@@ -15,6 +15,7 @@ from transforms.plan.size_errors import RECORD_BYTES
 from transforms.publish.companions import companion_files
 from transforms.publish.found_statistics import sample_of, with_found, with_stats, without_found
 from transforms.publish.near_duplicates import NEAR_KEYS
+from transforms.publish.relisted_duplicates import with_relisted
 from transforms.publish.report_file import report_bytes
 from transforms.publish.written_shards import WrittenShards
 from transforms.splits.balance import label_deviations
@@ -82,6 +83,8 @@ def republish(
         manifest = replace(manifest, splits=with_stats(splits, "label_deviation", deviations))
     pictures = sample_of(root, manifest)
     manifest = replace(with_found(root, manifest, pictures), files=files)
+    manifest = with_relisted(root, manifest)
+    files = dict(manifest.files)
     companions = companion_files(manifest)
     companions[naming.REPORT] = report_bytes(root, manifest, None, None, pictures)
     for name, data in companions.items():
