@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from shardwright.errors import StorageError
@@ -87,38 +87,46 @@ def find_broken(root: Folder, manifest: Manifest, faults: Iterable[DatasetFault]
         by_file.setdefault(fault.file, fault)
     shards = []
     for name, info in manifest.named_shards():
-        paths = (name.shard, name.sidecar, name.rejects, name.signals)
-        named = [path for path in paths if path in by_file]
-        wrong = {path for path in paths if named and _is_wrong(root, manifest, name, info, path)}
-        wrong |= {path for path in named if _stated(manifest, name, info, path) is None}
+        wrong = _wrong_files(root, manifest, name, info, by_file)
         if wrong:
-            shards.append(BrokenShard(name, info, frozenset(wrong)))
-            for path in paths:
+            shards.append(BrokenShard(name, info, wrong))
+            for path in _paths_of(name):
                 by_file.pop(path, None)
-    plan = [name for name in by_file if _is_of_plan(name)]
-    derived = _FROM_MANIFEST | set(names_files(manifest.schema))
+    plan = tuple(filter(_is_of_plan, by_file))
     if plan or any(shard.name.rejects in shard.files for shard in shards):
         by_file.pop(naming.REJECTS_DIR, None)  # their sum, which follows
+    derived = _FROM_MANIFEST | set(names_files(manifest.schema))
+    others = by_file.keys() - derived - {naming.REPORT, *plan}
     return BrokenFiles(
-        tuple(shards),
-        tuple(name for name in by_file if name in derived),
-        tuple(name for name in by_file if name == naming.REPORT),
-        tuple(plan),
-        tuple(by_file[name] for name in by_file if not _can_be_made(name, derived)),
+        shards=tuple(shards),
+        from_manifest=tuple(name for name in by_file if name in derived),
+        from_shards=tuple(name for name in by_file if name == naming.REPORT),
+        from_plan=plan,
+        others=tuple(by_file[name] for name in sorted(others)),
     )
 
 
-def _can_be_made(name: str, derived: set[str] | frozenset[str]) -> bool:
-    return name in derived or name == naming.REPORT or _is_of_plan(name)
+def _paths_of(name: ShardName) -> tuple[str, ...]:
+    return name.shard, name.sidecar, name.rejects, name.signals
+
+
+def _wrong_files(
+    root: Folder,
+    manifest: Manifest,
+    name: ShardName,
+    info: ShardInfo,
+    faults: Collection[str],
+) -> frozenset[str]:
+    """Return the broken files of a shard, given the files that faults name."""
+    named = [path for path in _paths_of(name) if path in faults]
+    stated = stated_contents(manifest, name, info)
+    wrong = {path for path in stated if named and _is_wrong(root, path, stated[path], name)}
+    return frozenset(wrong | {path for path in named if path not in stated})
 
 
 def _is_of_plan(name: str) -> bool:
     plan_rejects = naming.PLAN_REJECTS.removesuffix("parquet")
     return name in (naming.PLAN, naming.NEAR_DUPLICATES) or name.startswith(plan_rejects)
-
-
-def _stated(manifest: Manifest, name: ShardName, info: ShardInfo, path: str) -> FileContent | None:
-    return stated_contents(manifest, name, info).get(path)
 
 
 def stated_contents(
@@ -130,13 +138,8 @@ def stated_contents(
     return {path: content for path, content in files.items() if content is not None}
 
 
-def _is_wrong(
-    root: Folder, manifest: Manifest, name: ShardName, info: ShardInfo, path: str
-) -> bool:
-    """Return whether a file has not the content that the manifest states, if it states one."""
-    stated = _stated(manifest, name, info, path)
-    if stated is None:
-        return False
+def _is_wrong(root: Folder, path: str, stated: FileContent, name: ShardName) -> bool:
+    """Return whether a file has not the content that the manifest states."""
     try:
         if root.num_bytes_of(path) != stated.num_bytes:
             return True
@@ -144,5 +147,5 @@ def _is_wrong(
             return FileContent.of(root.read_bytes(path)) != stated
         with root.local_copy(path) as copy, open(copy, "rb") as file:
             return file_crc32c(file) != stated.crc32c
-    except StorageError:
+    except (OSError, StorageError):  # such as of a bad sector
         return True

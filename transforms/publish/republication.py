@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from shardwright.errors import BuildError, StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.index import read_summary
+from shardwright.format.index import ShardSummary, read_summary
 from shardwright.format.manifest import Manifest, SplitInfo, read_manifest
 from shardwright.storage.folder import Folder
 from transforms.plan.size_errors import RECORD_BYTES
@@ -66,33 +67,36 @@ def republish(
     Raises:
         StorageError: An index is missing or damaged, or a file cannot be written.
     """
-    changed = set(shards)
-    files = dict(manifest.files)
-    splits = {}
-    for name in manifest.splits:
-        splits[name] = _split_of(root, manifest, name, changed, files)
-    manifest = replace(
-        manifest,
-        splits=splits,
-        rejects=dict(sorted(rejects.items())),
-        num_inputs=sum(split.num_records for split in splits.values()) + sum(rejects.values()),
-    )
-    if manifest.settings.get("stratify"):
-        labels = {name: split.stats["labels"] for name, split in splits.items()}
-        deviations = label_deviations(labels)
-        manifest = replace(manifest, splits=with_stats(splits, "label_deviation", deviations))
+    manifest = _with_shards(root, manifest, set(shards), rejects)
     pictures = sample_of(root, manifest)
-    manifest = replace(with_found(root, manifest, pictures), files=files)
-    manifest = with_relisted(root, manifest)
-    files = dict(manifest.files)
+    manifest = with_relisted(root, with_found(root, manifest, pictures))
     companions = companion_files(manifest)
     companions[naming.REPORT] = report_bytes(root, manifest, None, None, pictures)
     for name, data in companions.items():
         root.write_if_new(name, data)
     contents = {name: FileContent.of(data) for name, data in companions.items()}
-    manifest = replace(manifest, files=files | contents)
+    manifest = replace(manifest, files={**manifest.files, **contents})
     root.write_if_new(naming.MANIFEST, manifest.to_bytes())
     return manifest
+
+
+def _with_shards(
+    root: Folder, manifest: Manifest, changed: set[str], rejects: Mapping[str, int]
+) -> Manifest:
+    """Return the manifest with new shards; what is found by reading them is still missing."""
+    files = dict(manifest.files)
+    splits = {name: _split_of(root, manifest, name, changed, files) for name in manifest.splits}
+    if manifest.settings.get("stratify"):
+        labels = {name: split.stats["labels"] for name, split in splits.items()}
+        splits = with_stats(splits, "label_deviation", label_deviations(labels))
+    num_records = sum(split.num_records for split in splits.values())
+    return replace(
+        manifest,
+        splits=splits,
+        files=files,
+        rejects=dict(sorted(rejects.items())),
+        num_inputs=num_records + sum(rejects.values()),
+    )
 
 
 def _split_of(
@@ -109,30 +113,31 @@ def _split_of(
         if summary is None:
             raise StorageError(f"{root.path(name.sidecar)} is missing or damaged")
         written.add(summary)
-        if name.shard not in changed:
+        if name.shard in changed:
+            infos.append(written.infos[split][-1])
+            _state_files(root, summary, files)
+        else:
             infos.append(info)  # its etag may be that of a copy, which its index does not have
-            continue
-        infos.append(written.infos[split][-1])
-        for path, content in (
-            (name.rejects, summary.reject_file or _content_of(root, name.rejects, summary.rejects)),
-            (name.signals, summary.signals_file),
-        ):
-            files.pop(path, None)
-            if content is not None:
-                files[path] = content
     stats = {**written.stats[split].to_json(), **_kept(before)}
-    records, num_bytes = sum(i.num_records for i in infos), sum(i.num_bytes for i in infos)
     if RECORD_BYTES in stats:
-        told = {**stats[RECORD_BYTES], "written": round(num_bytes / max(records, 1), 1)}
-        stats[RECORD_BYTES] = told
+        records, num_bytes = sum(i.num_records for i in infos), sum(i.num_bytes for i in infos)
+        told = {"written": round(num_bytes / max(records, 1), 1)}
+        stats[RECORD_BYTES] = {**stats[RECORD_BYTES], **told}
     return SplitInfo(split, tuple(infos), stats)
 
 
-def _content_of(root: Folder, name: str, rejects: Mapping[str, int]) -> FileContent | None:
-    return FileContent.of(root.read_bytes(name)) if rejects else None
+def _state_files(root: Folder, summary: ShardSummary, files: dict[str, FileContent]) -> None:
+    """Update the contents of the files of rejects and signals of a new shard."""
+    name = summary.name
+    files.pop(name.rejects, None)
+    files.pop(name.signals, None)
+    if summary.rejects:
+        files[name.rejects] = FileContent.of(root.read_bytes(name.rejects))
+    if summary.signals_file is not None:
+        files[name.signals] = summary.signals_file
 
 
-def _kept(split: SplitInfo) -> dict[str, object]:
+def _kept(split: SplitInfo) -> dict[str, Any]:
     """Return the statistics of a split that do not follow from its shards."""
     keys = (RECORD_BYTES, *NEAR_KEYS)
     return {key: split.stats[key] for key in keys if key in split.stats}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -72,27 +73,28 @@ def rewrite_shard(
     if before is None:
         raise StorageError(f"{root.path(name.sidecar)} does not describe its shard")
     listed = _listed_rejects(root, manifest, name)
-    leaves = pc.is_in(rows["id"], value_set=pa.array(sorted(without), pa.string()))
-    stays = rows.filter(pc.invert(leaves))
+    stays = rows.filter(pc.invert(_is_among(rows, without)))
     contents = _Contents(manifest.schema, before)
     with (records or root).local_copy(name.shard) as path, to.open_sink(name.shard) as sink:
         crc32c = _copy(read_frames(path, stays), contents, sink)
-    rejected = {reject.id for reject in rejects}
-    lost = rows.filter(pc.is_in(rows["id"], value_set=pa.array(sorted(rejected), pa.string())))
-    table, measured = _shifted(stays), contents.measured
-    summary = ShardSummary(
-        name=name,
-        num_records=table.num_rows,
+    lost = rows.filter(_is_among(rows, {reject.id for reject in rejects}))
+    stats = _statistics(stays, before.stats, lost["label"]) | contents.describe()
+    summary = replace(
+        before,
+        num_records=stays.num_rows,
         num_bytes=sink.num_bytes,
         crc32c=crc32c,
-        digest=before.digest,
         etag=sink.etag,
         rejects=count_reasons([*listed, *rejects]),
-        stats=_statistics(table, before.stats, lost["label"]) | contents.describe(),
+        stats=stats,
         reject_file=write_rejects(to, name.rejects, [*listed, *rejects]),
-        signals_file=None if measured is None else write_signals(to, name, measured.rows),
+        signals_file=contents.write_signals(to, name),
     )
-    return write_sidecar(to, summary, table)
+    return write_sidecar(to, summary, _shifted(stays))
+
+
+def _is_among(rows: pa.Table, ids: Collection[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows["id"], value_set=pa.array(sorted(ids), pa.string()))
 
 
 def read_frames(path: str, rows: pa.Table) -> Iterator[tuple[Mapping[str, Any], bytes]]:
@@ -211,9 +213,13 @@ class _Contents:
             image = ImageToStore(image_in(row, frame), info)
             self._parts.append(measure_records([row["id"]], [image], self._stored))
 
+    def write_signals(self, to: Folder, name: ShardName) -> FileContent | None:
+        """Write the file of signals and return its content; None if the build had none."""
+        measured = self._measured
+        return None if measured is None else write_signals(to, name, measured.rows)
+
     @property
-    def measured(self) -> MeasuredRecords | None:
-        """The signals; None if the build did not measure them."""
+    def _measured(self) -> MeasuredRecords | None:
         return None if self._parts is None else join_records(self._parts)
 
     def describe(self) -> dict[str, Any]:
@@ -226,7 +232,7 @@ class _Contents:
                 kind = pa.list_(stored.type) if stored.shape else stored.type
                 columns[extra_name(stored.key)] = pa.array(values, kind)
             stats |= describe_features(pa.RecordBatch.from_pydict(columns), self._schema)
-        measured = self.measured
+        measured = self._measured
         if measured is not None:
             stats |= describe_pictures(signal_values(measured.rows), measured.channels)
         return stats
