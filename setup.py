@@ -9,6 +9,7 @@ setup(
     packages=[
         "pipelines",
         "pipelines.estimates",
+        "pipelines.repairs",
         "schemas",
         "shardwright",
         "shardwright.cache",

@@ -22,12 +22,24 @@ def split_command_line(
         UsageError: An option is unknown, or `--input` or `--output` is given alone.
         SystemExit: From argparse: 2 for a command line that it cannot parse, 0 after `--help`.
     """
+    known, beam_args = parse_words(parser, argv)
+    _check_beam_args(parser, beam_args)
+    return known, beam_args
+
+
+def parse_words(
+    parser: argparse.ArgumentParser, argv: Sequence[str]
+) -> tuple[argparse.Namespace, list[str]]:
+    """Return the same without a check of the arguments for Beam, which needs an import of Beam.
+
+    Raises:
+        UsageError: `--input` or `--output` is given alone.
+        SystemExit: As `split_command_line`.
+    """
     known, beam_args = parser.parse_known_args(
         [*_as_declared(parser, _labels_for_beam(_places_first(argv)))]
     )
-    beam_args = [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
-    _check_beam_args(parser, beam_args)
-    return known, beam_args
+    return known, [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
 
 
 def _places_first(argv: Sequence[str]) -> list[str]:

@@ -129,9 +129,8 @@ class BadRecordError(ShardwrightError):
     def __str__(self) -> str:
         met = "" if self.count == 1 else f" ({self.count} bad records so far)"
         return (
-            f"{self.record}{met}; max_bad_records={self.allowed}: copy that shard again, or check "
-            "the dataset with `shardwright verify` and run its build again; "
-            "raise max_bad_records to skip such records"
+            f"{self.record}{met}; max_bad_records={self.allowed}: copy that shard again, or run "
+            "`shardwright repair` on the dataset; raise max_bad_records to skip such records"
         )
 
 
@@ -144,8 +143,8 @@ class BadExampleError(BadRecordError):
     def __str__(self) -> str:
         return (
             f"{self.record}; max_bad_records does not skip records that are read by number: "
-            "copy that shard again, or check the dataset with `shardwright verify` and run its "
-            "build again; or exclude the record with where="
+            "copy that shard again, or run `shardwright repair` on the dataset; or exclude the "
+            "record with where="
         )
 
 

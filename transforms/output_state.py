@@ -160,6 +160,8 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str) -> Bu
         _PLAN_LOG.warning("%s", layout.warning)
     check_output(request)
     abort_leftovers(request.root)
+    # A stopped repair's: this build decides about the same shards, so it must not be finished.
+    request.root.remove(naming.CHANGES)
     was_replacing = finish_promotion(request.root)
     manifest = read_json(request.root, naming.MANIFEST)
     folder = "" if manifest is None else naming.NEXT_DIR

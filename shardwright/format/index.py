@@ -24,7 +24,7 @@ from shardwright.storage.folder import Folder
 
 _SUMMARY_KEY = b"shardwright"
 _END_BYTES = 64 << 10  # read of a sidecar for its summary; longer ones take a second read
-_ADVICE = "copy the dataset again, or run its build again"
+_ADVICE = "copy the dataset again, or run `shardwright repair` on it"
 
 # Offsets are in bytes from the start of the shard, lengths in bytes. `offset` and `length` span the
 # record with its frame, `image_offset` and `image_length` only the image bytes; `crc32c` is the

@@ -18,6 +18,8 @@ from shardwright.format.naming import ShardName
 from shardwright.images.signals import SIGNALS
 from shardwright.storage.folder import Folder
 
+_ADVICE = "copy the dataset again, or run `shardwright repair` on it"
+
 SIGNALS_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -62,10 +64,10 @@ def read_signals(root: Folder, name: ShardName, content: FileContent | None) -> 
     try:
         data = root.read_bytes(name.signals)
     except MissingError as error:
-        raise StorageError(f"{path} is missing: copy the dataset again, or rebuild it") from error
+        raise StorageError(f"{path} is missing: {_ADVICE}") from error
     fault = content and FileContent.of(data).fault(content)
     if fault:
-        raise StorageError(f"{path} is damaged ({fault}): copy the dataset again, or rebuild it")
+        raise StorageError(f"{path} is damaged ({fault}): {_ADVICE}")
     try:
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             table = file.read()

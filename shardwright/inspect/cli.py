@@ -18,6 +18,7 @@ _SUMMARIES = {
     "watch": "OUTPUT [--once] [--json]  follow a build on any runner: rate, rejects, time left",
     "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
     "verify": "DATASET [--json]          check every shard, record, checksum and index row",
+    "repair": "DATASET [--salvage]     rebuild just the broken files from the sources",
     "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
     "stats": "DATASET [--json]          distributions of features, image sizes, quality signals",
     "report": "DATASET [-o FILE]         a page with pictures, classes, sizes, rejects, settings",

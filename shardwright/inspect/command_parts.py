@@ -14,6 +14,7 @@ from typing import Any
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import LATEST, read_version
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -81,3 +82,10 @@ def print_safely(text: str) -> None:
 def fail(error: ShardwrightError) -> int:
     print(f"shardwright: error: {error}", file=sys.stderr)
     return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS
+
+
+def show_progress(done: int, total: int) -> None:
+    """Show the number of shards that `verify` has checked, on one line of stderr."""
+    end = "\n" if done == total else ""
+    told = f"\rshardwright: {done} of {counted(total, 'shard')} checked"
+    print(told, end=end, file=sys.stderr, flush=True)

@@ -20,9 +20,9 @@ from shardwright.inspect.command_parts import (
     manifest_of,
     print_safely,
     root_of,
+    show_progress,
     to_json,
 )
-from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 
 _VERIFY_EPILOG = """\
@@ -127,7 +127,7 @@ def verify(argv: Sequence[str]) -> int:
     if args.threads < 1:
         parser.error(f"--threads must be at least 1, got {args.threads}")
     try:
-        progress = _show_progress if sys.stderr.isatty() else None
+        progress = show_progress if sys.stderr.isatty() else None
         options = StorageOptions.parse(args.storage_option)
         if args.quick:
             from shardwright.inspect.quick_verify import verify_quickly
@@ -287,9 +287,3 @@ def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds to run the reader (default: %(default)s)",
     )
-
-
-def _show_progress(done: int, total: int) -> None:
-    end = "\n" if done == total else ""
-    told = f"\rshardwright: {done} of {counted(total, 'shard')} checked"
-    print(told, end=end, file=sys.stderr, flush=True)

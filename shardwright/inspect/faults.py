@@ -70,9 +70,13 @@ class Verification:
         return not self.faults
 
     def to_text(self) -> str:
-        """Return one line per fault, one per note, and a summary."""
+        """Return one line per fault, one per note, the remedy, and a summary."""
         lines = [str(fault) for fault in self.faults]
         lines += [f"note: {note}" for note in self.notes]
+        if not self.is_sound:
+            lines.append(
+                f"`shardwright repair {self.dataset}` makes broken files again from their sources"
+            )
         verdict = "sound" if self.is_sound else f"{counted(len(self.faults), 'fault')} found"
         if self.by != "content":
             return "\n".join(

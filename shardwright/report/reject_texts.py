@@ -65,6 +65,10 @@ REASONS = {
     ),
     "incomplete": ReasonText("A file or folder of INPUT cannot be read to its end."),
     "crashed": ReasonText("It stopped its process twice.", "Re-save the image, or delete it."),
+    "lost": ReasonText(
+        "Its record was damaged in its shard, and INPUT did not have the same image any more.",
+        "Restore the image in INPUT and build the dataset again.",
+    ),
     "internal_error": ReasonText("An unexpected error.", "Run again; if it stays, report it."),
 }
 UNKNOWN = ReasonText("See the messages.")

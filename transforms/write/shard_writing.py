@@ -24,7 +24,7 @@ from transforms.output_state import check_owner
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.reject_files import read_rejects, write_rejects
-from transforms.rejects import RETRYABLE, Reject, count_reasons
+from transforms.rejects import RETRYABLE, Reject, RejectReason, count_reasons
 from transforms.write.alone import make_alone
 from transforms.write.attempts import has_died, noted_attempt
 from transforms.write.image_chunks import Chunk
@@ -46,6 +46,8 @@ def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardS
         return None
     if unpublished and not RETRYABLE.isdisjoint(summary.rejects):
         return None
+    if RejectReason.LOST in summary.rejects:
+        return None  # a repair gave records up, but all sources of the plan are there (again)
     if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
         return None
     signals = summary.signals_file

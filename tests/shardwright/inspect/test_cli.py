@@ -16,7 +16,7 @@ import pytest
 from shardwright.inspect.cli import main
 from tests.support.build_helpers import png_of
 
-COMMANDS = ("build", "plan", "watch", "inspect", "verify", "show")
+COMMANDS = ("build", "plan", "repair", "watch", "inspect", "verify", "show")
 MAX_CPU_SECONDS = 1.5
 # The console script's own work, and at its end a look at the imports.
 RUN = """
@@ -71,8 +71,8 @@ def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixt
         ("biuld", "did you mean 'build'?"),
         (
             "xyz",
-            "the commands are build, plan, watch, inspect, verify, show, stats, report, diff, "
-            "doctor",
+            "the commands are build, plan, repair, watch, inspect, verify, show, stats, report, "
+            "diff, doctor",
         ),
     ],
 )

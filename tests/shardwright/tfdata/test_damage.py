@@ -121,7 +121,7 @@ def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, A
     message = (
         r"out-train.tfrecord-0000[12]-of-00004: record [30] at byte \d+: the checksum of the "
         r"record's data is wrong \(2 bad records so far\); max_bad_records=1: copy that shard "
-        r"again, or check the dataset"
+        r"again, or run `shardwright repair`"
     )
     with pytest.raises(tf.errors.DataLossError, match=message):
         ids_of(sw.load(str(dataset), **reading, max_bad_records=1))

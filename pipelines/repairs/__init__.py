@@ -1,0 +1,1 @@
+"""Repair the broken files of a dataset from its sources."""

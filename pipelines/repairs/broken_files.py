@@ -1,0 +1,152 @@
+"""Find the files that a dataset's faults are in, and what each of them is repaired from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from shardwright.errors import StorageError
+from shardwright.format import naming
+from shardwright.format.contents import FileContent, file_crc32c
+from shardwright.format.manifest import Manifest
+from shardwright.format.names_files import names_files
+from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
+from shardwright.inspect.faults import DatasetFault
+from shardwright.storage.folder import Folder
+
+_FROM_MANIFEST = frozenset(
+    {
+        naming.DATASET_INFO,
+        naming.FEATURES,
+        naming.SCHEMA_PBTXT,
+        naming.STATS,
+        naming.STATS_PB,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenShard:
+    """A shard with broken files.
+
+    Attributes:
+        name: The shard.
+        info: Its entry in the manifest.
+        files: The broken ones of the shard, its index, its rejects and its signals, by path.
+    """
+
+    name: ShardName
+    info: ShardInfo
+    files: frozenset[str]
+
+    @property
+    def has_index(self) -> bool:
+        """True if its index says which records it holds, and nothing but these is broken."""
+        return self.files.isdisjoint((self.name.sidecar, self.name.rejects))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenFiles:
+    """The broken files of a dataset.
+
+    Attributes:
+        shards: Shards with broken files.
+        from_manifest: Companions that follow from the manifest alone.
+        from_shards: The report, which follows from the manifest and the shards.
+        from_plan: Files that follow from the plan of the build, which INPUT decides.
+        others: Faults that no repair can mend.
+    """
+
+    shards: tuple[BrokenShard, ...]
+    from_manifest: tuple[str, ...]
+    from_shards: tuple[str, ...]
+    from_plan: tuple[str, ...]
+    others: tuple[DatasetFault, ...]
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of all files that can be repaired."""
+        shards = [path for shard in self.shards for path in sorted(shard.files)]
+        return [*shards, *self.from_plan, *self.from_manifest, *self.from_shards]
+
+
+def find_broken(root: Folder, manifest: Manifest, faults: Iterable[DatasetFault]) -> BrokenFiles:
+    """Return the broken files of a dataset with these faults.
+
+    Args:
+        root: The folder of its files.
+        manifest: Its manifest.
+        faults: The faults that `verify` found. A record that does not fit its index is a fault of
+            either, so the files of such a shard are compared with the manifest.
+
+    Raises:
+        StorageError: A file cannot be read.
+    """
+    by_file: dict[str, DatasetFault] = {}
+    for fault in faults:
+        by_file.setdefault(fault.file, fault)
+    shards = []
+    for name, info in manifest.named_shards():
+        wrong = _wrong_files(root, manifest, name, info, by_file)
+        if wrong:
+            shards.append(BrokenShard(name, info, wrong))
+            for path in _paths_of(name):
+                by_file.pop(path, None)
+    plan = tuple(filter(_is_of_plan, by_file))
+    if plan or any(shard.name.rejects in shard.files for shard in shards):
+        by_file.pop(naming.REJECTS_DIR, None)  # their sum, which follows
+    derived = _FROM_MANIFEST | set(names_files(manifest.schema))
+    others = by_file.keys() - derived - {naming.REPORT, *plan}
+    return BrokenFiles(
+        shards=tuple(shards),
+        from_manifest=tuple(name for name in by_file if name in derived),
+        from_shards=tuple(name for name in by_file if name == naming.REPORT),
+        from_plan=plan,
+        others=tuple(by_file[name] for name in sorted(others)),
+    )
+
+
+def _paths_of(name: ShardName) -> tuple[str, ...]:
+    return name.shard, name.sidecar, name.rejects, name.signals
+
+
+def _wrong_files(
+    root: Folder,
+    manifest: Manifest,
+    name: ShardName,
+    info: ShardInfo,
+    faults: Collection[str],
+) -> frozenset[str]:
+    """Return the broken files of a shard, given the files that faults name."""
+    named = [path for path in _paths_of(name) if path in faults]
+    stated = stated_contents(manifest, name, info)
+    wrong = {path for path in stated if named and _is_wrong(root, path, stated[path], name)}
+    return frozenset(wrong | {path for path in named if path not in stated})
+
+
+def _is_of_plan(name: str) -> bool:
+    plan_rejects = naming.PLAN_REJECTS.removesuffix("parquet")
+    return name in (naming.PLAN, naming.NEAR_DUPLICATES) or name.startswith(plan_rejects)
+
+
+def stated_contents(
+    manifest: Manifest, name: ShardName, info: ShardInfo
+) -> Mapping[str, FileContent]:
+    """Return the contents of a shard's files that the manifest states, by path."""
+    files = {path: manifest.files.get(path) for path in (name.rejects, name.signals)}
+    files |= {name.shard: info.content, name.sidecar: info.sidecar}
+    return {path: content for path, content in files.items() if content is not None}
+
+
+def _is_wrong(root: Folder, path: str, stated: FileContent, name: ShardName) -> bool:
+    """Return whether a file has not the content that the manifest states."""
+    try:
+        if root.num_bytes_of(path) != stated.num_bytes:
+            return True
+        if path != name.shard:
+            return FileContent.of(root.read_bytes(path)) != stated
+        with root.local_copy(path) as copy, open(copy, "rb") as file:
+            return file_crc32c(file) != stated.crc32c
+    except (OSError, StorageError):  # such as of a bad sector
+        return True

@@ -1,0 +1,145 @@
+"""Make some records of a dataset again from INPUT, whatever else in INPUT has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.job import BuildJob
+from pipelines.local_references import LocalReferences
+from shardwright.format.index import read_index
+from shardwright.format.manifest import Manifest
+from shardwright.format.naming import ShardName
+from shardwright.storage.folder import Folder
+from transforms.features.vocabularies import indexed_features
+from transforms.near_duplicates.options import NearDuplicateOptions
+from transforms.plan.shard_plans import ShardPlan
+from transforms.references import concat, set_column
+from transforms.write.shard_writing import write_shard
+from transforms.write.write_job import WriteJob
+
+Row = Mapping[str, Any]
+
+
+def write_job_of(job: BuildJob, manifest: Manifest, folder: Folder) -> WriteJob:
+    """Return the settings to write shards of a dataset to another folder."""
+    names = {
+        feature.name: manifest.schema.names_of(feature)
+        for feature in indexed_features(manifest.schema)
+    }
+    return replace(job.write_job.with_vocabularies(names), root=folder)
+
+
+def find_references(job: BuildJob, manifest: Manifest, rows: pa.Table) -> pa.RecordBatch | None:
+    """Return the references in INPUT of these index rows, with the indices that the dataset has.
+
+    The dataset states the rest: class names and words, which records are in it, and their splits.
+    In a new build these could be others, if INPUT has changed elsewhere.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed.
+    """
+    references = LocalReferences(_without_choices(job))
+    references.vocabularies = {
+        feature.name: manifest.schema.names_of(feature)
+        for feature in indexed_features(manifest.schema)
+    }
+    found = [references_in(batch, rows, job.write_job) for batch in references.batches()]
+    found = [batch for batch in found if batch.num_rows]
+    if not found:
+        return None
+    # Of rows with one id the first one by row and uri is in the dataset, as in the plan.
+    keys = [(name, "ascending") for name in ("id", "row", "uri")]
+    ordered = concat(found).sort_by(keys)
+    again = pc.equal(ordered.column("id")[1:], ordered.column("id")[:-1])
+    keep = pa.array([True, *pc.invert(again).to_pylist()])
+    return ordered.filter(keep)
+
+
+def references_in(batch: pa.RecordBatch, rows: pa.Table, job: WriteJob) -> pa.RecordBatch:
+    """Return the references of index rows: by their ids, and by their images after a function.
+
+    A `--transform` function may make several records of an image, with other ids.
+    """
+    keep = pc.is_in(batch.column("id"), value_set=rows["id"].combine_chunks())
+    if job.transforms:
+        known = rows["uri"].drop_null().combine_chunks()
+        keep = pc.or_(keep, pc.is_in(batch.column("uri"), value_set=known))
+    return batch.filter(keep)
+
+
+def _without_choices(job: BuildJob) -> BuildJob:
+    """Return a job that lists all of INPUT, without duplicates to find or splits to draw."""
+    options = replace(
+        job.options,
+        duplicates="keep",
+        near=NearDuplicateOptions(),
+        split=None,
+        split_ids=(),
+        stratify=False,
+    )
+    return replace(job, options=options)
+
+
+class FreshRecords:
+    """The records of a shard that were made again, in a shard of their own.
+
+    Args:
+        references: As `find_references` returns them; None if there are none.
+        name: The shard.
+        wanted: The index rows of the records to make.
+        job: As `write_job_of` returns it, with a folder that holds no such shard; None without
+            INPUT.
+        why: Why there is no INPUT, or "".
+
+    Attributes:
+        folder: The folder of the shard; None if it holds no record.
+
+    Raises:
+        StorageError: The records cannot be written, or a store cannot be read.
+    """
+
+    def __init__(
+        self,
+        references: pa.RecordBatch | None,
+        name: ShardName,
+        wanted: pa.Table,
+        job: WriteJob | None,
+        why: str = "",
+    ) -> None:
+        self.folder: Folder | None = None
+        self._rows: dict[str, Row] = {}
+        self._rejects: dict[str, str] = {}
+        self._why = why
+        if references is None or job is None:
+            return
+        mine = references_in(references, wanted, job)
+        if not mine.num_rows:
+            return
+        mine = set_column(mine, "split", pa.array([name.split] * mine.num_rows, pa.string()))
+        _, rejects = write_shard(ShardPlan(name, "", mine.drop_columns(["row", "group"])), job)
+        self.folder = job.root
+        self._rejects = {reject.id: reject.detail for reject in rejects}
+        self._rows = {row["id"]: row for row in read_index(job.root, name).to_pylist()}
+
+    def find(self, wanted: Row) -> Row | None:
+        """Return the index row of a record with the same bytes as an index row of the dataset."""
+        found = self._rows.get(wanted["id"])
+        same = found is not None and all(
+            found[key] == wanted[key] for key in ("length", "image_length", "crc32c", "label")
+        )
+        return found if same else None
+
+    def why_not(self, wanted: Row) -> str:
+        """Return why there is no record with the same bytes."""
+        if self._why:
+            return self._why
+        if wanted["id"] in self._rejects:
+            return self._rejects[wanted["id"]]
+        if wanted["id"] not in self._rows:
+            return "INPUT does not have it any more"
+        return "its source has changed since the build"

@@ -1,0 +1,125 @@
+"""Make again what only the whole plan of a build gives: indexes, rejects, near-duplicates, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pipelines.job import BuildJob
+from pipelines.local_shards import LocalShards
+from pipelines.repairs.broken_files import BrokenShard, stated_contents
+from pipelines.repairs.fresh_records import write_job_of
+from pipelines.repairs.replanned_shards import replan
+from shardwright.format import naming
+from shardwright.format.contents import FileContent
+from shardwright.format.index import ShardSummary
+from shardwright.format.manifest import Manifest, json_bytes
+from shardwright.storage.folder import Folder
+from transforms.output_state import Clearance, plan_json
+from transforms.plan.shard_plans import ShardPlan
+from transforms.publish.near_duplicates import NearDuplicateList
+from transforms.rejects import RejectReason
+from transforms.staged_files import put_in_place
+from transforms.write.clearance import Verdict, clear_here, write_near_duplicates
+from transforms.write.shard_writing import write_shard
+
+CHANGED = "INPUT is not as it was when the dataset was built"
+
+
+class PlannedFiles:
+    """The plan of a build, made again.
+
+    Args:
+        job: The build.
+        root: The folder of the dataset's files.
+        manifest: Its manifest.
+        staged: The folder for new files.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed.
+    """
+
+    def __init__(self, job: BuildJob, root: Folder, manifest: Manifest, staged: Folder) -> None:
+        self._job, self._root, self._manifest, self._staged = job, root, manifest, staged
+        self._shards = LocalShards(job, with_plans=True)
+
+    def mend(self, broken: Mapping[str, BrokenShard]) -> Iterator[tuple[str, str]]:
+        """Write shards again and put their broken files in place.
+
+        Args:
+            broken: By the name of the shard.
+
+        Yields:
+            Each broken file with "", or with the reason why it stays as it is.
+        """
+        missing = dict(broken)
+        for plan in self._shards.plans():
+            shard = missing.get(plan.name.shard)
+            if shard is not None and shard.name == plan.name and shard.info.digest == plan.digest:
+                del missing[plan.name.shard]
+                yield from self._mend(plan, shard)
+        again = replan(self._job, self._root, self._manifest, list(missing.values()))
+        for name, shard in missing.items():
+            if name in again:
+                yield from self._mend(again[name], shard)
+            else:
+                yield from ((path, f"its plan cannot be made: {CHANGED}") for path in shard.files)
+
+    def _mend(self, plan: ShardPlan, shard: BrokenShard) -> Iterator[tuple[str, str]]:
+        if RejectReason.CRASHED in self._manifest.rejects:
+            # As after an attempt that died, so that such an image cannot end this process.
+            self._staged.write_bytes(plan.name.attempt, plan.digest.encode())
+        job = write_job_of(self._job, self._manifest, self._staged)
+        summary, _ = write_shard(plan, job)
+        made, stated = _contents(summary), stated_contents(self._manifest, shard.name, shard.info)
+        # The index last: it marks the shard as done.
+        for path in sorted(shard.files, key=lambda path: path == shard.name.sidecar):
+            if made.get(path) == stated.get(path, made.get(path)):
+                put_in_place(self._staged, path, self._root)
+                yield path, ""
+            else:
+                yield path, "INPUT gives other bytes with the installed versions of libraries"
+
+    def make(self, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        """Write the plan, its rejects and the near-duplicates; yield as `mend`."""
+        made = self._made()
+        for name in names:
+            if name not in made or FileContent.of(made[name]) != self._manifest.files[name]:
+                yield name, CHANGED
+            else:
+                self._root.write_bytes(name, made[name])
+                yield name, ""
+
+    def _made(self) -> dict[str, bytes]:
+        manifest, layout = self._manifest, self._shards.layout
+        plan = plan_json(manifest.settings, layout, manifest.fingerprint)
+        clearance = Clearance({}, manifest.fingerprint, {}, unpublished=False)
+        starts = naming.PLAN_REJECTS.removesuffix("parquet")
+        files = tuple(sorted(name for name in manifest.files if name.startswith(starts)))
+        made = {naming.PLAN: json_bytes(plan)}
+        if files:
+            clear_here(Verdict(clearance, self._staged, files), self._shards.rejects.packed)
+            made |= {name: self._staged.read_bytes(name) for name in files}
+        if naming.NEAR_DUPLICATES in manifest.files:
+            made[naming.NEAR_DUPLICATES] = self._near_duplicates(Verdict(clearance, self._root, ()))
+        return made
+
+    def _near_duplicates(self, verdict: Verdict) -> bytes:
+        parts = [
+            name
+            for part in self._shards.near_duplicates
+            for name in write_near_duplicates(part, verdict)
+        ]
+        try:
+            return NearDuplicateList(self._root, self._manifest, sorted(parts)).data
+        finally:
+            self._root.remove_all(parts)
+
+
+def _contents(summary: ShardSummary) -> dict[str, FileContent | None]:
+    name = summary.name
+    return {
+        name.shard: FileContent(summary.num_bytes, summary.crc32c),
+        name.sidecar: summary.sidecar,
+        name.rejects: summary.reject_file,
+        name.signals: summary.signals_file,
+    }
