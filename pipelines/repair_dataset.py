@@ -6,11 +6,13 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines.display import ProgressDisplay
 from pipelines.running import say, stop_signals
-from shardwright.errors import BuildError, ShardwrightError
+from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.manifest import read_manifest
+from shardwright.format.versions import read_version, version_numbers
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
@@ -21,10 +23,11 @@ from shardwright.inspect.command_parts import (
     show_progress,
     to_json,
 )
-from shardwright.inspect.faults import Verification
 from shardwright.storage.folder import Folder
-from shardwright.storage.options import StorageOptions
 from transforms.progress import PROGRESS
+
+if TYPE_CHECKING:
+    from pipelines.repairs.outcome import Outcome
 
 _EPILOG = """\
 examples
@@ -77,19 +80,52 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
+    root = root_of(args)
+    folders = _generations(root)
+    if args.salvage and folders != [""]:
+        raise UsageError(
+            f"--salvage would change shards that several versions of {root} name: take the "
+            "records out of INPUT, and append"
+        )
+    found = {folder: _repair_built(root.below(folder), args, words) for folder in folders}
+    if args.json:
+        told = {folder: repaired.outcome.to_json() for folder, repaired in found.items()}
+        print_safely(to_json(told[""] if folders == [""] else {"generations": told}))
+    else:
+        print_safely("\n".join(repaired.told for repaired in found.values()))
+    failed = any(repaired.outcome.failed for repaired in found.values())
+    return EXIT_FAULTS if failed else EXIT_DONE
+
+
+def _generations(root: Folder) -> list[str]:
+    """Return the folders of the generations of the newest version, "" for the dataset's own."""
+    if version_numbers(root) == [1]:
+        return [""]
+    return sorted({info.folder for _, info in read_version(root).named_shards()})
+
+
+class _Repaired(NamedTuple):
+    """The outcome of a repair, and a text about it."""
+
+    outcome: Outcome
+    told: str
+
+
+def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]) -> _Repaired:
+    """Repair a dataset, or a generation of one, by the manifest in its folder."""
     # Late, because they import most of the build, and `--help` is answered without it.
     from pipelines.repairs.broken_files import find_broken
     from pipelines.repairs.recorded_build import GivenBuild, recorded_job
     from pipelines.repairs.repair import Repair
+    from shardwright.inspect.verify import verify_built
     from transforms.publish.republication import finish_change
 
-    root = root_of(args)
     if finish_change(root):
         say("finished the repair that was stopped")
     manifest = read_manifest(root)
     if manifest.folder:
         raise BuildError(f"a build is replacing the dataset at {root}: run its command again first")
-    found = _verify(root, root.options)
+    found = verify_built(root, progress=show_progress if sys.stderr.isatty() else None)
     for fault in found.faults:
         say(str(fault))
     broken = find_broken(root, manifest, found.faults)
@@ -99,15 +135,7 @@ def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
             root, broken, lambda: recorded_job(manifest, root, given), salvage=args.salvage
         ).run()
     told = f"{root}: nothing is broken" if found.is_sound else outcome.to_text(root.uri)
-    print_safely(to_json(outcome.to_json()) if args.json else told)
-    return EXIT_FAULTS if outcome.failed else EXIT_DONE
-
-
-def _verify(root: Folder, options: StorageOptions) -> Verification:
-    from shardwright.inspect.verify import verify
-
-    progress = show_progress if sys.stderr.isatty() else None
-    return verify(root.uri, progress=progress, storage_options=options)
+    return _Repaired(outcome, told)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import shardwright as sw
 from pipelines.append_version import prepare_version
 from pipelines.local_build import build_here
 from pipelines.options import parse_options
+from pipelines.repair_dataset import main as repair
 from shardwright.format.versions import version_numbers
 from shardwright.inspect.cli import main as shardwright
 from shardwright.storage.folder import Folder
@@ -133,3 +135,24 @@ def test_any_history_ends_as_a_fresh_build(
         assert append(root / "in", root / "out") == 0
         assert named(root / "out") == wanted(images)
     assert shardwright(["verify", str(root / "out")]) == 0
+
+
+def test_a_broken_generation_is_repaired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    put(CHANGED, images)
+    assert append(images, out) == 0
+    [shard] = out.glob("generations/*/grown-train*")
+    for path in (shard, out / "stats.json"):
+        data = path.read_bytes()
+        path.write_bytes(data[:50] + bytes([data[50] ^ 1]) + data[51:])
+    assert shardwright(["verify", str(out)]) == 1
+    assert repair([str(out), "--salvage"]) == 2
+    assert "several versions" in capsys.readouterr().err
+    assert repair([str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["generations"]
+    assert [found["repaired"] for found in told.values()] == [["stats.json"], [shard.name]]
+    assert shardwright(["verify", str(out)]) == 0
+    assert named(out) == wanted(CHANGED)
