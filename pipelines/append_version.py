@@ -17,7 +17,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
 from transforms.changes.seen_records import outdated_rows
-from transforms.versions.changes import Change, Operation
+from transforms.versions.changes import Operation, VersionChange
 from transforms.versions.commit import commit
 
 
@@ -64,7 +64,7 @@ def append_version(job: BuildJob) -> Manifest:
     assert known is not None, "a job of `prepare_append`"
     found = build_additions(job)
     keep_missing = job.options.keep_missing or found.is_partial
-    change = Change(
+    change = VersionChange(
         Operation.APPEND,
         known.base,
         folder="" if found.manifest is None else known.folder,

@@ -27,7 +27,7 @@ from shardwright.storage.options import StorageOptions
 from transforms.inputs.datasets.dataset_look import facts_of
 from transforms.inputs.datasets.dataset_references import FORMAT
 from transforms.inputs.source import InputSource, SourceRequest
-from transforms.versions.changes import Change, Operation
+from transforms.versions.changes import Operation, VersionChange
 from transforms.versions.commit import commit
 
 _EPILOG = """\
@@ -125,4 +125,6 @@ def _options(root: Folder, base: Manifest, folder: str, words: Sequence[str]) ->
 def _commit(root: Folder, base: Manifest, folder: str) -> None:
     replaced = frozenset(info.folder for _, info in base.named_shards())
     added = read_manifest(root.below(folder))
-    commit(root, Change(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced))
+    commit(
+        root, VersionChange(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced)
+    )

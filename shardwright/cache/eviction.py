@@ -40,8 +40,10 @@ def find_files(root: str) -> list[CachedFile]:
         current = read_current(dataset)
         for build in _folders(dataset):
             stale = current not in (None, os.path.basename(build))
-            for folder in (build, os.path.join(build, naming.INDEX_DIR)):
+            generations = _folders(os.path.join(build, naming.GENERATIONS_DIR))
+            for folder in (build, *generations):
                 found.extend(_files_in(folder, stale=stale))
+                found.extend(_files_in(os.path.join(folder, naming.INDEX_DIR), stale=stale))
     return found
 
 

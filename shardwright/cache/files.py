@@ -6,6 +6,7 @@
     ROOT/DATASET/BUILD/SHARD.lock      shared by readers, exclusive for download and eviction
     ROOT/DATASET/BUILD/SHARD.part      an unfinished download at full length; journal in `.parts`
     ROOT/DATASET/BUILD/index/*.parquet sidecars
+    ROOT/DATASET/BUILD/generations/*/  the same of later generations (`format.versions`)
 
 Shards, downloads and sidecars count towards the cap; manifests and small files do not. All of it
 may be deleted at any time.

@@ -158,17 +158,13 @@ class ShardCache:
                 from any thread.
         """
         names = {
-            os.path.basename(path): name
+            os.path.join(self._build, path): name
             for name in self._shards
             for path in (name.shard, name.sidecar)
         }
 
         def expected(path: str) -> float | None:
-            name = (
-                names.get(os.path.basename(path).removesuffix(PART))
-                if path.startswith(self._build + os.sep)
-                else None
-            )
+            name = names.get(path.removesuffix(PART))
             return None if name is None or seconds_until_use is None else seconds_until_use(name)
 
         self._files.expected = expected

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from shardwright.errors import UsageError
+from shardwright.errors import MissingError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage.folder import Folder
@@ -55,9 +55,41 @@ def read_version(root: Folder, version: VersionKey = LATEST) -> Manifest:
 
 
 def version_numbers(root: Folder) -> list[int]:
-    """Return the numbers of a dataset's versions, also of collected ones, ascending."""
+    """Return the numbers of a dataset's versions, also of collected ones: 1, 2, 3 and so on.
+
+    A dataset that has not grown takes one request.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    newest = 1
+    if _exists(root, 2):
+        newest = _newest_probed(root) if root.is_on_web else _newest_listed(root)
+    return list(range(1, newest + 1))
+
+
+def _newest_listed(root: Folder) -> int:
     found = map(naming.version_number, root.names(naming.VERSIONS_DIR))
-    return [1, *sorted(number for number in found if number is not None)]
+    return max((number for number in found if number is not None), default=2)
+
+
+def _newest_probed(root: Folder) -> int:
+    """Return the newest version on a web server, which cannot be listed."""
+    there, missing = 2, 4
+    while _exists(root, missing):
+        there, missing = missing, 2 * missing
+    while missing - there > 1:
+        middle = (there + missing) // 2
+        there, missing = (middle, missing) if _exists(root, middle) else (there, middle)
+    return there
+
+
+def _exists(root: Folder, number: int) -> bool:
+    try:
+        root.read_range(naming.version_file(number), 0, 1)  # a store's HEAD tells no reason
+    except MissingError:
+        return False
+    return True
 
 
 def number_of(manifest: Manifest) -> int:

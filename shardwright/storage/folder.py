@@ -66,6 +66,11 @@ class Folder:
         """Return the address of a file in this folder."""
         return join(self.uri, name)
 
+    @property
+    def is_on_web(self) -> bool:
+        """True for a web server (`https://`), which cannot be listed or written."""
+        return self.uri.startswith(("http://", "https://"))
+
     def below(self, name: str) -> Folder:
         """Return a folder in this one; "" is this one."""
         return Folder(self.path(name), self.options) if name else self

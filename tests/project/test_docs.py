@@ -151,7 +151,15 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         parse_options(["--help-all"])
     known = capsys.readouterr().out
     others = {"--target", "--quick", "--save", "--seconds", "--ids", "--once", "--wait", "--json"}
-    others |= {"--estimate", "--prices", "--parallelism", "--pictures", "--salvage"}
+    others |= {
+        "--estimate",
+        "--prices",
+        "--parallelism",
+        "--pictures",
+        "--salvage",
+        "--at",
+        "--yes",
+    }
     others |= {"--runner", "--project", "--region"}
     text = "".join(page.read_text() for page in PAGES if page.stem not in WITH_OTHER_OPTIONS)
     found = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w_-])", text))

@@ -32,7 +32,7 @@ class Operation(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class VersionChange:
     """A change, which can be made to any version that is current when it is committed.
 
     Attributes:
@@ -70,7 +70,7 @@ def live_ids(root: Folder, shards: Shards) -> pa.Array:
     return _ids(map_reads(lambda one: read_live_rows(root, *one, ["id"]), shards, _READERS))
 
 
-def outdated_ids(root: Folder, change: Change) -> pa.Array:
+def outdated_ids(root: Folder, change: VersionChange) -> pa.Array:
     """Return the ids of the records that a change takes away, string [records]."""
     infos = dict(change.base.named_shards())
 

@@ -22,10 +22,10 @@ from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
 from transforms.versions.changes import (
-    Change,
     Operation,
     Removal,
     Shards,
+    VersionChange,
     live_ids,
     outdated_ids,
     remove_ids,
@@ -34,7 +34,7 @@ from transforms.versions.changes import (
 from transforms.versions.version_statistics import version_stats
 
 
-def commit(root: Folder, change: Change) -> Manifest:
+def commit(root: Folder, change: VersionChange) -> Manifest:
     """Commit a change and return the new version; the current one if nothing changes.
 
     May be repeated: a generation that is in the dataset already is not added again.
@@ -58,7 +58,7 @@ def commit(root: Folder, change: Change) -> Manifest:
         return version
 
 
-def apply(root: Folder, current: Manifest, change: Change) -> Manifest | None:
+def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | None:
     """Return the version that a change makes of another one; None if it changes nothing.
 
     Raises:
@@ -90,7 +90,7 @@ def apply(root: Folder, current: Manifest, change: Change) -> Manifest | None:
     return _version_of(current, change, dict([*kept, *added]), lost, parts)
 
 
-def _added_shards(current: Manifest, change: Change) -> Shards:
+def _added_shards(current: Manifest, change: VersionChange) -> Shards:
     """Return the shards of the generation, by their names in the dataset."""
     if change.added is None:
         return []
@@ -131,7 +131,7 @@ def _told(manifest: Manifest) -> str:
 
 
 def _lost_since(
-    root: Folder, current: Manifest, change: Change, added: Shards
+    root: Folder, current: Manifest, change: VersionChange, added: Shards
 ) -> dict[ShardName, Removal]:
     """Return what a compaction must not bring back: records taken away since it began."""
     left = [shard for shard in current.named_shards() if shard[1].folder in change.replaced]
@@ -140,7 +140,7 @@ def _lost_since(
 
 def _version_of(
     current: Manifest,
-    change: Change,
+    change: VersionChange,
     shards: Mapping[ShardName, ShardInfo],
     lost: Mapping[ShardName, Removal],
     parts: Sequence[Manifest],
@@ -179,7 +179,7 @@ def _lost_rows(lost: Mapping[ShardName, Removal], split: str) -> pa.Table | None
 
 
 def _history(
-    current: Manifest, change: Change, version: Manifest, lost: Mapping[ShardName, Removal]
+    current: Manifest, change: VersionChange, version: Manifest, lost: Mapping[ShardName, Removal]
 ) -> dict[str, Any]:
     num_added = 0 if change.added is None else change.added.num_records
     num_lost = sum(len(removal.rows) for removal in lost.values())

@@ -17,7 +17,7 @@ from shardwright.format.naming import ShardName, generation_folder
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of
-from transforms.versions.changes import Change, Operation
+from transforms.versions.changes import Operation, VersionChange
 from transforms.versions.commit import commit
 
 CLASSES = ("a", "b", "c")
@@ -38,7 +38,7 @@ def write(content: Content, output: Path, **options: Any) -> None:
 
 def append_change(
     root: Path, content: Content, removed: list[str], token: str, base: Manifest | None = None
-) -> Change:
+) -> VersionChange:
     """Write a generation, and return the change that adds it."""
     base = base or read_version(Folder(str(root)))
     folder = generation_folder(number_of(base) + 1, token) if content else ""
@@ -47,7 +47,7 @@ def append_change(
         write(content, root / folder)
         added = read_manifest(Folder(str(root / folder)))
     outdated = _rows_of(root, base, {*removed, *content})
-    return Change(Operation.APPEND, base, folder=folder, added=added, outdated=outdated)
+    return VersionChange(Operation.APPEND, base, folder=folder, added=added, outdated=outdated)
 
 
 def _rows_of(root: Path, base: Manifest, ids: set[str]) -> dict[ShardName, NDArray[np.uint32]]:

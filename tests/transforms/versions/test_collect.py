@@ -15,7 +15,7 @@ from shardwright.format.versions import read_version, version_numbers
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
 from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
-from transforms.versions.changes import Change, Operation
+from transforms.versions.changes import Operation, VersionChange
 from transforms.versions.collect import collect, plan_collection
 from transforms.versions.commit import commit
 
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     base = read_version(Folder(str(root)))
     change = append_change(root, {**FIRST, "r3": 20}, [], "whole")
     replaced = frozenset(base.history["generations"])
-    whole = Change(
+    whole = VersionChange(
         Operation.COMPACT, base, folder=change.folder, added=change.added, replaced=replaced
     )
     commit(Folder(str(root)), whole)
