@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -144,7 +144,7 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-BENCHMARKS := writing build startup plan join encode peers storage read runners decoders write_python
+BENCHMARKS := writing build startup growth plan join encode peers storage read runners decoders write_python
 
 bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --write --no-check || echo "not measured: $$name" >&2; done
@@ -162,6 +162,9 @@ bench-guard: install  ## speed of building and planning against the commit in be
 
 bench-startup: install  ## start-up: help, 8,000 photographs, 1,000,000 tiny files, built and up to date (needs 10 GB, about 6 minutes)
 	$(BIN)/python benchmarks/startup.py --write
+
+bench-growth: install servers  ## datasets that grow: appends against full builds, local and on S3; reading before and after compact (needs Go and 16 GB, about 12 minutes)
+	$(BIN)/python benchmarks/growth.py --write
 
 bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about 4 minutes)
 	$(BIN)/python benchmarks/join.py --write

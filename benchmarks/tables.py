@@ -24,6 +24,7 @@ RESULTS = page.REPO / "benchmarks" / "RESULTS.md"
 REPORTS = {
     "build": "report",
     "startup": "startup",
+    "growth": "growth_report",
     "writing": "writing",
     "plan": "plan",
     "join": "join",
