@@ -18,6 +18,7 @@ from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
@@ -160,16 +161,29 @@ def _version_of(
         for split in sorted({name.split for name in left})
     }
     newest = added or current
-    grown = max((current, newest), key=lambda each: sum(map(len, _names(each).values())))
     # Rejects are those of a generation, and files that its own manifest lists.
     version = replace(
-        current, splits=splits, schema=grown.schema, rejects={}, files={}, folder="",
+        current, splits=splits, schema=_schema_of(current, newest), rejects={}, files={}, folder="",
         provenance=newest.provenance, history={},
     )  # fmt: skip
     return replace(
         version,
         num_inputs=version.num_records,
         history=_history(current, change, version, lost),
+    )
+
+
+def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
+    """Return the schema with the longer names of each feature: two appends may have added some."""
+    here, there = current.schema, newest.schema
+    words = {**here.vocabularies, **there.vocabularies}
+    return replace(
+        here,
+        class_names=max(here.class_names, there.class_names, key=len),
+        vocabularies={
+            name: max(here.vocabularies.get(name, ()), there.vocabularies.get(name, ()), key=len)
+            for name in words
+        },
     )
 
 

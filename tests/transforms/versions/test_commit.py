@@ -106,6 +106,19 @@ def test_of_two_writers_none_loses_its_commit(root: Path) -> None:
     assert version_numbers(Folder(str(root))) == [1, 2, 3]
 
 
+def test_names_that_two_writers_add_are_all_there(root: Path) -> None:
+    base = read_version(Folder(str(root)))
+    words = {"color": ("red", "blue", "green")}
+    for number, names in enumerate(
+        ({"class_names": ("a", "b", "c", "d")}, {"vocabularies": words})
+    ):
+        change = append_change(root, {f"x{number}": 30}, [], f"x{number}", base)
+        assert change.added is not None
+        added = replace(change.added, schema=replace(change.added.schema, **names))
+        schema = commit(Folder(str(root)), replace(change, added=added)).schema
+    assert (schema.class_names, schema.vocabularies) == (("a", "b", "c", "d"), words)
+
+
 def test_a_repeated_commit_changes_nothing(root: Path) -> None:
     change = append_change(root, {"x": 3}, ["r1"], "x")
     assert commit(Folder(str(root)), change) == commit(Folder(str(root)), change)
