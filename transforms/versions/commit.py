@@ -8,10 +8,11 @@ that the first has made, and tries the next number. So no commit is lost, whatev
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import BuildError, ExistsError
@@ -81,14 +82,8 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         lost = _lost_since(root, current, change, added)
     if not added and not lost:
         return None
-    parts = [each for each in (current, change.added) if each is not None]
-    if change.operation is Operation.COMPACT:
-        # Beside the compacted shards there are only those of appends that came meanwhile.
-        folders = {info.folder for _, info in kept}
-        parts = [*parts[1:], *(read_manifest(root.below(folder)) for folder in sorted(folders))]
-        gone = {name: info.removed_rows for name, info in kept if info.removed}
-        lost |= remove_rows(root, kept, gone)
-    return _version_of(current, change, dict([*kept, *added]), lost, parts)
+    splits = _splits_of(dict([*kept, *added]), lost, _counted_in(root, current, change, kept, lost))
+    return _version_of(current, change, splits, lost)
 
 
 def _added_shards(current: Manifest, change: VersionChange) -> Shards:
@@ -96,12 +91,13 @@ def _added_shards(current: Manifest, change: VersionChange) -> Shards:
     if change.added is None:
         return []
     _check_fits(current, change.added)
+    return _shards_of(change.added, change.folder)
+
+
+def _shards_of(generation: Manifest, folder: str) -> Shards:
     return [
-        (
-            replace(name, folder=change.folder),
-            replace(info, folder=change.folder, count=name.count),
-        )
-        for name, info in change.added.named_shards()
+        (replace(name, folder=folder), replace(info, folder=folder, count=name.count))
+        for name, info in generation.named_shards()
     ]
 
 
@@ -139,28 +135,71 @@ def _lost_since(
     return remove_ids(root, added, live_ids(root, left), keep=True)
 
 
-def _version_of(
+@dataclass(frozen=True)
+class _Counted:
+    """Published statistics that make up those of a version.
+
+    Attributes:
+        parts: Manifests whose statistics are added.
+        lost: Removals whose records they count, by shard.
+    """
+
+    parts: Sequence[Manifest]
+    lost: Mapping[ShardName, Removal]
+
+
+def _counted_in(
+    root: Folder,
     current: Manifest,
     change: VersionChange,
-    shards: Mapping[ShardName, ShardInfo],
+    kept: Shards,
     lost: Mapping[ShardName, Removal],
-    parts: Sequence[Manifest],
-) -> Manifest:
-    added = change.added
+) -> _Counted:
+    added = [] if change.added is None else [change.added]
+    if change.operation is not Operation.COMPACT:
+        return _Counted([current, *added], lost)
+    # Beside the compacted shards there are only those of appends that came meanwhile. Of these
+    # the version may have lost whole shards.
+    parts, every = added, dict(lost)
+    for folder in sorted({info.folder for _, info in kept}):
+        generation = read_manifest(root.below(folder))
+        shards, left = _shards_of(generation, folder), dict(kept)
+        gone = {
+            name: left[name].removed_rows
+            if name in left
+            else np.arange(info.num_records, dtype=np.uint32)
+            for name, info in shards
+        }
+        every |= remove_rows(root, shards, {name: rows for name, rows in gone.items() if len(rows)})
+        parts.append(generation)
+    return _Counted(parts, every)
+
+
+def _splits_of(
+    shards: Mapping[ShardName, ShardInfo], lost: Mapping[ShardName, Removal], counted: _Counted
+) -> dict[str, SplitInfo]:
     left = {name: lost[name].shard if name in lost else info for name, info in shards.items()}
     left = {name: info for name, info in left.items() if info.num_live}
-    splits = {
+    return {
         split: SplitInfo(
             split,
             tuple(info for name, info in left.items() if name.split == split),
             version_stats(
-                [part.splits[split].stats for part in parts if split in part.splits],
-                _lost_rows(lost, split),
+                [part.splits[split].stats for part in counted.parts if split in part.splits],
+                _lost_rows(counted.lost, split),
             ),
         )
         for split in sorted({name.split for name in left})
     }
-    newest = added or current
+
+
+def _version_of(
+    current: Manifest,
+    change: VersionChange,
+    splits: Mapping[str, SplitInfo],
+    lost: Mapping[ShardName, Removal],
+) -> Manifest:
+    newest = change.added or current
     # Rejects are those of a generation, and files that its own manifest lists.
     version = replace(
         current, splits=splits, schema=_schema_of(current, newest), rejects={}, files={}, folder="",
