@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
@@ -39,7 +40,8 @@ from transforms.versions.version_statistics import version_stats
 def commit(root: Folder, change: VersionChange) -> Manifest:
     """Commit a change and return the new version; the current one if nothing changes.
 
-    May be repeated: a generation that is in the dataset already is not added again.
+    May be repeated: a generation that is in the dataset already is not added again. Another append
+    of the same INPUT may have committed it, from a listing that had records which are gone now.
 
     Raises:
         BuildError: The generation does not fit the dataset: another schema, or class numbers that
@@ -48,8 +50,6 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
     """
     while True:
         current = read_version(root)
-        if change.folder and change.folder in current.history.get("generations", ()):
-            return current
         version = apply(root, current, change)
         if version is None:
             return current
@@ -72,12 +72,13 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         for name, info in current.named_shards()
         if info.folder not in change.replaced
     ]
+    if change.replaced and len(kept) == len(current.named_shards()):
+        return None  # another compaction has replaced them, or this one before a repetition
     added = _added_shards(current, change)
     if number_of(current) == number_of(change.base):
         lost = remove_rows(root, kept, change.outdated)
     elif change.operation is Operation.APPEND:
-        ids = pa.concat_arrays([outdated_ids(root, change), live_ids(root, added)])
-        lost = remove_ids(root, kept, ids)
+        lost = remove_ids(root, kept, _outdated_since(root, change, added))
     else:
         lost = _lost_since(root, current, change, added)
     if not added and not lost:
@@ -88,10 +89,14 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
 
 def _added_shards(current: Manifest, change: VersionChange) -> Shards:
     """Return the shards of the generation, by their names in the dataset."""
-    if change.added is None:
+    if change.added is None or _has(current, change.folder):
         return []
     _check_fits(current, change.added)
     return _shards_of(change.added, change.folder)
+
+
+def _has(current: Manifest, folder: str) -> bool:
+    return folder in current.history.get("generations", ())
 
 
 def _shards_of(generation: Manifest, folder: str) -> Shards:
@@ -127,6 +132,16 @@ def _told(manifest: Manifest) -> str:
     return ", ".join(feature.name for feature in manifest.schema.features)
 
 
+def _outdated_since(root: Folder, change: VersionChange, added: Shards) -> pa.Array:
+    """Return the ids that an append takes away from a later version than it has read."""
+    ids = outdated_ids(root, change)
+    if change.added is None or added:
+        return pa.concat_arrays([ids, live_ids(root, added)])
+    # Its new records are there already: it must not take them away, but only what is gone.
+    there = live_ids(root, _shards_of(change.added, change.folder))
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=there)))
+
+
 def _lost_since(
     root: Folder, current: Manifest, change: VersionChange, added: Shards
 ) -> dict[ShardName, Removal]:
@@ -155,7 +170,7 @@ def _counted_in(
     kept: Shards,
     lost: Mapping[ShardName, Removal],
 ) -> _Counted:
-    added = [] if change.added is None else [change.added]
+    added = [] if change.added is None or _has(current, change.folder) else [change.added]
     if change.operation is not Operation.COMPACT:
         return _Counted([current, *added], lost)
     # Beside the compacted shards there are only those of appends that came meanwhile. Of these
@@ -234,7 +249,8 @@ def _lost_rows(lost: Mapping[ShardName, Removal], split: str) -> pa.Table | None
 def _history(
     current: Manifest, change: VersionChange, version: Manifest, lost: Mapping[ShardName, Removal]
 ) -> dict[str, Any]:
-    num_added = 0 if change.added is None else change.added.num_records
+    is_new = not _has(current, change.folder)
+    num_added = change.added.num_records if change.added is not None and is_new else 0
     num_lost = sum(len(removal.rows) for removal in lost.values())
     return {
         "version": number_of(current) + 1,
