@@ -225,7 +225,7 @@ STEPS = st.builds(
 )
 
 
-@examples(8, 2000)
+@examples(4, 2000)
 @given(split=st.sampled_from(sorted(SPLITS)), steps=st.lists(STEPS, min_size=1, max_size=6))
 def test_any_history_ends_as_the_folder(
     split: str, steps: list[Step], tmp_path_factory: pytest.TempPathFactory
