@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from shardwright.errors import MissingError, UsageError
+from shardwright.errors import MissingError, NotADatasetError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage.folder import Folder
@@ -38,9 +39,9 @@ def read_version(root: Folder, version: VersionKey = LATEST) -> Manifest:
         StorageError: The folder cannot be read.
         UsageError: There is no such version.
     """
-    numbers = version_numbers(root)
     if version == LATEST:
-        return _read(root, numbers[-1], numbers)
+        return _read_latest(root)
+    numbers = version_numbers(root)
     if type(version) is int:
         if version not in numbers:
             raise UsageError(_unknown(root, version, numbers))
@@ -115,6 +116,19 @@ def is_version(manifest: Manifest, version: VersionKey) -> bool:
 def read_versions(root: Folder) -> Iterator[Manifest]:
     """Yield all versions that are not collected, the newest first. Raises as `read_version`."""
     return _newest_first(root, version_numbers(root))
+
+
+def _read_latest(root: Folder) -> Manifest:
+    numbers = version_numbers(root)
+    while True:
+        with suppress(NotADatasetError):
+            found = _read_file(root, numbers[-1], numbers)
+            if found is not None:
+                return found
+        # Others may have committed the next version and collected this one just now.
+        before, numbers = numbers[-1], version_numbers(root)
+        if numbers[-1] == before:
+            return _read(root, before, numbers)
 
 
 def _newest_first(root: Folder, numbers: list[int]) -> Iterator[Manifest]:

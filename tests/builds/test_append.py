@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardwright as sw
-from pipelines.append_version import prepare_version
+from pipelines.append_version import append_version, prepare_version
 from pipelines.local_build import build_here
 from pipelines.options import parse_options
 from pipelines.repair_dataset import main as repair
-from shardwright.format.versions import version_numbers
+from shardwright.format.versions import number_of, version_numbers
 from shardwright.inspect.cli import main as shardwright
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, png_of, stamps_of
@@ -99,6 +99,20 @@ def test_missing_ones_stay_if_asked(tmp_path: Path) -> None:
     put(CHANGED, images)
     assert append(images, out, "--keep-missing") == 0
     assert named(out) == wanted(FIRST | CHANGED)
+
+
+def test_appends_of_one_folder_at_the_same_time(tmp_path: Path) -> None:
+    """Both add the same images; the second one has also seen that some are gone."""
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    put(FIRST | CHANGED, images)
+    options = parse_options([str(images), str(out), *OPTIONS, *APPEND])
+    one, other = prepare_version(options), prepare_version(options)
+    append_version(one)
+    put(CHANGED, images)
+    assert append_version(other).history["removed"] == 1
+    assert named(out) == wanted(CHANGED)
+    assert number_of(append_version(prepare_version(options))) == 3
 
 
 def test_an_image_that_breaks_is_taken_away(tmp_path: Path) -> None:

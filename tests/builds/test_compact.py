@@ -83,6 +83,17 @@ def test_an_append_that_comes_meanwhile_holds(grown: Path) -> None:
     assert shardwright(["verify", out.uri]) == 0
 
 
+def test_of_two_compactions_one_is_committed(grown: Path) -> None:
+    out = Folder(str(grown / "out"))
+    base, folders = read_version(out), [f"generations/00004-compact{each}" for each in range(2)]
+    for folder in folders:
+        build_here(_prepare(out, base, folder, []))
+    for folder in [*folders, *folders]:
+        _commit(out, base, folder)
+    assert read_version(out).history["generations"] == folders[:1]
+    assert version_numbers(out) == [1, 2, 3, 4]
+
+
 def test_nothing_to_compact_and_wrong_words(
     grown: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

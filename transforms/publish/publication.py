@@ -126,9 +126,9 @@ def _publish_in(
     remove_stale(root, manifest)
     abort_leftovers(root)
     _check_in_place(root, manifest)
-    if manifest != published:
-        _commit(root, manifest, replaces=replaces)
-    return manifest
+    if manifest == published or _commit(root, manifest, replaces=replaces):
+        return manifest
+    return _publish_in(root, publication, shards, layout, clearance)
 
 
 def _check_in_place(root: Folder, manifest: Manifest) -> None:
@@ -139,8 +139,16 @@ def _check_in_place(root: Folder, manifest: Manifest) -> None:
         )
 
 
-def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
-    """Write the manifest. Of two builds of the same output, only the first can publish."""
+def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
+    """Write the manifest. Of two builds of the same output, only the first can publish.
+
+    Returns:
+        False if a build of the same plan was first. The report has times, so that of this build
+            may lie beside the other one's manifest, and has to be written again.
+
+    Raises:
+        BuildError: A build of another plan was first, or the manifest is too long.
+    """
     data = manifest.to_bytes()
     if len(data) > MAX_BYTES:
         raise BuildError(
@@ -149,14 +157,17 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
         )
     if replaces:
         root.write_bytes(naming.MANIFEST, data)
-        return
+        return True
     try:
         root.create_bytes(naming.MANIFEST, data)
     except ExistsError as error:
+        if _published(root, manifest) is not None:
+            return False
         raise BuildError(
             f"another build has published a dataset at {root}: "
             "run this build again to compare with it"
         ) from error
+    return True
 
 
 def make_manifest(

@@ -8,16 +8,19 @@ that the first has made, and tries the next number. So no commit is lost, whatev
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
@@ -37,7 +40,8 @@ from transforms.versions.version_statistics import version_stats
 def commit(root: Folder, change: VersionChange) -> Manifest:
     """Commit a change and return the new version; the current one if nothing changes.
 
-    May be repeated: a generation that is in the dataset already is not added again.
+    May be repeated: a generation that is in the dataset already is not added again. Another append
+    of the same INPUT may have committed it, from a listing that had records which are gone now.
 
     Raises:
         BuildError: The generation does not fit the dataset: another schema, or class numbers that
@@ -46,8 +50,6 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
     """
     while True:
         current = read_version(root)
-        if change.folder and change.folder in current.history.get("generations", ()):
-            return current
         version = apply(root, current, change)
         if version is None:
             return current
@@ -70,37 +72,37 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         for name, info in current.named_shards()
         if info.folder not in change.replaced
     ]
+    if change.replaced and len(kept) == len(current.named_shards()):
+        return None  # another compaction has replaced them, or this one before a repetition
     added = _added_shards(current, change)
     if number_of(current) == number_of(change.base):
         lost = remove_rows(root, kept, change.outdated)
     elif change.operation is Operation.APPEND:
-        ids = pa.concat_arrays([outdated_ids(root, change), live_ids(root, added)])
-        lost = remove_ids(root, kept, ids)
+        lost = remove_ids(root, kept, _outdated_since(root, change, added))
     else:
         lost = _lost_since(root, current, change, added)
     if not added and not lost:
         return None
-    parts = [each for each in (current, change.added) if each is not None]
-    if change.operation is Operation.COMPACT:
-        # Beside the compacted shards there are only those of appends that came meanwhile.
-        folders = {info.folder for _, info in kept}
-        parts = [*parts[1:], *(read_manifest(root.below(folder)) for folder in sorted(folders))]
-        gone = {name: info.removed_rows for name, info in kept if info.removed}
-        lost |= remove_rows(root, kept, gone)
-    return _version_of(current, change, dict([*kept, *added]), lost, parts)
+    splits = _splits_of(dict([*kept, *added]), lost, _counted_in(root, current, change, kept, lost))
+    return _version_of(current, change, splits, lost)
 
 
 def _added_shards(current: Manifest, change: VersionChange) -> Shards:
     """Return the shards of the generation, by their names in the dataset."""
-    if change.added is None:
+    if change.added is None or _has(current, change.folder):
         return []
     _check_fits(current, change.added)
+    return _shards_of(change.added, change.folder)
+
+
+def _has(current: Manifest, folder: str) -> bool:
+    return folder in current.history.get("generations", ())
+
+
+def _shards_of(generation: Manifest, folder: str) -> Shards:
     return [
-        (
-            replace(name, folder=change.folder),
-            replace(info, folder=change.folder, count=name.count),
-        )
-        for name, info in change.added.named_shards()
+        (replace(name, folder=folder), replace(info, folder=folder, count=name.count))
+        for name, info in generation.named_shards()
     ]
 
 
@@ -130,6 +132,16 @@ def _told(manifest: Manifest) -> str:
     return ", ".join(feature.name for feature in manifest.schema.features)
 
 
+def _outdated_since(root: Folder, change: VersionChange, added: Shards) -> pa.Array:
+    """Return the ids that an append takes away from a later version than it has read."""
+    ids = outdated_ids(root, change)
+    if change.added is None or added:
+        return pa.concat_arrays([ids, live_ids(root, added)])
+    # Its new records are there already: it must not take them away, but only what is gone.
+    there = live_ids(root, _shards_of(change.added, change.folder))
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=there)))
+
+
 def _lost_since(
     root: Folder, current: Manifest, change: VersionChange, added: Shards
 ) -> dict[ShardName, Removal]:
@@ -138,38 +150,94 @@ def _lost_since(
     return remove_ids(root, added, live_ids(root, left), keep=True)
 
 
-def _version_of(
+@dataclass(frozen=True)
+class _Counted:
+    """Published statistics that make up those of a version.
+
+    Attributes:
+        parts: Manifests whose statistics are added.
+        lost: Removals whose records they count, by shard.
+    """
+
+    parts: Sequence[Manifest]
+    lost: Mapping[ShardName, Removal]
+
+
+def _counted_in(
+    root: Folder,
     current: Manifest,
     change: VersionChange,
-    shards: Mapping[ShardName, ShardInfo],
+    kept: Shards,
     lost: Mapping[ShardName, Removal],
-    parts: Sequence[Manifest],
-) -> Manifest:
-    added = change.added
+) -> _Counted:
+    added = [] if change.added is None or _has(current, change.folder) else [change.added]
+    if change.operation is not Operation.COMPACT:
+        return _Counted([current, *added], lost)
+    # Beside the compacted shards there are only those of appends that came meanwhile. Of these
+    # the version may have lost whole shards.
+    parts, every = added, dict(lost)
+    for folder in sorted({info.folder for _, info in kept}):
+        generation = read_manifest(root.below(folder))
+        shards, left = _shards_of(generation, folder), dict(kept)
+        gone = {
+            name: left[name].removed_rows
+            if name in left
+            else np.arange(info.num_records, dtype=np.uint32)
+            for name, info in shards
+        }
+        every |= remove_rows(root, shards, {name: rows for name, rows in gone.items() if len(rows)})
+        parts.append(generation)
+    return _Counted(parts, every)
+
+
+def _splits_of(
+    shards: Mapping[ShardName, ShardInfo], lost: Mapping[ShardName, Removal], counted: _Counted
+) -> dict[str, SplitInfo]:
     left = {name: lost[name].shard if name in lost else info for name, info in shards.items()}
     left = {name: info for name, info in left.items() if info.num_live}
-    splits = {
+    return {
         split: SplitInfo(
             split,
             tuple(info for name, info in left.items() if name.split == split),
             version_stats(
-                [part.splits[split].stats for part in parts if split in part.splits],
-                _lost_rows(lost, split),
+                [part.splits[split].stats for part in counted.parts if split in part.splits],
+                _lost_rows(counted.lost, split),
             ),
         )
         for split in sorted({name.split for name in left})
     }
-    newest = added or current
-    grown = max((current, newest), key=lambda each: sum(map(len, _names(each).values())))
+
+
+def _version_of(
+    current: Manifest,
+    change: VersionChange,
+    splits: Mapping[str, SplitInfo],
+    lost: Mapping[ShardName, Removal],
+) -> Manifest:
+    newest = change.added or current
     # Rejects are those of a generation, and files that its own manifest lists.
     version = replace(
-        current, splits=splits, schema=grown.schema, rejects={}, files={}, folder="",
+        current, splits=splits, schema=_schema_of(current, newest), rejects={}, files={}, folder="",
         provenance=newest.provenance, history={},
     )  # fmt: skip
     return replace(
         version,
         num_inputs=version.num_records,
         history=_history(current, change, version, lost),
+    )
+
+
+def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
+    """Return the schema with the longer names of each feature: two appends may have added some."""
+    here, there = current.schema, newest.schema
+    words = {**here.vocabularies, **there.vocabularies}
+    return replace(
+        here,
+        class_names=max(here.class_names, there.class_names, key=len),
+        vocabularies={
+            name: max(here.vocabularies.get(name, ()), there.vocabularies.get(name, ()), key=len)
+            for name in words
+        },
     )
 
 
@@ -181,7 +249,8 @@ def _lost_rows(lost: Mapping[ShardName, Removal], split: str) -> pa.Table | None
 def _history(
     current: Manifest, change: VersionChange, version: Manifest, lost: Mapping[ShardName, Removal]
 ) -> dict[str, Any]:
-    num_added = 0 if change.added is None else change.added.num_records
+    is_new = not _has(current, change.folder)
+    num_added = change.added.num_records if change.added is not None and is_new else 0
     num_lost = sum(len(removal.rows) for removal in lost.values())
     return {
         "version": number_of(current) + 1,

@@ -233,6 +233,27 @@ def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_p
     assert not list(root.rglob(".*"))
 
 
+def test_of_two_builds_of_one_plan_the_first_to_publish_has_its_files(root: Path) -> None:
+    """The other one publishes while this one, which began later, writes its report."""
+
+    class Overtaken(Folder):
+        def write_if_new(self, name: str, data: bytes) -> None:
+            super().write_if_new(name, data)
+            if not (root / "manifest.json").exists() and name == "report.html":
+                (root / name).unlink()
+                publish_in(root)
+                super().write_if_new(name, data)
+
+    later = {"created": "2026-11-23"}
+    publication = make_publication(root, provenance=later)
+    publication = replace(publication, root=Overtaken(str(root)))
+    publish(publication, WrittenShards(make_summaries()), LAYOUT, CLEARANCE)
+    manifest = read_manifest(Folder(str(root)))
+    assert manifest.provenance["created"] == "2026-11-22"
+    report = manifest.files["report.html"]
+    assert report == FileContent.of((root / "report.html").read_bytes())
+
+
 def test_a_build_publishes_beside_its_own_plan_and_never_beside_anothers(root: Path) -> None:
     (root / "plan.json").write_text('{"fingerprint": "another"}')
     before = stamps_of(root)

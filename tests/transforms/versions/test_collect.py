@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.collect_versions import main
 from shardwright.errors import UsageError
-from shardwright.format.versions import read_version, version_numbers
+from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
 from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
@@ -87,6 +87,20 @@ def test_a_stopped_collection_goes_on(root: Path) -> None:
     assert (again.versions, again.folders) == ((1,), found.folders)
     collect(folder, again)
     assert plan_collection(folder, 1).files == ()
+
+
+def test_the_newest_version_is_collected_while_it_is_opened(root: Path) -> None:
+    """Another one has been committed since the versions were listed."""
+
+    class Late(Folder):
+        def names(self, below: str = "") -> list[str]:
+            found = super().names(below)
+            if "00004.json" not in found:
+                append(root, {"new": 5})
+                collect(Folder(str(root)), plan_collection(Folder(str(root)), 1))
+            return found
+
+    assert number_of(read_version(Late(str(root)))) == 4
 
 
 def test_the_newest_version_cannot_be_removed(root: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from shardwright.errors import BuildError, UsageError
+from shardwright.format.index import read_index_of
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
@@ -25,6 +26,7 @@ from tests.transforms.versions.histories import (
     wanted,
     write,
 )
+from transforms.versions.changes import Operation
 from transforms.versions.commit import commit
 
 FIRST = {f"r{number}": number for number in range(10)}
@@ -104,6 +106,41 @@ def test_of_two_writers_none_loses_its_commit(root: Path) -> None:
     del content["r2"], content["r3"]
     assert pictures_of(root) == wanted(content)
     assert version_numbers(Folder(str(root))) == [1, 2, 3]
+
+
+def test_names_that_two_writers_add_are_all_there(root: Path) -> None:
+    base = read_version(Folder(str(root)))
+    words = {"color": ("red", "blue", "green")}
+    for number, names in enumerate(
+        ({"class_names": ("a", "b", "c", "d")}, {"vocabularies": words})
+    ):
+        change = append_change(root, {f"x{number}": 30}, [], f"x{number}", base)
+        assert change.added is not None
+        added = replace(change.added, schema=replace(change.added.schema, **names))
+        schema = commit(Folder(str(root)), replace(change, added=added)).schema
+    assert (schema.class_names, schema.vocabularies) == (("a", "b", "c", "d"), words)
+
+
+def test_a_compaction_counts_what_is_left_of_appends_that_came_meanwhile(root: Path) -> None:
+    append(root, {"x": 1})
+    folder = Folder(str(root))
+    base = read_version(folder)
+    whole = append_change(root, {**FIRST, "x": 1}, [], "whole", base)
+    later = {f"y{number}": number for number in range(8)}  # two shards
+    version = commit(folder, append_change(root, later, [], "later", base))
+    shard = next(name for name, info in version.named_shards() if info.folder.endswith("later"))
+    gone = read_index_of(folder, shard, dict(version.named_shards())[shard], ["id"])["id"]
+    commit(folder, append_change(root, {}, gone.to_pylist(), "less"))
+    replaced = frozenset(base.history["generations"])
+    compacted = replace(whole, operation=Operation.COMPACT, replaced=replaced, outdated={})
+    content = {
+        **FIRST,
+        "x": 1,
+        **{name: later[name] for name in later.keys() - {*gone.to_pylist()}},
+    }
+    stats = commit(folder, compacted).splits["train"].stats
+    assert pictures_of(root) == wanted(content)
+    assert stats["width"]["count"] == len(content) == 15
 
 
 def test_a_repeated_commit_changes_nothing(root: Path) -> None:

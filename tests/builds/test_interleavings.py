@@ -1,0 +1,204 @@
+"""Appends, compactions, collections and readers at the same time: no commit is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import current_thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.append_version import append_version
+from shardwright.errors import ShardwrightError
+from shardwright.format import naming
+from shardwright.format.versions import number_of, read_version, read_versions
+from shardwright.inspect.verify import verify
+from shardwright.storage.folder import Folder
+from tests.support.buckets import Bucket, on_s3_and_gcs
+from tests.support.build_helpers import png_of
+from tests.support.growing import Grown, Source
+from tests.support.random_tests import is_long
+from tests.support.turns import Turns
+from transforms.versions.collect import collect, plan_collection
+
+OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5")
+NAMES = [f"{name}/{number}.png" for name in ("ant", "cat") for number in range(6)]
+NUM_LONG = 200
+_TRIES = 4
+
+State = dict[str, tuple[str, int]]
+"""The source and the seed of each record, by id."""
+
+
+@dataclass
+class Appender:
+    """A task that appends a folder to a dataset, again if another task has come between.
+
+    Attributes:
+        base: Number of the version that the last try began with.
+    """
+
+    grown: Grown
+    source: Source
+    keep: bool
+    base: int = 0
+
+    def __call__(self) -> None:
+        retry(self._append)
+
+    def _append(self) -> None:
+        job = self.grown.prepare(self.source, *["--keep-missing"] * self.keep)
+        assert job.known is not None
+        self.base = number_of(job.known.base)
+        append_version(job)
+
+    @property
+    def state(self) -> State:
+        return {
+            name: (self.source.folder.name, image.seed)
+            for name, image in self.source.images.items()
+        }
+
+    def applied(self, base: State, current: State) -> State:
+        """Return the records of a version that the task commits after `current`."""
+        mine = self.state
+        added = {name: image for name, image in mine.items() if base.get(name) != image}
+        gone = set() if self.keep else base.keys() - mine.keys()
+        return {name: image for name, image in current.items() if name not in gone} | added
+
+
+@dataclass
+class Compactor:
+    """A task that compacts a dataset, again if another task has come between."""
+
+    grown: Grown
+
+    def __call__(self) -> None:
+        retry(self.grown.compact)
+
+
+@dataclass
+class Collector:
+    """A task that keeps the newest two versions."""
+
+    grown: Grown
+
+    def __call__(self) -> None:
+        root = self.grown.root
+        collect(root, plan_collection(root, 2))
+
+
+@dataclass
+class Watcher:
+    """A task that reads the newest version twice while others change the dataset."""
+
+    grown: Grown
+    found: list[tuple[int, dict[str, bytes]]] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        for _ in range(2):
+            retry(self._read)
+
+    def _read(self) -> None:
+        number = number_of(read_version(self.grown.root))
+        self.found.append((number, images(self.grown, number)))
+
+
+def retry(task: Callable[[], object]) -> None:
+    """Do it, and again if another task has come between."""
+    for left in reversed(range(_TRIES)):
+        try:
+            task()
+            return
+        except ShardwrightError:
+            if not left:
+                raise
+
+
+@contextmanager
+def noting_commits() -> Iterator[dict[int, str]]:
+    """Yield version -> name of the thread that has created it, of those inside the block."""
+    create, commits = Folder.create_bytes, dict[int, str]()
+
+    def run(root: Folder, name: str, data: bytes) -> None:
+        create(root, name, data)
+        number = naming.version_number(name.rpartition("/")[2])
+        if number is not None:
+            commits[number] = current_thread().name
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Folder, "create_bytes", run)
+        yield commits
+
+
+def appender(grown: Grown, folder: Path, rng: np.random.Generator) -> Appender:
+    """Return an appender of a new folder with some of the images."""
+    source = Source(folder)
+    chosen = rng.choice(NAMES, rng.integers(3, 9), replace=False)
+    source.change({str(name): int(rng.integers(30)) for name in chosen})
+    return Appender(grown, source, keep=bool(rng.integers(2)))
+
+
+def others(grown: Grown, folder: Path, rng: np.random.Generator) -> list[Callable[[], Any]]:
+    """Return what runs beside an appender: other writers, and a reader."""
+    another, compactor = appender(grown, folder, rng), Compactor(grown)
+    writers: list[list[Callable[[], Any]]] = [
+        [another],
+        [compactor],
+        [another, compactor],
+        [compactor, Compactor(grown)],
+        [another, Collector(grown)],
+        [compactor, Collector(grown)],
+    ]
+    return [*writers[rng.integers(len(writers))], Watcher(grown)]
+
+
+def check_interleaving(root: Folder, folder: Path, rng: np.random.Generator) -> None:
+    """Let tasks take turns, and check each version and what was read."""
+    grown = Grown(root, OPTIONS)
+    first = appender(grown, folder / "first", rng)
+    grown.append(first.source)
+    first.source.change({"ant/0.png": 50})
+    grown.append(first.source)
+    states = {2: first.state}
+    tasks = [appender(grown, folder / "one", rng), *others(grown, folder / "other", rng)]
+    with noting_commits() as commits:
+        results = Turns(int(rng.integers(2**32))).run(tasks)
+    assert not [result for result in results if isinstance(result, Exception)]
+    for number, name in sorted(commits.items()):
+        task, before = tasks[int(name)], states[number - 1]
+        appends = isinstance(task, Appender)
+        states[number] = task.applied(states[task.base], before) if appends else before
+    assert list(states) == [2, *sorted(commits)]
+    assert {int(name) for name in commits.values()} >= {
+        number for number, task in enumerate(tasks) if isinstance(task, Appender)
+    }
+    seen = [one for task in tasks if isinstance(task, Watcher) for one in task.found]
+    left = map(number_of, read_versions(root))
+    every = [*seen, *((number, images(grown, number)) for number in left if number > 1)]
+    for number, found in every:
+        wanted = {name: png_of(seed) for name, (_, seed) in states[number].items()}
+        assert found == wanted, number
+    assert not verify(root.uri, storage_options=root.options).faults
+
+
+def images(grown: Grown, number: int) -> dict[str, bytes]:
+    return {name: one.image for name, one in grown.records(version=number).items()}
+
+
+def test_no_commit_is_lost_on_a_disk(tmp_path: Path, rng: np.random.Generator) -> None:
+    for number in range(NUM_LONG if is_long() else 4):
+        folder = tmp_path / str(number)
+        check_interleaving(Folder(str(folder / "out")), folder, rng)
+
+
+@on_s3_and_gcs
+def test_no_commit_is_lost_in_a_store(
+    bucket: Bucket, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    for number in range(NUM_LONG if is_long() else 2):
+        check_interleaving(bucket.folder(f"{number}/out"), tmp_path / str(number), rng)

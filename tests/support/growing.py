@@ -1,0 +1,143 @@
+"""A folder of images, the dataset that follows it, and what each version of it must hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import shardwright as sw
+from pipelines.append_version import append_version, prepare_version
+from pipelines.compact_dataset import _commit, _free_folders, _prepare
+from pipelines.job import BuildJob
+from pipelines.local_build import build_here
+from pipelines.options import parse_options
+from shardwright.format.manifest import Manifest
+from shardwright.format.versions import read_version
+from shardwright.storage.folder import Folder
+from tests.support.build_helpers import png_of
+
+
+class Image(NamedTuple):
+    """An image: the seed of its picture, and a number by which two files of it differ."""
+
+    seed: int
+    written: int
+
+
+Images = Mapping[str, Image]
+"""The images by id, `CLASS/NUMBER.png`."""
+
+
+class Record(NamedTuple):
+    """A record as a reader sees it."""
+
+    image: bytes
+    class_name: str
+    split: str
+
+
+@dataclass
+class Source:
+    """A folder of images.
+
+    Attributes:
+        folder: Its place.
+        images: What it holds.
+    """
+
+    folder: Path
+    images: dict[str, Image] = field(default_factory=dict)
+    _num_written: int = 0
+
+    def change(self, changes: Mapping[str, int | None]) -> None:
+        """Write images by their seeds; None removes one. The same seed leaves a file untouched."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, seed in changes.items():
+            path, old = self.folder / name, self.images.get(name)
+            if seed is None:
+                path.unlink(missing_ok=True)
+                self.images.pop(name, None)
+            elif old is None or old.seed != seed:
+                self._num_written += 1
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(png_of(seed))
+                # Two writes in the same tick of the clock would look like one.
+                os.utime(path, ns=(0, 10**18 + 10**9 * self._num_written))
+                self.images[name] = Image(seed, self._num_written)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A dataset that grows.
+
+    Attributes:
+        root: Its folder.
+        options: Of each build.
+    """
+
+    root: Folder
+    options: tuple[str, ...]
+
+    def prepare(self, source: Source, *more: str) -> BuildJob:
+        """Return the job of an append, or of the first build."""
+        argv = [str(source.folder), self.root.uri, *self.options, "--if-exists", "append"]
+        return prepare_version(parse_options([*argv, *self._stores(), *more]))
+
+    def append(self, source: Source, *more: str) -> Manifest:
+        """Append, or build if there is no dataset yet, and return the newest version."""
+        job = self.prepare(source, *more)
+        if job.known is not None:
+            return append_version(job)
+        build_here(job)
+        return read_version(self.root)
+
+    def compact(self) -> Manifest:
+        """Compact if there is more than one generation, and return the newest version."""
+        base = read_version(self.root)
+        if base.history and base.num_records:
+            folder = next(_free_folders(self.root, base))
+            build_here(_prepare(self.root, base, folder, self._stores()))
+            _commit(self.root, base, folder)
+        return read_version(self.root)
+
+    def _stores(self) -> list[str]:
+        settings = self.root.options.settings
+        return [
+            word for _, key, value in settings for word in ("--storage-option", f"{key}={value}")
+        ]
+
+    def records(self, **reading: Any) -> dict[str, Record]:
+        """Return the records of a version by id; each must come once."""
+        reading = {"storage_options": self.root.options, **reading}
+        dataset = sw.open(self.root.uri, **reading)
+        names = dataset.class_names
+        found: dict[str, Record] = {}
+        for split in dataset.splits:
+            with sw.Reader(
+                self.root.uri, split, global_batch_size=5, epochs=1, remainder="keep", **reading
+            ) as reader:
+                for batch in reader:
+                    add_batch(found, batch, names, split)
+        return found
+
+
+def add_batch(
+    found: dict[str, Record], batch: Mapping[str, Any], names: tuple[str, ...], split: str
+) -> None:
+    """Add the records of a batch; none may be there already."""
+    for name, image, label in zip(
+        batch["id"], batch["image"], batch["label"].tolist(), strict=True
+    ):
+        assert str(name) not in found, f"{name} comes twice"
+        found[str(name)] = Record(bytes(image), names[label], split)
+
+
+def wanted(images: Images, splits: Mapping[str, str]) -> dict[str, Record]:
+    """Return the records of images."""
+    return {
+        name: Record(png_of(image.seed), name.partition("/")[0], splits[name])
+        for name, image in images.items()
+    }
