@@ -73,4 +73,6 @@ def append_version(job: BuildJob) -> Manifest:
     )
     version = commit(known.root, change)
     job.spool.remove_all(job.spool.names())
+    if found.manifest is None:
+        known.root.below(naming.GENERATIONS_DIR).remove_empty()
     return version
