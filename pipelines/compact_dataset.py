@@ -6,10 +6,10 @@ without their sources, into full shards in one global order, on any runner. It r
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from pipelines.build_dataset import run_job
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ShardwrightError as error:
         return fail(error)
     stores = [word for option in args.storage_option for word in ("--storage-option", option)]
-    folder = next(_free_folders(root, base))
+    folder = _folder_for(base, words)
 
     def run(job: BuildJob) -> None:
         run_job(job)
@@ -90,12 +90,13 @@ def _check_words(words: Sequence[str]) -> None:
             raise UsageError(f"compact keeps what {word} would change: leave it out")
 
 
-def _free_folders(root: Folder, base: Manifest) -> Iterator[str]:
-    """Yield folders for the shards: the same ones in every try, but none that is finished."""
-    for number in count():
-        folder = naming.generation_folder(number_of(base) + 1, f"compact{number}")
-        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
-            yield folder
+def _folder_for(base: Manifest, words: Sequence[str]) -> str:
+    """Return the folder for the shards: the same one in every try of the same command.
+
+    So a try resumes, or commits what an earlier one has finished: the records are those of `base`.
+    """
+    token = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
+    return naming.generation_folder(number_of(base) + 1, f"compact{token}")
 
 
 def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildJob:

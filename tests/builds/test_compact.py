@@ -9,7 +9,7 @@ import pytest
 
 import shardwright as sw
 from pipelines.append_version import append_version, prepare_version
-from pipelines.compact_dataset import _commit, _prepare, main
+from pipelines.compact_dataset import _commit, _folder_for, _prepare, main
 from pipelines.local_build import build_here
 from pipelines.options import parse_options
 from shardwright.format.versions import read_version, version_numbers
@@ -92,6 +92,18 @@ def test_of_two_compactions_one_is_committed(grown: Path) -> None:
         _commit(out, base, folder)
     assert read_version(out).history["generations"] == folders[:1]
     assert version_numbers(out) == [1, 2, 3, 4]
+
+
+def test_a_finished_try_is_committed(grown: Path) -> None:
+    """One that was stopped just before its commit."""
+    out = Folder(str(grown / "out"))
+    base = read_version(out)
+    folder = _folder_for(base, [])
+    build_here(_prepare(out, base, folder, []))
+    shards = {name: at for name, at in stamps_of(grown / "out" / folder).items() if "-of-" in name}
+    assert main([out.uri]) == 0
+    assert read_version(out).history["generations"] == [folder]
+    assert shards.items() <= stamps_of(grown / "out" / folder).items()
 
 
 def test_nothing_to_compact_and_wrong_words(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import shardwright as sw
 from pipelines.append_version import append_version, prepare_version
-from pipelines.compact_dataset import _commit, _free_folders, _prepare
+from pipelines.compact_dataset import _commit, _folder_for, _prepare
 from pipelines.job import BuildJob
 from pipelines.local_build import build_here
 from pipelines.options import parse_options
@@ -98,7 +98,7 @@ class Grown:
         """Compact if there is more than one generation, and return the newest version."""
         base = read_version(self.root)
         if base.history and base.num_records:
-            folder = next(_free_folders(self.root, base))
+            folder = _folder_for(base, [])
             build_here(_prepare(self.root, base, folder, self._stores()))
             _commit(self.root, base, folder)
         return read_version(self.root)
