@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shardwright.errors import BuildError, StorageError
 from shardwright.format.index import read_index_of, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
+from shardwright.format.versions import number_of, read_versions
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 
@@ -71,14 +73,27 @@ def live_ids(root: Folder, shards: Shards) -> pa.Array:
 
 
 def outdated_ids(root: Folder, change: VersionChange) -> pa.Array:
-    """Return the ids of the records that a change takes away, string [records]."""
+    """Return the ids of the records that a change takes away, string [records].
+
+    Raises:
+        BuildError: The version that the operation has read was removed meanwhile.
+        StorageError: An index cannot be read.
+    """
     infos = dict(change.base.named_shards())
 
     def read(one: tuple[ShardName, NDArray[np.uint32]]) -> pa.Table:
         name, rows = one
         return read_index_of(root, name, infos[name], ["id"]).take(rows)
 
-    return _ids(map_reads(read, list(change.outdated.items()), _READERS))
+    try:
+        return _ids(map_reads(read, list(change.outdated.items()), _READERS))
+    except StorageError as error:
+        if number_of(change.base) in map(number_of, read_versions(root)):
+            raise
+        raise BuildError(
+            f"version {number_of(change.base)} of {root} was removed by `shardwright gc` meanwhile: "
+            "run this command again"
+        ) from error
 
 
 def _ids(tables: Iterable[pa.Table]) -> pa.Array:

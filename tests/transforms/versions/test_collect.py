@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.collect_versions import main
-from shardwright.errors import UsageError
+from shardwright.errors import BuildError, UsageError
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
@@ -101,6 +101,14 @@ def test_the_newest_version_is_collected_while_it_is_opened(root: Path) -> None:
             return found
 
     assert number_of(read_version(Late(str(root)))) == 4
+
+
+def test_an_append_whose_version_was_removed_meanwhile(root: Path) -> None:
+    late = append_change(root, {"new": 3}, ["r1"], "late", read_version(Folder(str(root)), 2))
+    folder = Folder(str(root))
+    collect(folder, plan_collection(folder, 1))
+    with pytest.raises(BuildError, match=r"version 2 of .* was removed by .* meanwhile"):
+        commit(folder, late)
 
 
 def test_the_newest_version_cannot_be_removed(root: Path) -> None:
