@@ -91,8 +91,8 @@ def outdated_ids(root: Folder, change: VersionChange) -> pa.Array:
         if number_of(change.base) in map(number_of, read_versions(root)):
             raise
         raise BuildError(
-            f"version {number_of(change.base)} of {root} was removed by `shardwright gc` meanwhile: "
-            "run this command again"
+            f"version {number_of(change.base)} of {root} was removed by `shardwright gc` "
+            "meanwhile: run this command again"
         ) from error
 
 
