@@ -85,7 +85,8 @@ def prepare_append(
         )
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
-    file = write_known(job.spool, read_known(options.root, manifest))
+    copies = job.source.facts.copied_schema is not None
+    file = write_known(job.spool, read_known(options.root, manifest, by_content=copies))
     known = KnownDataset(file, vocabularies, options.root, manifest, folder)
     return replace(job, known=known)
 

@@ -8,6 +8,8 @@ those of the index. So:
   records count as changed. What a compressed container or Python had in the spool is compared by
   its name there, a hash of the container's address and etag, or by the bytes' own hash.
 - An image whose etag is not looked up (`--size-column`) is compared by address and label alone.
+- A record of a finished dataset is compared by where its image came from, as the index of both has
+  it, and by its bytes: the lengths of record and image, and the image's checksum.
 - A record without image and etag counts as changed: nothing identifies its values.
 - Further columns and images of a record are not compared, because the index does not have them.
 """
@@ -32,9 +34,10 @@ from shardwright.storage.reads import map_reads
 from transforms.changes.text_hashes import combined, hash128
 from transforms.hashing import joined
 from transforms.inputs.file_rules import SPOOL_ETAG
-from transforms.references import keep_rows, set_column
+from transforms.references import ORIGIN, keep_rows, set_column
 
 _COLUMNS = ["id", "uri", "etag", "label"]
+_CONTENT = ["image_length", "length", "crc32c"]
 _READS_AT_ONCE = 16
 _KINDS = (np.uint64, np.uint64, np.uint64, np.uint32, np.uint16)
 _NO_ETAG = np.uint64(1)
@@ -65,7 +68,8 @@ class KnownRecords:
     Attributes:
         keys: First halves of the hashes, ascending, uint64 [records].
         more: Their other halves, uint64 [records].
-        states: Hashes of address, etag and label, uint64 [records].
+        states: Hashes of address, etag and label, and of the bytes if `by_content`, uint64
+            [records].
         rows: Numbers of the records: their places in the index of all shards, one shard after the
             other in the manifest's order, removed ones counted; uint32 [records].
         splits: Indices in `split_names`, uint16 [records].
@@ -73,6 +77,7 @@ class KnownRecords:
         num_rows: The rows of the index, removed ones included.
         longest_run: Most records with equal `keys`.
         with_labels: Labels are in `states`.
+        by_content: Listings are of a finished dataset.
     """
 
     keys: np.ndarray
@@ -84,6 +89,7 @@ class KnownRecords:
     num_rows: int
     longest_run: int
     with_labels: bool
+    by_content: bool
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -110,7 +116,7 @@ class KnownRecords:
         known = found >= 0
         listed = keep_rows(batch, known)
         at = found[known]
-        same = (self.states[at] == self._states_of(listed)) & ~_is_unidentified(listed)
+        same = self._are_same(at, _as_indexed(listed) if self.by_content else listed)
         changed = keep_rows(listed, ~same)
         return Comparison(
             keep_rows(batch, ~known),
@@ -123,17 +129,21 @@ class KnownRecords:
         """Return the splits of the records at these positions."""
         return pa.array(self.split_names, pa.string()).take(pa.array(self.splits[positions]))
 
-    def _states_of(self, batch: pa.RecordBatch) -> np.ndarray:
-        labels = batch.column("label") if self.with_labels else None
-        return _states(batch.column("uri"), batch.column("etag"), labels)
+    def _are_same(self, positions: np.ndarray, rows: pa.RecordBatch) -> np.ndarray:
+        labels = rows.column("label") if self.with_labels else None
+        content = [rows.column(name) for name in _CONTENT] if self.by_content else []
+        states = _states(rows.column("uri"), rows.column("etag"), labels, content)
+        result: np.ndarray = (self.states[positions] == states) & ~_is_unidentified(rows)
+        return result
 
 
-def read_known(root: Folder, manifest: Manifest) -> KnownRecords:
+def read_known(root: Folder, manifest: Manifest, *, by_content: bool = False) -> KnownRecords:
     """Return the records of a dataset by its index.
 
     Args:
         root: The dataset's folder.
         manifest: Its manifest. Rows that a shard lists as removed are left out.
+        by_content: They will be compared with listings of a finished dataset.
 
     Raises:
         StorageError: A shard's index is missing or damaged.
@@ -142,6 +152,7 @@ def read_known(root: Folder, manifest: Manifest) -> KnownRecords:
     # A function of `--transform` may store another label than INPUT has.
     names = () if "transforms" in manifest.settings else manifest.schema.class_names
     labels = pa.array(names, pa.string()) if names else None
+    columns = [*_COLUMNS, *(_CONTENT if by_content else [])]
     folder, shards = root.below(manifest.folder), manifest.named_shards()
     num_rows = sum(info.num_records for _, info in shards)
     if num_rows > _MOST_ROWS:
@@ -149,7 +160,7 @@ def read_known(root: Folder, manifest: Manifest) -> KnownRecords:
     numbers = {name: number for number, name in enumerate(manifest.splits)}
 
     def read(shard: tuple[ShardName, ShardInfo]) -> tuple[np.ndarray, ...]:
-        return _hashed(read_index_of(folder, *shard, _COLUMNS), labels)
+        return _hashed(read_index_of(folder, *shard, columns), labels)
 
     parts, first = [], 0
     read_all = map_reads(read, shards, _READS_AT_ONCE)
@@ -159,7 +170,8 @@ def read_known(root: Folder, manifest: Manifest) -> KnownRecords:
         hashed = [each[kept] for each in hashes]
         parts.append((*hashed, (first + kept).astype(np.uint32), splits))
         first += info.num_records
-    return _ordered(parts, root, tuple(manifest.splits), num_rows, with_labels=bool(names))
+    facts = {"with_labels": bool(names), "by_content": by_content}
+    return _ordered(parts, root, tuple(manifest.splits), num_rows, **facts)
 
 
 def live_rows(info: ShardInfo) -> np.ndarray:
@@ -173,8 +185,7 @@ def _ordered(
     root: Folder,
     split_names: tuple[str, ...],
     num_rows: int,
-    *,
-    with_labels: bool,
+    **facts: bool,
 ) -> KnownRecords:
     columns = zip(*parts, strict=True) if parts else ((),) * len(_KINDS)
     arrays = [joined(column, kind) for column, kind in zip(columns, _KINDS, strict=True)]
@@ -189,7 +200,7 @@ def _ordered(
             f"{root} has {len(again):,} records with the id of another one, such as number "
             f"{int(rows[again[0]]):,}: build it again with --if-exists overwrite"
         )
-    return KnownRecords(keys, more, states, rows, splits, split_names, num_rows, run, with_labels)
+    return KnownRecords(keys, more, states, rows, splits, split_names, num_rows, run, **facts)
 
 
 def _longest_run(ordered: np.ndarray) -> int:
@@ -200,16 +211,27 @@ def _longest_run(ordered: np.ndarray) -> int:
 
 def _hashed(table: pa.Table, class_names: pa.Array | None) -> tuple[np.ndarray, ...]:
     """Return both halves of the ids' hashes, and the states, of the rows of an index."""
-    ids, uris, etags, numbers = (column.combine_chunks() for column in table.columns)
+    ids, uris, etags, numbers, *content = (column.combine_chunks() for column in table.columns)
     labels = None
     if class_names is not None:
         labels = pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), class_names)
-    return (*hash128(ids), _states(uris, etags, labels))
+    return (*hash128(ids), _states(uris, etags, labels, content))
 
 
-def _states(uris: pa.Array, etags: pa.Array, labels: pa.Array | None) -> np.ndarray:
-    """Return the hashes of (address, etag, label), uint64 [rows]."""
-    hashes = hash128(_without_spool(uris, etags))[0], _hashes_or(_NO_ETAG, etags)
+def _as_indexed(copied: pa.RecordBatch) -> pa.RecordBatch:
+    """Return records of a finished dataset with the columns of its index that are compared."""
+    origins = copied.column(ORIGIN)
+    for name in ("uri", "etag", "length", "crc32c"):
+        copied = set_column(copied, name, pc.struct_field(origins, name))
+    return set_column(copied, "image_length", copied.column("num_bytes"))
+
+
+def _states(
+    uris: pa.Array, etags: pa.Array, labels: pa.Array | None, content: Sequence[pa.Array]
+) -> np.ndarray:
+    """Return the hashes of (address, etag, label, content), uint64 [rows]."""
+    numbers = (column.to_numpy().astype(np.uint64) for column in content)
+    hashes = hash128(_without_spool(uris, etags))[0], _hashes_or(_NO_ETAG, etags), *numbers
     if labels is None:
         return combined(*hashes)
     texts = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()

@@ -50,7 +50,7 @@ def read_for(
 
 @pytest.mark.parametrize(
     ("num_processes", "per_second", "seconds"),
-    [(3, 200, 3), pytest.param(16, 1000, 20, marks=pytest.mark.long)],
+    [(3, 100, 4), pytest.param(16, 1000, 20, marks=pytest.mark.long)],
 )
 def test_processes_share_what_the_store_serves(
     s3_bucket: Bucket, s3_proxy: FaultProxy, num_processes: int, per_second: int, seconds: float

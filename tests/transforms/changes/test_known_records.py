@@ -23,6 +23,7 @@ from transforms.changes.find_changes import FindChanges
 from transforms.changes.known_files import KnownFile, write_known
 from transforms.changes.known_records import KnownRecords, read_known
 from transforms.changes.seen_records import outdated_rows
+from transforms.references import ORIGIN, ORIGIN_TYPE, set_column
 
 CLASSES = ("cat", "dog")
 _HASH = "0123456789abcdef01234567"
@@ -94,6 +95,7 @@ def test_equal_halves_of_hashes() -> None:
         num_rows=4,
         longest_run=3,
         with_labels=False,
+        by_content=False,
     )
     hashes = np.array([5, 5], np.uint64), np.array([4, 3], np.uint64)
     with pytest.MonkeyPatch.context() as patch:
@@ -137,7 +139,7 @@ def test_files_hold_the_records(tmp_path: Path) -> None:
     for name in ("keys", "more", "states", "rows", "splits"):
         assert getattr(found, name).tolist() == getattr(known, name).tolist()
         assert getattr(found, name).dtype == getattr(known, name).dtype
-    facts = ("split_names", "num_rows", "longest_run", "with_labels")
+    facts = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")
     assert [getattr(found, name) for name in facts] == [getattr(known, name) for name in facts]
     assert write_known(spool, known) == file
     with pytest.raises(StorageError, match=r"\.seen"):
@@ -259,3 +261,31 @@ def test_the_graph_of_an_empty_listing(tmp_path: Path) -> None:
     file = write_known(root.below("spool"), read_known(root, manifest))
     (seen,) = run_transform(FindChanges(file), []).outputs["seen"]
     assert (seen.num_unchanged, seen.num_changed) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_changed"),
+    [
+        ({}, False),
+        ({"uri": "/in/b"}, True),
+        ({"etag": "f"}, True),
+        ({"length": 2}, True),
+        ({"crc32c": 2}, True),
+        ({"num_bytes": 2}, True),
+        ({"num_bytes": 0}, True),
+    ],
+)
+def test_records_of_a_dataset_are_compared_by_their_bytes(
+    tmp_path: Path, other: dict[str, Any], is_changed: bool
+) -> None:
+    """Neither the address nor the etag of the dataset's shard counts."""
+    folder = Folder(str(tmp_path))
+    known = read_known(folder, write_index(folder, {"train": [[Indexed("one")]]}), by_content=True)
+    shard = {"uri": "/data/shard", "etag": "of the shard", "num_bytes": other.pop("num_bytes", 1)}
+    origin = dict.fromkeys(ORIGIN_TYPE.names) | {"length": 1, "crc32c": 1}
+    origin |= {"uri": "/in/a", "etag": "e"} | other
+    listed = references(["one", "new"], **shard, label=None)
+    listed = set_column(listed, ORIGIN, pa.array([origin, origin], ORIGIN_TYPE))
+    found = known.compare(listed)
+    assert found.new.schema == found.changed.schema == listed.schema
+    assert found.changed.num_rows == is_changed
