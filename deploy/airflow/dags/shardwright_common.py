@@ -11,10 +11,12 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from airflow.sdk import ObjectStoragePath, Param, Variable
+from airflow.sdk.exceptions import AirflowFailException
 
 # Environment with shardwright[build]; the Variable shardwright_venv overrides it.
 VENV = "/opt/shardwright"
 ALERT_SECONDS = 10
+DATE = "{date}"  # in the params input and output: the run's logical date, as YYYY-MM-DD
 
 
 def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, Param]:
@@ -30,13 +32,15 @@ def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, P
             source,
             type="string",
             pattern=pattern,
-            description="Images: folders, a table, COCO, tar, ... (INPUT of `build`)",
+            description="Images: folders, a table, COCO, tar, ... (INPUT of `build`); {date} in a "
+            "file's name for a file of the day, such as /data/photos/{date}.csv",
         ),
         "output": Param(
             target,
             type="string",
             pattern=pattern,
-            description="Folder of the datasets; each day's dataset is a folder in it",
+            description="Folder of the dataset, to which each run adds what is new or changed; "
+            "with {date}, such as /data/datasets/{date}, each day has a dataset of its own",
         ),
         "name": Param(
             "photos",
@@ -67,30 +71,64 @@ def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, P
     }
 
 
-def dataset_of(context: Any) -> str:
-    """Return the folder of a run's dataset, one per logical date.
-
-    A dataset that a trainer is reading is thus never overwritten.
-    """
+def date_of(context: Any) -> str:
+    """Return the logical date of a run as YYYY-MM-DD; of a run started by hand, perhaps today."""
     run = context["dag_run"]
-    day = run.logical_date or run.run_after  # a run started by hand may have no logical date
-    return f"{context['params']['output'].rstrip('/')}/{day:%Y-%m-%d}"
+    return f"{run.logical_date or run.run_after:%Y-%m-%d}"
+
+
+def dataset_of(context: Any) -> str:
+    """Return the folder of a run's dataset."""
+    return context["params"]["output"].rstrip("/").replace(DATE, date_of(context))
 
 
 def build_options(context: Any) -> dict[str, Any]:
-    """Return the options of `shardwright build` by name."""
+    """Return the options of `shardwright build` by name.
+
+    Raises:
+        AirflowFailException: Two days could give the same ids to different images.
+    """
     params = context["params"]
     own = {"name": params["name"], "split": params["split"], "shard-size": params["shard_size"]}
     given = {option: value for option, value in own.items() if value is not None}
-    return {**params["options"], **given, "input": params["input"], "output": dataset_of(context)}
+    source = params["input"].replace(DATE, date_of(context))
+    places = {"input": source, "output": dataset_of(context)}
+    return {**_daily(params), **params["options"], **given, **places}
+
+
+def _daily(params: Any) -> dict[str, Any]:
+    """Return the options that add to the dataset of earlier days, if OUTPUT is one for all days."""
+    if DATE in params["output"]:
+        return {}
+    if DATE not in params["input"]:
+        return {"if-exists": "append"}
+    folder, _, name = params["input"].rpartition("/")
+    is_file = DATE not in folder and "." in name.partition(DATE)[2]
+    stated = {option.replace("_", "-") for option in params["options"]}
+    # Else an image's id is its path below the day's folder, and tomorrow's cat/0.png would replace
+    # today's.
+    if not is_file and stated.isdisjoint({"image-root", "id-column"}):
+        raise AirflowFailException(
+            f"input {params['input']!r} is a folder of the day, in which images of two days may "
+            "have one id: give their common folder, a file such as photos/{date}.csv, or the "
+            "option image-root or id-column"
+        )
+    # The day's file does not list the images of other days.
+    return {"if-exists": "append", "keep-missing": True}
 
 
 def show_result(context: Any) -> None:
-    """Log the report's address and the counts, as the callback of a build that succeeded."""
-    dataset = dataset_of(context)
-    log = logging.getLogger(__name__)
-    log.info("report: %s/report.html", dataset)
-    manifest = json.loads(ObjectStoragePath(f"{dataset}/manifest.json").read_text())
+    """Log the newest version's counts, as the callback of a build that succeeded."""
+    dataset, log = ObjectStoragePath(dataset_of(context)), logging.getLogger(__name__)
+    versions = dataset / "versions"
+    numbered = sorted(path.name for path in versions.iterdir()) if versions.exists() else []
+    newest = versions / numbered[-1] if numbered else dataset / "manifest.json"
+    manifest = json.loads(newest.read_text())
+    if history := manifest.get("history"):
+        log.info("version {version}: {added} added, {removed} removed".format(**history))
+    else:
+        log.info("report: %s/report.html", dataset)
+        log.info("rejects: %s", manifest["rejects"] or "none")
     for name, split in manifest["splits"].items():
         log.info(
             "%s: %d records in %d shards, %d bytes",
@@ -99,7 +137,6 @@ def show_result(context: Any) -> None:
             len(split["shards"]),
             split["num_bytes"],
         )
-    log.info("rejects: %s", manifest["rejects"] or "none")
 
 
 def alert(context: Any) -> None:
@@ -122,6 +159,7 @@ def alert(context: Any) -> None:
 
 
 # One build at a time: two would share a machine's disks and network, and a store's request limits.
+# Two that add to one dataset lose nothing: the second one's commit comes after the first one's.
 # The wait between tries is Airflow's [core] default_task_retry_delay; a retry resumes after the
 # last finished shard.
 SETTINGS: dict[str, Any] = {
