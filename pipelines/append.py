@@ -22,6 +22,7 @@ from transforms.changes.known_records import read_known
 from transforms.changes.schema_differences import known_vocabularies, schema_differences
 from transforms.changes.seen_records import SeenRecords
 from transforms.inputs.detection import detect_source
+from transforms.inputs.tables.table_layout import TableFacts
 from transforms.output_state import differences
 from transforms.reject_limits import check_rejects
 from transforms.rejects import RejectReason
@@ -71,9 +72,21 @@ def prepare_append(
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
     copies = job.source.facts.copied_schema is not None
-    file = write_known(job.spool, read_known(options.root, manifest, by_content=copies))
+    known_records = read_known(
+        options.root,
+        manifest,
+        by_content=copies,
+        keeps_places=options.keep_missing and not copies and not _states_ids(job),
+    )
+    file = write_known(job.spool, known_records)
     known = KnownDataset(file, vocabularies, options.root, manifest, folder)
     return replace(job, known=known)
+
+
+def _states_ids(job: BuildJob) -> bool:
+    """Return whether the user states ids; else they are made of paths."""
+    facts = job.source.facts
+    return isinstance(facts, TableFacts) and facts.layout.id is not None
 
 
 def _check_options(options: BuildOptions) -> None:

@@ -23,7 +23,7 @@ from transforms.features.vocabularies import Vocabularies
 from transforms.inputs.spool import SinkFile
 
 _ARRAYS = ("keys", "more", "states", "rows", "splits")
-_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")
+_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content", "keeps_places")
 _METADATA = b"shardwright"
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from airflow.sdk import ObjectStoragePath, Param, Variable
-from airflow.sdk.exceptions import AirflowFailException
 
 # Environment with shardwright[build]; the Variable shardwright_venv overrides it.
 VENV = "/opt/shardwright"
@@ -83,11 +82,7 @@ def dataset_of(context: Any) -> str:
 
 
 def build_options(context: Any) -> dict[str, Any]:
-    """Return the options of `shardwright build` by name.
-
-    Raises:
-        AirflowFailException: Two days could give the same ids to different images.
-    """
+    """Return the options of `shardwright build` by name."""
     params = context["params"]
     own = {"name": params["name"], "split": params["split"], "shard-size": params["shard_size"]}
     given = {option: value for option, value in own.items() if value is not None}
@@ -100,21 +95,9 @@ def _daily(params: Any) -> dict[str, Any]:
     """Return the options that add to the dataset of earlier days, if OUTPUT is one for all days."""
     if DATE in params["output"]:
         return {}
-    if DATE not in params["input"]:
-        return {"if-exists": "append"}
-    folder, _, name = params["input"].rpartition("/")
-    is_file = DATE not in folder and "." in name.partition(DATE)[2]
-    stated = {option.replace("_", "-") for option in params["options"]}
-    # Else an image's id is its path below the day's folder, and tomorrow's cat/0.png would replace
-    # today's.
-    if not is_file and stated.isdisjoint({"image-root", "id-column"}):
-        raise AirflowFailException(
-            f"input {params['input']!r} is a folder of the day, in which images of two days may "
-            "have one id: give their common folder, a file such as photos/{date}.csv, or the "
-            "option image-root or id-column"
-        )
-    # The day's file does not list the images of other days.
-    return {"if-exists": "append", "keep-missing": True}
+    # INPUT of a day does not list the images of other days.
+    missing = {"keep-missing": True} if DATE in params["input"] else {}
+    return {"if-exists": "append", **missing}
 
 
 def show_result(context: Any) -> None:

@@ -112,7 +112,6 @@ def test_a_run_by_hand_is_dated_by_when_it_runs(bag: Any) -> None:
         ({"output": "/d/{date}", "input": "/in/{date}"}, {"input": "/in/2026-07-08"}),
         ({"input": "/in/{date}.csv"}, {"if-exists": "append", "keep-missing": True}),
         ({"input": "/in/d-{date}.tar"}, {"input": "/in/d-2026-07-08.tar", "keep-missing": True}),
-        ({"input": "/in/{date}/t.csv", "options": {"image_root": "/in"}}, {"keep-missing": True}),
     ],
     ids=repr,
 )
@@ -123,15 +122,6 @@ def test_the_dataset_grows_unless_each_date_has_one(
     assert given.items() <= options.items()
     assert ("if-exists" in options) == ("{date}" not in params.get("output", ""))
     assert options.get("keep-missing", False) == given.get("keep-missing", False)
-
-
-@pytest.mark.parametrize("source", ["/in/{date}", "/in/{date}/", "/in.d/{date}/cats"])
-def test_a_folder_of_the_day_is_refused(bag: Any, source: str) -> None:
-    """Its images are named without the date, so that days would replace one another's."""
-    from airflow.sdk.exceptions import AirflowFailException
-
-    with pytest.raises(AirflowFailException, match="images of two days may have one id"):
-        first_task(bag, "shardwright_bash", input=source)
 
 
 @pytest.mark.parametrize(

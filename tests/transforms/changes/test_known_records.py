@@ -139,7 +139,9 @@ def test_files_hold_the_records(tmp_path: Path) -> None:
     for name in ("keys", "more", "states", "rows", "splits"):
         assert getattr(found, name).tolist() == getattr(known, name).tolist()
         assert getattr(found, name).dtype == getattr(known, name).dtype
-    facts = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")
+    facts = (
+        "split_names", "num_rows", "longest_run", "with_labels", "by_content", "keeps_places"
+    )  # fmt: skip
     assert [getattr(found, name) for name in facts] == [getattr(known, name) for name in facts]
     assert write_known(spool, known) == file
     (broken := tmp_path / "spool" / f"{file.name}.known").write_bytes(b"ARROW1")
