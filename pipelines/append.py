@@ -140,6 +140,10 @@ def build_additions(job: BuildJob) -> Additions | None:
 def _nothing(job: BuildJob, shards: LocalShards, seen: SeenRecords) -> Additions:
     """Return the outcome without additions, after the checks that a build makes."""
     tally = shards.rejects.tally
-    tally.check_complete(shards.vocabularies)
-    check_rejects(tally.reasons, seen.num_unchanged, job.options.limits)
+    try:
+        tally.check_complete(shards.vocabularies)
+        check_rejects(tally.reasons, seen.num_unchanged, job.options.limits)
+    except BuildError:
+        shards.clear([])  # raises it, too, once the rejects are listed in files
+        raise
     return Additions(None, seen, RejectReason.INCOMPLETE in tally.reasons)
