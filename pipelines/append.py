@@ -1,13 +1,13 @@
-"""Prepare and run a build that adds to a dataset what is new or changed in INPUT.
+"""Prepare a build that adds to a dataset what is new or changed in INPUT, and run it if small.
 
 The additions are a dataset of their own, in a folder below OUTPUT, with the same features, class
 numbers and options. Nothing of the dataset in OUTPUT is changed: a version that names both is
-committed after this build.
+committed after this build, or by its last step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pipelines.job import BuildJob, Detect, prepare_job
 from pipelines.job_schema import read_option_classes
@@ -17,34 +17,20 @@ from pipelines.options import BuildOptions
 from pipelines.runners import is_local
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import Manifest, read_manifest
-from transforms.changes.known_files import KnownDataset, KnownFile, write_known
+from transforms.changes.known_files import KnownDataset, write_known
 from transforms.changes.known_records import read_known
 from transforms.changes.schema_differences import known_vocabularies, schema_differences
 from transforms.changes.seen_records import SeenRecords
 from transforms.inputs.detection import detect_source
+from transforms.inputs.tables.table_layout import TableFacts
 from transforms.output_state import differences
 from transforms.reject_limits import check_rejects
 from transforms.rejects import RejectReason
 from transforms.splits.split_rules import SplitCounts
+from transforms.versions.additions import Additions
 
 # More additions are written by Beam, whose import and start take as long as a few thousand images.
 _MOST_HERE = 10_000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Additions:
-    """The outcome of a build of additions.
-
-    Attributes:
-        manifest: The additions; None if there are none.
-        seen: The records of the dataset that INPUT has.
-        is_partial: INPUT could not be read to its end, which the options accept: that it lacks a
-            record does not mean that the record is gone.
-    """
-
-    manifest: Manifest | None
-    seen: SeenRecords
-    is_partial: bool
 
 
 def prepare_append(
@@ -86,9 +72,21 @@ def prepare_append(
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
     copies = job.source.facts.copied_schema is not None
-    file = write_known(job.spool, read_known(options.root, manifest, by_content=copies))
+    known_records = read_known(
+        options.root,
+        manifest,
+        by_content=copies,
+        keeps_places=options.keep_missing and not copies and not _states_ids(job),
+    )
+    file = write_known(job.spool, known_records)
     known = KnownDataset(file, vocabularies, options.root, manifest, folder)
     return replace(job, known=known)
+
+
+def _states_ids(job: BuildJob) -> bool:
+    """Return whether the user states ids; else they are made of paths."""
+    facts = job.source.facts
+    return isinstance(facts, TableFacts) and facts.layout.id is not None
 
 
 def _check_options(options: BuildOptions) -> None:
@@ -117,42 +115,35 @@ def _check_class_names(options: BuildOptions, known: tuple[str, ...]) -> None:
     )
 
 
-def build_additions(job: BuildJob) -> Additions:
-    """Build the additions of a job of `prepare_append`, if there are any.
+def build_additions(job: BuildJob) -> Additions | None:
+    """Build the additions of a job of `prepare_append` in this process.
+
+    Returns:
+        The outcome. None if a runner must build them: its workers are on other machines, or the
+            additions are so many that its start pays off.
 
     Raises:
         ShardwrightError: As in any build.
     """
-    assert job.known_file is not None
-    if is_local(job.options.beam_args):
-        shards = LocalShards(job, with_plans=True)
-        num_records = shards.layout.num_records
-        if num_records == 0:
-            return _nothing(job, shards)
-        if num_records <= _MOST_HERE:
-            build_here(job, shards)
-            return _published(job, job.known_file)
-        del shards
-    # Late, because both take longer than a small build.
-    from pipelines.beam_running import run_pipeline
-    from pipelines.graphs import build_graph
-
-    run_pipeline(build_graph, job)
-    return _published(job, job.known_file)
+    if not is_local(job.options.beam_args):
+        return None
+    shards = LocalShards(job, with_plans=True)
+    assert shards.seen is not None, "a job of `prepare_append`"
+    if shards.layout.num_records == 0:
+        return _nothing(job, shards, shards.seen)
+    if shards.layout.num_records > _MOST_HERE:
+        return None
+    build_here(job, shards)
+    return Additions.of(read_manifest(job.options.root), shards.seen)
 
 
-def _nothing(job: BuildJob, shards: LocalShards) -> Additions:
+def _nothing(job: BuildJob, shards: LocalShards, seen: SeenRecords) -> Additions:
     """Return the outcome without additions, after the checks that a build makes."""
-    seen, tally = shards.seen, shards.rejects.tally
-    assert seen is not None
-    tally.check_complete(shards.vocabularies)
-    check_rejects(tally.reasons, seen.num_unchanged, job.options.limits)
-    job.spool.remove_all(job.spool.names())
-    job.options.root.remove_empty()
+    tally = shards.rejects.tally
+    try:
+        tally.check_complete(shards.vocabularies)
+        check_rejects(tally.reasons, seen.num_unchanged, job.options.limits)
+    except BuildError:
+        shards.clear([])  # raises it, too, once the rejects are listed in files
+        raise
     return Additions(None, seen, RejectReason.INCOMPLETE in tally.reasons)
-
-
-def _published(job: BuildJob, file: KnownFile) -> Additions:
-    manifest = read_manifest(job.options.root)
-    is_partial = RejectReason.INCOMPLETE in manifest.rejects
-    return Additions(manifest if manifest.num_records else None, file.read_seen(), is_partial)

@@ -10,15 +10,11 @@ from itertools import count
 from pipelines.append import build_additions, prepare_append
 from pipelines.job import BuildJob, prepare_job
 from pipelines.options import BuildOptions
-from pipelines.runners import option_of
-from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
-from transforms.changes.seen_records import outdated_rows
-from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.commit import commit
+from transforms.versions.additions import commit_additions
 
 
 def prepare_version(options: BuildOptions) -> BuildJob:
@@ -29,8 +25,6 @@ def prepare_version(options: BuildOptions) -> BuildJob:
         BuildError: The options or features differ from those of the dataset.
         StorageError: The dataset or INPUT cannot be read.
     """
-    if option_of(options.beam_args, "template_location"):
-        raise UsageError("--if-exists append cannot be part of a template: run the command itself")
     root = options.root
     if version_numbers(root) == [1] and root.num_bytes_of(naming.MANIFEST) is None:
         return prepare_job(replace(options, if_exists="resume"))
@@ -53,26 +47,23 @@ def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterat
 
 
 def append_version(job: BuildJob) -> Manifest:
-    """Build the additions of a job, commit them, and return the dataset's new version.
+    """Build the additions of a job, commit them, and return the dataset's newest version.
 
-    It is the version that was there if nothing has changed.
+    It is the version that was there if nothing has changed, or if the job is only written to a
+    template. A graph commits as its last step, so that this process need not live that long.
 
     Raises:
         ShardwrightError: As in any build; or another append has changed the classes meanwhile.
     """
-    known = job.known
+    known, append = job.known, job.append
     assert known is not None, "a job of `prepare_append`"
-    found = build_additions(job)
-    keep_missing = job.options.keep_missing or found.is_partial
-    change = VersionChange(
-        Operation.APPEND,
-        known.base,
-        folder="" if found.manifest is None else known.folder,
-        added=found.manifest,
-        outdated=outdated_rows(known.base, found.seen, keep_missing=keep_missing),
-    )
-    version = commit(known.root, change)
-    job.spool.remove_all(job.spool.names())
-    if found.manifest is None:
-        known.root.below(naming.GENERATIONS_DIR).remove_empty()
-    return version
+    assert append is not None
+    additions = build_additions(job)
+    if additions is not None:
+        return commit_additions(append, known.base, additions)
+    # Late, because both take longer than a small build.
+    from pipelines.beam_running import run_pipeline
+    from pipelines.graphs import build_graph
+
+    run_pipeline(build_graph, job)
+    return read_version(known.root)

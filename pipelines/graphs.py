@@ -2,6 +2,7 @@
 
 ListImages -> [JoinLabels] -> [DropDuplicates] -> [FindNearDuplicates] -> [FindChanges]
     -> AssignSplits -> EncodeFeatures -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
+    -> [CommitVersion]
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ import apache_beam as beam
 from pipelines.job import BuildJob
 from pipelines.runners import is_local
 from transforms.changes.find_changes import Changes, FindChanges
-from transforms.changes.known_files import KnownFile
-from transforms.changes.seen_records import SeenRecords
 from transforms.duplicates.drop_duplicates import DropDuplicates
 from transforms.features.encode_features import EncodeFeatures
 from transforms.inputs.list_images import ListImages
@@ -25,6 +24,7 @@ from transforms.plan.plan_shards import PlanShards
 from transforms.publish.publish_dataset import PublishDataset
 from transforms.routing import Routed
 from transforms.splits.assign_splits import AssignSplits
+from transforms.versions.commit_version import CommitVersion
 from transforms.write.clear_output import ClearOutput
 from transforms.write.write_shards import WriteShards
 
@@ -173,10 +173,11 @@ def plan_graph(pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = N
 def build_graph(
     pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = None
 ) -> beam.PCollection:
-    """Add all steps of a build and return one Manifest, which is written last."""
+    """Add all steps of a build and return one Manifest, which is written last.
+
+    It is that of the new version if the build adds to a dataset.
+    """
     plan = plan_graph(pipeline, job, listed)
-    if job.known_file is not None:
-        _ = plan.seen | "WriteSeen" >> beam.Map(_write_seen, job.known_file)
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
         job.output_request,
         layout=plan.layout,
@@ -193,10 +194,9 @@ def build_graph(
     written = shards | "WriteShards" >> WriteShards(
         job.write_job, clearance=clearance
     )  # ShardSummary
-    return written.main | "PublishDataset" >> PublishDataset(
+    published = written.main | "PublishDataset" >> PublishDataset(
         job.publication, layout=plan.layout, clearance=clearance
-    )
-
-
-def _write_seen(seen: SeenRecords, file: KnownFile) -> None:
-    file.write_seen(seen)
+    )  # Manifest
+    if job.append is None:
+        return published
+    return published | "CommitVersion" >> CommitVersion(job.append, seen=plan.seen)

@@ -24,6 +24,7 @@ from schemas.ready import READY_SCHEMAS
 from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.schema import WORDS, ExampleSchema, Source
+from shardwright.format.versions import number_of
 from shardwright.storage.folder import Folder
 from transforms.changes.known_files import KnownDataset, KnownFile
 from transforms.features.vocabularies import Vocabularies, indexed_features
@@ -37,6 +38,7 @@ from transforms.publish.fail_on import FailOn, check_against
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
 from transforms.splits.split_rules import SplitRule, rule_for_additions
+from transforms.versions.additions import Append
 from transforms.write.write_job import WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
@@ -74,6 +76,14 @@ class BuildJob:
     @property
     def known_file(self) -> KnownFile | None:
         return None if self.known is None else self.known.file
+
+    @property
+    def append(self) -> Append | None:
+        known = self.known
+        if known is None:
+            return None
+        keep_missing = self.options.keep_missing
+        return Append(known.root, number_of(known.base), known.folder, keep_missing)
 
     @property
     def stratifies(self) -> bool:
@@ -205,6 +215,7 @@ class BuildJob:
             provenance=provenance_of(options),
             limits=options.limits,
             fail_on=FailOn(options.fail_on or (), options.compared),
+            adds=self.known is not None,
         )
 
 

@@ -35,8 +35,6 @@ def build_here(job: BuildJob, planned: LocalShards | None = None) -> None:
     """
     with reporting_death():
         shards = planned or LocalShards(job, with_plans=True)
-        if job.known_file is not None and shards.seen is not None:
-            job.known_file.write_seen(shards.seen)
         clearance = shards.clear([(plan.name.shard, plan.digest) for plan in shards.plans()])
         written = WrittenShards(_write_all(shards.plans(), job.write_job.cleared(clearance)))
         publish(job.publication, written, shards.layout, clearance)

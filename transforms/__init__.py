@@ -18,6 +18,7 @@ write/       ClearOutput           the whole plan -> permission to write
              WriteShards           a shard's plan -> the shard, with its index and rejects
              WriteWithBeam         the same with Beam's own WriteToTFRecord
 publish/     PublishDataset        all sidecars -> companion files, and last the manifest
+versions/    CommitVersion         additions -> the next version of a dataset that grows
 images/      no step: what one image becomes, for those that read or write images
 """
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from transforms.splits.assign_splits import AssignSplits
     from transforms.splits.split_rules import parse_split
     from transforms.user_code import Record, RejectRecord
+    from transforms.versions.commit_version import CommitVersion
     from transforms.write.clear_output import ClearOutput
     from transforms.write.write_job import WriteJob
     from transforms.write.write_shards import WriteShards
@@ -73,6 +75,7 @@ _MODULES = {
     "WriteShards": "write.write_shards",
     "WriteWithBeam": "write.write_stock",
     "PublishDataset": "publish.publish_dataset",
+    "CommitVersion": "versions.commit_version",
     # Their arguments, and what a step of your own needs.
     "EncodeOptions": "images.options",
     "NearDuplicateOptions": "near_duplicates.options",
@@ -96,6 +99,7 @@ _MODULES = {
 __all__ = [
     "AssignSplits",
     "ClearOutput",
+    "CommitVersion",
     "DropDuplicates",
     "EncodeFeatures",
     "EncodeOptions",

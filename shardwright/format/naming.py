@@ -36,12 +36,9 @@ FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 TEMPORARY_SUFFIX = ".tmp"
 HASHES_SUFFIX = ".hashes"  # in the spool: perceptual hashes (`transforms.near_duplicates`)
 KNOWN_SUFFIX = ".known"  # in the spool: the records of a dataset that grows (`transforms.changes`)
-SEEN_SUFFIX = ".seen"  # in the spool: those that INPUT still has
 LABELS_SUFFIX = ".labels.txt"
 VOCABULARY_SUFFIX = ".vocab.txt"
-SPOOL_SUFFIXES = (
-    ".parquet", ".bin", HASHES_SUFFIX, KNOWN_SUFFIX, SEEN_SUFFIX, TEMPORARY_SUFFIX
-)  # fmt: skip
+SPOOL_SUFFIXES = (".parquet", ".bin", HASHES_SUFFIX, KNOWN_SUFFIX, TEMPORARY_SUFFIX)
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VERSION = re.compile(r"(\d{5,18})\.json")

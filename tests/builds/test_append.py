@@ -101,6 +101,34 @@ def test_missing_ones_stay_if_asked(tmp_path: Path) -> None:
     assert named(out) == wanted(FIRST | CHANGED)
 
 
+def test_another_image_of_the_same_id_does_not_replace_a_missing_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Folders of two days, in which ids are paths without the day."""
+    days, out = [tmp_path / "1", tmp_path / "2"], tmp_path / "out"
+    first_build(days[0], out)
+    put({"ant/0.png": 30}, days[1])
+    assert append(days[1], out, "--keep-missing") == 1
+    told = capsys.readouterr().err
+    assert "every file is a reject (1 duplicate_id)" in told
+    assert "--keep-missing keeps it: list both in one INPUT" in told
+    assert named(out) == wanted(FIRST)
+    put({"ant/0.png": 30, "ant/7.png": 31}, days[1])
+    assert append(days[1], out, "--keep-missing", "--max-reject-fraction", "0.5") == 0
+    put(FIRST | {"cat/2.png": 32}, days[0])
+    assert append(days[0], out, "--keep-missing") == 0
+    assert named(out) == wanted(FIRST | {"ant/7.png": 31, "cat/2.png": 32})
+
+
+def test_stated_ids_may_move(tmp_path: Path) -> None:
+    table, out = tmp_path / "t.csv", tmp_path / "out"
+    put({"a/0.png": 1, "b/0.png": 2}, tmp_path)
+    for folder in ("a", "b"):
+        table.write_text(f"image,label,id\n{folder}/0.png,ant,one\n")
+        assert append(table, out, *(["--keep-missing"] if folder == "b" else [])) == 0
+    assert named(out) == {"one": (png_of(2), "ant")}
+
+
 def test_appends_of_one_folder_at_the_same_time(tmp_path: Path) -> None:
     """Both add the same images; the second one has also seen that some are gone."""
     images, out = tmp_path / "in", tmp_path / "out"

@@ -25,7 +25,8 @@ from tests.support.random_tests import is_long
 from tests.support.turns import Turns
 from transforms.versions.collect import collect, plan_collection
 
-OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5")
+LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
+OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)
 NAMES = [f"{name}/{number}.png" for name in ("ant", "cat") for number in range(6)]
 NUM_LONG = 200
 _TRIES = 4
@@ -65,10 +66,17 @@ class Appender:
 
     def applied(self, base: State, current: State) -> State:
         """Return the records of a version that the task commits after `current`."""
-        mine = self.state
-        added = {name: image for name, image in mine.items() if base.get(name) != image}
-        gone = set() if self.keep else base.keys() - mine.keys()
+        added, gone = self.added(base), set() if self.keep else base.keys() - self.state.keys()
         return {name: image for name, image in current.items() if name not in gone} | added
+
+    def added(self, base: State) -> State:
+        """Return the records that differ from a version, if they may replace those of its ids."""
+        return {
+            name: (folder, seed)
+            for name, (folder, seed) in self.state.items()
+            if base.get(name) != (folder, seed)
+            and not (self.keep and name in base and base[name][0] != folder)
+        }
 
 
 @dataclass
@@ -139,7 +147,8 @@ def appender(grown: Grown, folder: Path, rng: np.random.Generator) -> Appender:
     """Return an appender of a new folder with some of the images."""
     source = Source(folder)
     chosen = rng.choice(NAMES, rng.integers(3, 9), replace=False)
-    source.change({str(name): int(rng.integers(30)) for name in chosen})
+    own = f"ant/{folder.name}.png"  # so that each has an image to add
+    source.change({own: 31, **{str(name): int(rng.integers(30)) for name in chosen}})
     return Appender(grown, source, keep=bool(rng.integers(2)))
 
 

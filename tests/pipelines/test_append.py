@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import append
-from pipelines.append import Additions, build_additions
 from pipelines.local_build import build_here
 from shardwright.errors import BuildError, UsageError
 from tests.support.appended import (
@@ -19,6 +17,7 @@ from tests.support.appended import (
     HALVES,
     ROUGH,
     add_images,
+    added_by,
     append_job,
     job_of,
     manifest_of,
@@ -36,6 +35,7 @@ from tests.support.build_helpers import (
 )
 from tests.support.random_tests import examples
 from transforms.changes.seen_records import outdated_rows
+from transforms.versions.additions import Additions
 
 
 def gone_of(root: Path, added: Additions, **options: bool) -> set[str]:
@@ -48,10 +48,7 @@ def gone_of(root: Path, added: Additions, **options: bool) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("most_here", [0, 100])
-def test_additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_here: int) -> None:
-    """On Beam, and in this process."""
-    monkeypatch.setattr(append, "_MOST_HERE", most_here)
+def test_additions(tmp_path: Path) -> None:
     images, output = make_images(tmp_path / "in", 30), tmp_path / "pets"
     (images / "notes.txt").write_text("no image")
     options = f"{HALVES} --max-reject-fraction 0.05"
@@ -63,7 +60,7 @@ def test_additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_here: i
         (images / name).parent.mkdir(exist_ok=True)
         (images / name).write_bytes(png_of(len(name)))
     (images / "cat" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    added = build_additions(append_job(images, output, options))
+    added = added_by(append_job(images, output, options))
     assert added.manifest is not None
     root = output / GENERATION
     assert set(record_ids(root)) == {"bird/0003.png", "ant/1.png", "zebra/2.png", "cat/3.png"}
@@ -81,11 +78,11 @@ def test_nothing_new_leaves_nothing(tmp_path: Path) -> None:
     images, output = make_images(tmp_path / "in", 5), tmp_path / "pets"
     build_here(job_of(images, output))
     (images / "bird" / "0000.png").unlink()
-    added = build_additions(append_job(images, output))
+    added = added_by(append_job(images, output))
     assert added.manifest is None
     assert added.seen.num_unchanged == 4
     assert gone_of(output, added) == {"bird/0000.png"}
-    assert not (output / GENERATION).exists()
+    assert not list((output / GENERATION).glob("*.json"))
 
 
 def test_an_incomplete_input_needs_permission(tmp_path: Path) -> None:
@@ -98,9 +95,9 @@ def test_an_incomplete_input_needs_permission(tmp_path: Path) -> None:
     build_here(job_of(images, output, names))
     os.truncate(images / "b.tar", 700)
     with pytest.raises(BuildError, match="INPUT cannot be read to its end"):
-        build_additions(append_job(images, output, names))
+        added_by(append_job(images, output, names))
     accept = f"{names} --accept-partial {images / 'b.tar'} {ROUGH}"
-    added = build_additions(append_job(images, output, accept))
+    added = added_by(append_job(images, output, accept))
     assert added.is_partial
     assert added.manifest is None
     assert added.seen.num_unchanged == 3
@@ -112,7 +109,7 @@ def test_too_many_rejects_of_all_inputs_fail(tmp_path: Path) -> None:
     for number in range(3):
         (images / "cat" / f"empty{number}.png").write_bytes(b"")
     with pytest.raises(BuildError, match=r"3 of 8 inputs \(37.50%\) are rejects"):
-        build_additions(append_job(images, output))
+        added_by(append_job(images, output))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +165,7 @@ def test_labels_of_an_unlabeled_dataset_are_refused(tmp_path: Path) -> None:
     build_here(job_of(images, output))
     make_images(images, 3)
     with pytest.raises(BuildError, match=r"INPUT has labels, such as '.*', but the dataset has no"):
-        build_additions(append_job(images, output, ROUGH))
+        added_by(append_job(images, output, ROUGH))
 
 
 def test_a_finished_folder_is_never_written_again(
@@ -177,9 +174,9 @@ def test_a_finished_folder_is_never_written_again(
     images, output = make_images(tmp_path / "in", 5), tmp_path / "pets"
     build_here(job_of(images, output))
     add_images(images, 5, 6, 7)
-    first = build_additions(append_job(images, output))
+    first = added_by(append_job(images, output))
     (output / GENERATION / "manifest.json").unlink()
-    second = build_additions(append_job(images, output)).manifest
+    second = added_by(append_job(images, output)).manifest
     assert first.manifest is not None
     assert second is not None
     assert (first.manifest.num_records, second.fingerprint) == (3, first.manifest.fingerprint)
@@ -188,7 +185,7 @@ def test_a_finished_folder_is_never_written_again(
     }
     add_images(images, 8)
     with pytest.raises(BuildError, match="INPUT has changed"):
-        build_additions(append_job(images, output))
+        added_by(append_job(images, output))
     after = stamps_of(output / GENERATION)
     assert {name: after.get(name) for name in before} == before
 
@@ -216,7 +213,7 @@ def test_records_and_splits_are_those_of_a_fresh_build(
     build_here(job_of(images, output, options))
     shutil.rmtree(images)
     write_files(images, new)
-    added = build_additions(append_job(images, output, options))
+    added = added_by(append_job(images, output, options))
     gone = gone_of(output, added)
     kept = {one: split for one, split in splits_of(output).items() if one not in gone}
     extra = splits_of(output / GENERATION) if added.manifest else {}
@@ -246,7 +243,7 @@ def test_near_duplicates_of_known_records(tmp_path: Path, policy: str) -> None:
     build_here(job_of(images, output, options))
     shutil.copy(images / "cat" / "0001.png", images / "cat" / "z.png")
     add_images(images, 20)
-    added = build_additions(append_job(images, output, options))
+    added = added_by(append_job(images, output, options))
     assert added.manifest is not None
     found = set(record_ids(output / GENERATION))
     assert found == ({"cat/0020.png", "cat/z.png"} if policy == "report" else {"cat/0020.png"})

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from pipelines.append import build_additions, prepare_append
+from pipelines.append import prepare_append
 from pipelines.graphs import PlanGraph, plan_graph
 from pipelines.job import BuildJob, prepare_job
 from pipelines.local_build import build_here
@@ -20,6 +20,7 @@ from tests.support.appended import (
     HALVES,
     ROUGH,
     add_images,
+    added_by,
     append_job,
     job_of,
     manifest_of,
@@ -56,7 +57,7 @@ def check_unchanged(form: Form, source: Place, output: Path) -> None:
     words = [option.replace("{root}", str(source)) for option in (*form.options, *source.args)]
     argv = [source.at(form.input), str(output), *words]
     build_here(prepare_job(parse_options(argv)))
-    added = build_additions(prepare_append(parse_options(argv), manifest_of(output), GENERATION))
+    added = added_by(prepare_append(parse_options(argv), manifest_of(output), GENERATION))
     assert added.manifest is None
     assert added.seen.num_unchanged == len(PICTURES)
 
@@ -81,7 +82,7 @@ def test_changed_files(name: str, touched: str, changed: int, tmp_path: Path) ->
     build_here(prepare_job(parse_options(argv)))
     os.utime(tmp_path / "data" / touched, (1, 1))
     job = prepare_append(parse_options(argv), manifest_of(tmp_path / "out"), GENERATION)
-    added = build_additions(job)
+    added = added_by(job)
     assert (added.seen.num_changed, added.seen.num_unchanged) == (changed, 8 - changed)
     assert (added.manifest.num_records if added.manifest else 0) == changed
 

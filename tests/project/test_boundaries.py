@@ -24,9 +24,9 @@ PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
 OUTSIDE = ("tests", "benchmarks", "examples", "deploy")
 # One public PTransform each, named by what it does; they may not import one another.
 VERBS = {
-    "assign_splits", "clear_output", "drop_duplicates", "encode_features", "estimate_sizes",
-    "find_changes", "find_near_duplicates", "join_labels", "list_images", "plan_shards",
-    "publish_dataset", "spool_records", "write_shards", "write_stock",
+    "assign_splits", "clear_output", "commit_version", "drop_duplicates", "encode_features",
+    "estimate_sizes", "find_changes", "find_near_duplicates", "join_labels", "list_images",
+    "plan_shards", "publish_dataset", "spool_records", "write_shards", "write_stock",
 }  # fmt: skip
 # Verb files share these; they import Beam, so no noun file may import them.
 BEAM_HELPERS = {"routing", "metrics"}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.append import prepare_append
+from pipelines.append import build_additions, prepare_append
 from pipelines.job import BuildJob, prepare_job
 from pipelines.options import parse_options
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import index_of, png_of
+from transforms.versions.additions import Additions
 
 GENERATION = "generations/00001"
 HALVES = "--split train=0.5,test=0.5"
@@ -23,6 +24,13 @@ def job_of(images: object, output: Path, options: str = "") -> BuildJob:
 def append_job(images: object, output: Path, options: str = "") -> BuildJob:
     found = parse_options([str(images), str(output), *options.split()])
     return prepare_append(found, manifest_of(output), GENERATION)
+
+
+def added_by(job: BuildJob) -> Additions:
+    """Build the additions of a job in this process."""
+    additions = build_additions(job)
+    assert additions is not None
+    return additions
 
 
 def manifest_of(root: Path) -> Manifest:

@@ -1,7 +1,6 @@
-"""Files of the known records, for all workers, and of those that were seen, for the commit.
+"""The file of the known records, which all workers map into memory.
 
-    OUTPUT/spool/<hash>.known    an Arrow file that workers map into memory; removed at publishing
-    OUTPUT/spool/<hash>.seen     the sets of unchanged and of changed records, one after the other
+    OUTPUT/spool/<hash>.known    an Arrow file, removed at publishing
 
 OUTPUT is that of the build, a generation's folder. The hash is of the known records.
 """
@@ -13,7 +12,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import StorageError
@@ -21,12 +19,11 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.storage.folder import Folder
 from transforms.changes.known_records import KnownRecords
-from transforms.changes.seen_records import SeenRecords, no_rows
 from transforms.features.vocabularies import Vocabularies
 from transforms.inputs.spool import SinkFile
 
 _ARRAYS = ("keys", "more", "states", "rows", "splits")
-_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")
+_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content", "keeps_places")
 _METADATA = b"shardwright"
 
 
@@ -36,7 +33,7 @@ class KnownFile:
 
     Attributes:
         spool: The spool of the build.
-        name: Name of both files, without extension.
+        name: Name of the file, without extension.
         num_rows: As in `KnownRecords`.
     """
 
@@ -51,27 +48,6 @@ class KnownFile:
             StorageError: The file is missing or cannot be read.
         """
         return _open(self)
-
-    def write_seen(self, seen: SeenRecords) -> None:
-        """Keep the outcome of the comparison for `read_seen`."""
-        data = seen.unchanged.tobytes() + seen.changed.tobytes()
-        self.spool.write_bytes(f"{self.name}{naming.SEEN_SUFFIX}", data)
-
-    def read_seen(self) -> SeenRecords:
-        """Return the outcome of the comparison that the build made.
-
-        Raises:
-            StorageError: The file is missing or damaged.
-        """
-        name = f"{self.name}{naming.SEEN_SUFFIX}"
-        found = np.frombuffer(self.spool.read_bytes(name), np.uint8)
-        num_bytes = len(no_rows(self.num_rows))
-        if len(found) != 2 * num_bytes:
-            raise StorageError(
-                f"{self.spool.path(name)} has {len(found):,} bytes, but {2 * num_bytes:,} are "
-                "expected: run the build again"
-            )
-        return SeenRecords(found[:num_bytes], found[num_bytes:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ those of the index. So:
   it, and by its bytes: the lengths of record and image, and the image's checksum.
 - A record without image and etag counts as changed: nothing identifies its values.
 - Further columns and images of a record are not compared, because the index does not have them.
+- If records that are not listed stay, a reference with the id of one but another address is another
+  image: it must not replace the record, unless the user states ids.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ _CONTENT = ["image_length", "length", "crc32c"]
 _READS_AT_ONCE = 16
 _KINDS = (np.uint64, np.uint64, np.uint64, np.uint32, np.uint16)
 _NO_ETAG = np.uint64(1)
+_PLACE = np.uint64(0xFFFF << 48)  # the bits of a state that are of the address alone
+_REST = np.uint64(16)
 _MOST_ROWS = 1 << 32
 _CONTENT_ETAG = f"^{SPOOL_ETAG}[0-9a-f]{{24}}$"  # `transforms.hashing.content_hash`
 
@@ -69,7 +73,7 @@ class KnownRecords:
         keys: First halves of the hashes, ascending, uint64 [records].
         more: Their other halves, uint64 [records].
         states: Hashes of address, etag and label, and of the bytes if `by_content`, uint64
-            [records].
+            [records]; the first 16 bits are of the address alone.
         rows: Numbers of the records: their places in the index of all shards, one shard after the
             other in the manifest's order, removed ones counted; uint32 [records].
         splits: Indices in `split_names`, uint16 [records].
@@ -78,6 +82,7 @@ class KnownRecords:
         longest_run: Most records with equal `keys`.
         with_labels: Labels are in `states`.
         by_content: Listings are of a finished dataset.
+        keeps_places: A reference with the id of a record must have its address, too.
     """
 
     keys: np.ndarray
@@ -90,6 +95,7 @@ class KnownRecords:
     longest_run: int
     with_labels: bool
     by_content: bool
+    keeps_places: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -125,6 +131,20 @@ class KnownRecords:
             self.rows[at[~same]],
         )
 
+    def are_elsewhere(self, changed: pa.RecordBatch) -> np.ndarray:
+        """Return which changed references must not replace the records of their ids, bool [rows].
+
+        Of a spool only names are known, which differ after any change of their container.
+        """
+        uris, etags = changed.column("uri"), changed.column("etag")
+        if not self.keeps_places:
+            return np.zeros(len(uris), np.bool_)
+        states = _states(uris, etags, None, []) ^ self.states[self.find(changed.column("id"))]
+        result: np.ndarray = (states & _PLACE != 0) & ~_are_spooled(etags).to_numpy(
+            zero_copy_only=False
+        )
+        return result
+
     def splits_at(self, positions: np.ndarray) -> pa.Array:
         """Return the splits of the records at these positions."""
         return pa.array(self.split_names, pa.string()).take(pa.array(self.splits[positions]))
@@ -137,13 +157,16 @@ class KnownRecords:
         return result
 
 
-def read_known(root: Folder, manifest: Manifest, *, by_content: bool = False) -> KnownRecords:
+def read_known(
+    root: Folder, manifest: Manifest, *, by_content: bool = False, keeps_places: bool = False
+) -> KnownRecords:
     """Return the records of a dataset by its index.
 
     Args:
         root: The dataset's folder.
         manifest: Its manifest. Rows that a shard lists as removed are left out.
         by_content: They will be compared with listings of a finished dataset.
+        keeps_places: As in `KnownRecords`.
 
     Raises:
         StorageError: A shard's index is missing or damaged.
@@ -170,7 +193,7 @@ def read_known(root: Folder, manifest: Manifest, *, by_content: bool = False) ->
         hashed = [each[kept] for each in hashes]
         parts.append((*hashed, (first + kept).astype(np.uint32), splits))
         first += info.num_records
-    facts = {"with_labels": bool(names), "by_content": by_content}
+    facts = {"with_labels": bool(names), "by_content": by_content, "keeps_places": keeps_places}
     return _ordered(parts, root, tuple(manifest.splits), num_rows, **facts)
 
 
@@ -231,12 +254,14 @@ def _states(
 ) -> np.ndarray:
     """Return the hashes of (address, etag, label, content), uint64 [rows]."""
     numbers = (column.to_numpy().astype(np.uint64) for column in content)
-    hashes = hash128(_without_spool(uris, etags))[0], _hashes_or(_NO_ETAG, etags), *numbers
-    if labels is None:
-        return combined(*hashes)
-    texts = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()
-    numbers = pc.fill_null(texts.indices, len(texts.dictionary)).to_numpy(zero_copy_only=False)
-    return combined(*hashes, np.append(hash128(texts.dictionary)[0], np.uint64(0))[numbers])
+    places = hash128(_without_spool(uris, etags))[0]
+    hashes = [places, _hashes_or(_NO_ETAG, etags), *numbers]
+    if labels is not None:
+        texts = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()
+        rows = pc.fill_null(texts.indices, len(texts.dictionary)).to_numpy(zero_copy_only=False)
+        hashes.append(np.append(hash128(texts.dictionary)[0], np.uint64(0))[rows])
+    result: np.ndarray = (places & _PLACE) | (combined(*hashes) >> _REST)
+    return result
 
 
 def _hashes_or(absent: np.uint64, texts: pa.Array) -> np.ndarray:
@@ -251,12 +276,16 @@ def _without_spool(uris: pa.Array, etags: pa.Array) -> pa.Array:
 
     Each generation has a spool of its own.
     """
-    spooled = pc.fill_null(pc.starts_with(etags, SPOOL_ETAG), False)
+    spooled = _are_spooled(etags)
     if not pc.any(spooled).as_py():
         return uris
     by_content = pc.fill_null(pc.match_substring_regex(etags, _CONTENT_ETAG), False)
     names = pc.if_else(by_content, "", pc.replace_substring_regex(uris, "^.*/", ""))
     return pc.if_else(spooled, names, uris)
+
+
+def _are_spooled(etags: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.starts_with(etags, SPOOL_ETAG), False)
 
 
 def _is_unidentified(batch: pa.RecordBatch) -> np.ndarray:

@@ -68,7 +68,8 @@ def take_changed(
     """Yield changed references, and a reject for each whose record is also listed unchanged.
 
     INPUT then has the id twice. If the other one became the record's replacement, the two would
-    take turns in every version.
+    take turns in every version. Neither may a reference replace a record that is another image
+    (`KnownRecords.are_elsewhere`).
 
     Args:
         batch: References that `KnownRecords.compare` found changed.
@@ -83,8 +84,17 @@ def take_changed(
         "row {row}: another input has the id {id!r}, and the dataset has that one",
     )
     kept = keep_rows(batch, ~again)
-    if kept.num_rows:
-        yield kept
+    elsewhere = known.are_elsewhere(kept)
+    yield from reject_rows(
+        kept,
+        elsewhere,
+        RejectReason.DUPLICATE_ID,
+        "row {row}: another image has the id {id!r} in the dataset, and --keep-missing keeps it: "
+        "list both in one INPUT, or state ids in a table",
+    )
+    replacing = keep_rows(kept, ~elsewhere)
+    if replacing.num_rows:
+        yield replacing
 
 
 def outdated_rows(

@@ -24,7 +24,7 @@ from shardwright.storage.folder import Folder
 from transforms.output_state import Clearance, abort_leftovers, check_owner
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
-from transforms.promotion import promote, promoted, remove_stale
+from transforms.promotion import promote, promoted, remove_outputs, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
 from transforms.publish.found_statistics import sample_of, with_found, with_stats, without_found
@@ -49,6 +49,7 @@ class Publication:
         provenance: The dataset's origin.
         limits: The rejects that the build accepts.
         fail_on: Limits of the finished dataset.
+        adds: The records are added to a dataset, so that none at all are nothing to publish.
     """
 
     root: Folder
@@ -59,6 +60,7 @@ class Publication:
     provenance: Mapping[str, Any]
     limits: RejectLimits
     fail_on: FailOn = NO_LIMITS
+    adds: bool = False
 
 
 def publish(
@@ -69,7 +71,8 @@ def publish(
 ) -> Manifest:
     """Write all companions, remove stale files, and write the manifest last.
 
-    Then the dataset of an overwriting build replaces the old one.
+    Then the dataset of an overwriting build replaces the old one. If nothing is added to a dataset,
+    the folder is left empty instead.
 
     Raises:
         BuildError: There are too many rejects, a planned shard is missing or was replaced, or
@@ -77,6 +80,10 @@ def publish(
     """
     _check_complete(shards, layout)
     root, fingerprint = publication.root, clearance.fingerprint
+    if publication.adds and not layout.num_records:
+        check_owner(root, fingerprint)
+        remove_outputs(root)
+        return make_manifest(publication, shards, clearance)
     beside = root.below(clearance.folder)
     if clearance.folder and read_json(beside, naming.PLAN) is None:  # a repeated call
         return promoted(root, fingerprint)
@@ -249,7 +256,7 @@ def _plan_content(root: Folder) -> dict[str, FileContent]:
 
 def _remove_spooled(root: Folder) -> None:
     """Remove spooled bytes once all shards are written; a later build reuses the listings."""
-    kept = (".parquet", naming.HASHES_SUFFIX, naming.SEEN_SUFFIX)
+    kept = (".parquet", naming.HASHES_SUFFIX)
     names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(kept))
     root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
 

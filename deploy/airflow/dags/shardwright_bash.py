@@ -1,7 +1,8 @@
-"""Build a dataset of TFRecord shards every day: `shardwright build` on the Airflow worker.
+"""Add to a dataset of TFRecord shards every day: `shardwright build` on the Airflow worker.
 
-The command runs in its own virtual environment. The dataset of a logical date is OUTPUT/YYYY-MM-DD.
-A retry resumes the last try, and running a finished date again writes nothing.
+The command runs in its own virtual environment. Each run adds to OUTPUT what is new or changed in
+INPUT, as a new version. A retry resumes the last try, and running a date again writes nothing. With
+{date} in OUTPUT, each logical date has a dataset of its own.
 """
 
 import shlex
@@ -30,7 +31,7 @@ def command(**context: Any) -> str:
 with DAG(
     "shardwright_bash",
     **SETTINGS,
-    params=build_params("/data/photos", "/data/datasets"),
+    params=build_params("/data/photos", "/data/dataset"),
     doc_md=__doc__,
     tags=["shardwright"],
 ):

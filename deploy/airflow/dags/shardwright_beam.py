@@ -1,9 +1,10 @@
-"""Build a dataset of TFRecord shards every day with Airflow's operator for Beam pipelines.
+"""Add to a dataset of TFRecord shards every day with Airflow's operator for Beam pipelines.
 
 The param `runner` is the Beam runner; the default runs on the Airflow worker. The runner's own
 options go into the param `options`, such as {"flink_master": "flink:8081"}, or project, region and
-temp_location for Dataflow. The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry resumes the
-last try, and running a finished date again writes nothing.
+temp_location for Dataflow. Each run adds to OUTPUT what is new or changed in INPUT, as a new
+version. A retry resumes the last try, and running a date again writes nothing. With {date} in
+OUTPUT, each logical date has a dataset of its own.
 """
 
 from typing import Any
@@ -58,7 +59,7 @@ with DAG(
     "shardwright_beam",
     **SETTINGS,
     params={
-        **build_params("/data/photos", "/data/datasets"),
+        **build_params("/data/photos", "/data/dataset"),
         "runner": Param(RUNNERS[0], type="string", enum=RUNNERS),
     },
     doc_md=__doc__,

@@ -15,6 +15,7 @@ from airflow.sdk import ObjectStoragePath, Param, Variable
 # Environment with shardwright[build]; the Variable shardwright_venv overrides it.
 VENV = "/opt/shardwright"
 ALERT_SECONDS = 10
+DATE = "{date}"  # in the params input and output: the run's logical date, as YYYY-MM-DD
 
 
 def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, Param]:
@@ -30,13 +31,15 @@ def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, P
             source,
             type="string",
             pattern=pattern,
-            description="Images: folders, a table, COCO, tar, ... (INPUT of `build`)",
+            description="Images: folders, a table, COCO, tar, ... (INPUT of `build`); {date} in a "
+            "file's name for a file of the day, such as /data/photos/{date}.csv",
         ),
         "output": Param(
             target,
             type="string",
             pattern=pattern,
-            description="Folder of the datasets; each day's dataset is a folder in it",
+            description="Folder of the dataset, to which each run adds what is new or changed; "
+            "with {date}, such as /data/datasets/{date}, each day has a dataset of its own",
         ),
         "name": Param(
             "photos",
@@ -67,14 +70,15 @@ def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, P
     }
 
 
-def dataset_of(context: Any) -> str:
-    """Return the folder of a run's dataset, one per logical date.
-
-    A dataset that a trainer is reading is thus never overwritten.
-    """
+def date_of(context: Any) -> str:
+    """Return the logical date of a run as YYYY-MM-DD; of a run started by hand, perhaps today."""
     run = context["dag_run"]
-    day = run.logical_date or run.run_after  # a run started by hand may have no logical date
-    return f"{context['params']['output'].rstrip('/')}/{day:%Y-%m-%d}"
+    return f"{run.logical_date or run.run_after:%Y-%m-%d}"
+
+
+def dataset_of(context: Any) -> str:
+    """Return the folder of a run's dataset."""
+    return context["params"]["output"].rstrip("/").replace(DATE, date_of(context))
 
 
 def build_options(context: Any) -> dict[str, Any]:
@@ -82,15 +86,32 @@ def build_options(context: Any) -> dict[str, Any]:
     params = context["params"]
     own = {"name": params["name"], "split": params["split"], "shard-size": params["shard_size"]}
     given = {option: value for option, value in own.items() if value is not None}
-    return {**params["options"], **given, "input": params["input"], "output": dataset_of(context)}
+    source = params["input"].replace(DATE, date_of(context))
+    places = {"input": source, "output": dataset_of(context)}
+    return {**_daily(params), **params["options"], **given, **places}
+
+
+def _daily(params: Any) -> dict[str, Any]:
+    """Return the options that add to the dataset of earlier days, if OUTPUT is one for all days."""
+    if DATE in params["output"]:
+        return {}
+    # INPUT of a day does not list the images of other days.
+    missing = {"keep-missing": True} if DATE in params["input"] else {}
+    return {"if-exists": "append", **missing}
 
 
 def show_result(context: Any) -> None:
-    """Log the report's address and the counts, as the callback of a build that succeeded."""
-    dataset = dataset_of(context)
-    log = logging.getLogger(__name__)
-    log.info("report: %s/report.html", dataset)
-    manifest = json.loads(ObjectStoragePath(f"{dataset}/manifest.json").read_text())
+    """Log the newest version's counts, as the callback of a build that succeeded."""
+    dataset, log = ObjectStoragePath(dataset_of(context)), logging.getLogger(__name__)
+    versions = dataset / "versions"
+    numbered = sorted(path.name for path in versions.iterdir()) if versions.exists() else []
+    newest = versions / numbered[-1] if numbered else dataset / "manifest.json"
+    manifest = json.loads(newest.read_text())
+    if history := manifest.get("history"):
+        log.info("version {version}: {added} added, {removed} removed".format(**history))
+    else:
+        log.info("report: %s/report.html", dataset)
+        log.info("rejects: %s", manifest["rejects"] or "none")
     for name, split in manifest["splits"].items():
         log.info(
             "%s: %d records in %d shards, %d bytes",
@@ -99,7 +120,6 @@ def show_result(context: Any) -> None:
             len(split["shards"]),
             split["num_bytes"],
         )
-    log.info("rejects: %s", manifest["rejects"] or "none")
 
 
 def alert(context: Any) -> None:
@@ -122,6 +142,7 @@ def alert(context: Any) -> None:
 
 
 # One build at a time: two would share a machine's disks and network, and a store's request limits.
+# Two that add to one dataset lose nothing: the second one's commit comes after the first one's.
 # The wait between tries is Airflow's [core] default_task_retry_delay; a retry resumes after the
 # last finished shard.
 SETTINGS: dict[str, Any] = {

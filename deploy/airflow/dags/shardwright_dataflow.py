@@ -1,8 +1,9 @@
-"""Build a dataset of TFRecord shards every day on Dataflow, from the Flex Template.
+"""Add to a dataset of TFRecord shards every day on Dataflow, from the Flex Template.
 
 Airflow only starts the job and waits for it, with the credentials of the connection
-google_cloud_default. The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry resumes the last
-try, and running a finished date again writes nothing.
+google_cloud_default. Each run adds to OUTPUT what is new or changed in INPUT, as a new version,
+which the job commits. A retry resumes the last try, and running a date again writes nothing. With
+{date} in OUTPUT, each logical date has a dataset of its own.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from airflow.providers.google.cloud.operators.dataflow import DataflowStartFlexTemplateOperator
 from airflow.sdk import DAG, Param, task
 from airflow.sdk.exceptions import AirflowException
-from shardwright_common import SETTINGS, build_options, build_params, show_result
+from shardwright_common import SETTINGS, build_options, build_params, date_of, show_result
 
 CLOUD_PARAMS = {
     "template": Param(
@@ -51,8 +52,7 @@ def launch(**context: Any) -> dict[str, Any]:
     }
     return {
         "launchParameter": {
-            "jobName": f"shardwright-{params['name'].replace('_', '-')}-"
-            f"{options['output'].rpartition('/')[2]}",
+            "jobName": f"shardwright-{params['name'].replace('_', '-')}-{date_of(context)}",
             "containerSpecGcsPath": params["template"],
             "parameters": texts,
             "environment": {

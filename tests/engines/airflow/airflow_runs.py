@@ -18,6 +18,7 @@ from tests.engines.engine_builds import ROOT, Ended
 DAGS = ROOT / "deploy" / "airflow" / "dags"
 COMMAND = ROOT / ".venv" / "bin" / "shardwright"
 DAY = "2026-03-04"
+PER_DATE = "{date}"  # in OUTPUT: a dataset for each date
 SECONDS = 600  # of one run on a busy machine
 
 
@@ -72,10 +73,10 @@ class Airflow:
     def command(self, *words: str) -> list[str]:
         return [str(Path(sys.executable).with_name("airflow")), *words]
 
-    def start(self, dag: str, conf: Mapping[str, Any], **environment: str) -> Run:
-        """Start a run; `environment` is added to the variables."""
+    def start(self, dag: str, conf: Mapping[str, Any], day: str = DAY, **environment: str) -> Run:
+        """Start a run of a date; `environment` is added to the variables."""
         log = self.folder / f"{dag}-{len(list(self.folder.iterdir()))}.log"
-        words = self.command("dags", "test", dag, DAY, "--conf", json.dumps(conf))
+        words = self.command("dags", "test", dag, day, "--conf", json.dumps(conf))
         variables = {**self.environment, **environment}
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with log.open("wb") as output:
@@ -84,13 +85,21 @@ class Airflow:
             )
         return Run(process, log)
 
-    def run(self, dag: str, conf: Mapping[str, Any], *, code: int = 0, **environment: str) -> str:
+    def run(
+        self,
+        dag: str,
+        conf: Mapping[str, Any],
+        day: str = DAY,
+        *,
+        code: int = 0,
+        **environment: str,
+    ) -> str:
         """Return a run's log, when it has ended.
 
         Raises:
             AssertionError: It ended with another exit code.
         """
-        ended = self.start(dag, conf, **environment).wait()
+        ended = self.start(dag, conf, day, **environment).wait()
         assert ended.code == code, ended.log[-8000:]
         return ended.log
 

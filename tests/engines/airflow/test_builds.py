@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.engines.airflow.airflow_runs import DAY, SECONDS, Airflow, files_of, verify
+from tests.engines.airflow.airflow_runs import DAY, PER_DATE, SECONDS, Airflow, files_of, verify
 from tests.engines.engine_builds import shard_digests
 from tests.engines.engine_images import make_engine_images
 
@@ -31,7 +31,7 @@ def datasets(airflow: Airflow, images: Path) -> dict[str, tuple[Path, str]]:
     built = {}
     for variant in VARIANTS:
         output = airflow.folder / f"out {variant}"
-        conf = {**CONF, "input": str(images), "output": str(output)}
+        conf = {**CONF, "input": str(images), "output": f"{output}/{PER_DATE}"}
         built[variant] = (output / DAY, airflow.run(f"shardwright_{variant}", conf))
     return built
 
@@ -93,7 +93,7 @@ def test_a_second_run_of_a_date_changes_nothing(
 ) -> None:
     dataset, _ = datasets[variant]
     before = files_of(dataset)
-    conf = {**CONF, "input": str(images), "output": str(dataset.parent)}
+    conf = {**CONF, "input": str(images), "output": f"{dataset.parent}/{PER_DATE}"}
     assert "up to date" in airflow.run(f"shardwright_{variant}", conf)
     assert files_of(dataset) == before
 
@@ -115,7 +115,7 @@ def test_a_bad_input_fails_the_task_with_its_reason(
     assert f"shardwright_{variant} " in text
     assert f"task build failed at try {tries}: " in text
     assert text in log
-    assert not (tmp_path / "out" / DAY / "manifest.json").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_a_retry_goes_on_where_the_killed_try_stopped(airflow: Airflow, tmp_path: Path) -> None:
@@ -124,15 +124,15 @@ def test_a_retry_goes_on_where_the_killed_try_stopped(airflow: Airflow, tmp_path
     places = {"input": str(images), "output": str(output)}
     run = airflow.start("shardwright_bash", {**places, "shard_size": None, "options": options})
     try:
-        finished = kill_in_the_middle(run, output / DAY)
+        finished = kill_in_the_middle(run, output)
     finally:
         ended = run.wait()
     assert ended.code == 0, ended.log[-8000:]
     assert "non-zero exit code" in ended.log
-    after = files_of(output / DAY)
+    after = files_of(output)
     assert 0 < len(finished) < 400
     assert {name: after[name] for name in finished} == finished
-    verify(output / DAY)
+    verify(output)
 
 
 def kill_in_the_middle(run: Any, dataset: Path) -> dict[str, tuple[int, int]]:

@@ -58,7 +58,7 @@ def test_each_builds_daily_one_at_a_time(bag: Any, name: str) -> None:
     assert dag.timetable.expression == "0 0 * * *"
     assert (dag.catchup, dag.max_active_runs, dag.max_active_tasks) == (False, 1, 1)
     assert "shardwright" in dag.tags
-    assert "OUTPUT/YYYY-MM-DD" in dag.doc_md
+    assert "Each run adds to OUTPUT what is new or changed in" in dag.doc_md
     assert dag.get_task("build").upstream_task_ids == {FIRST_TASK[name]}
     for task in dag.tasks:
         assert task.retries == 2
@@ -98,9 +98,30 @@ def test_wrong_params_are_refused(bag: Any, name: str, params: dict[str, Any]) -
 
 
 def test_a_run_by_hand_is_dated_by_when_it_runs(bag: Any) -> None:
-    assert first_task(bag, "shardwright_beam", output="/d/")["output"] == "/d/2026-07-08"
-    dated = first_task(bag, "shardwright_beam", datetime(2026, 3, 4, tzinfo=UTC), output="/d")
+    assert first_task(bag, "shardwright_beam", output="/d/{date}/")["output"] == "/d/2026-07-08"
+    day = datetime(2026, 3, 4, tzinfo=UTC)
+    dated = first_task(bag, "shardwright_beam", day, output="/d/{date}")
     assert dated["output"] == "/d/2026-03-04"
+
+
+@pytest.mark.parametrize(
+    ("params", "given"),
+    [
+        ({}, {"input": "/data/photos", "output": "/data/dataset", "if-exists": "append"}),
+        ({"options": {"if-exists": "error"}}, {"if-exists": "error"}),
+        ({"output": "/d/{date}", "input": "/in/{date}"}, {"input": "/in/2026-07-08"}),
+        ({"input": "/in/{date}.csv"}, {"if-exists": "append", "keep-missing": True}),
+        ({"input": "/in/d-{date}.tar"}, {"input": "/in/d-2026-07-08.tar", "keep-missing": True}),
+    ],
+    ids=repr,
+)
+def test_the_dataset_grows_unless_each_date_has_one(
+    bag: Any, params: dict[str, Any], given: dict[str, Any]
+) -> None:
+    options = first_task(bag, "shardwright_beam", **params)
+    assert given.items() <= options.items()
+    assert ("if-exists" in options) == ("{date}" not in params.get("output", ""))
+    assert options.get("keep-missing", False) == given.get("keep-missing", False)
 
 
 @pytest.mark.parametrize(

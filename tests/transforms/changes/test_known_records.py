@@ -139,14 +139,11 @@ def test_files_hold_the_records(tmp_path: Path) -> None:
     for name in ("keys", "more", "states", "rows", "splits"):
         assert getattr(found, name).tolist() == getattr(known, name).tolist()
         assert getattr(found, name).dtype == getattr(known, name).dtype
-    facts = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")
+    facts = (
+        "split_names", "num_rows", "longest_run", "with_labels", "by_content", "keeps_places"
+    )  # fmt: skip
     assert [getattr(found, name) for name in facts] == [getattr(known, name) for name in facts]
     assert write_known(spool, known) == file
-    with pytest.raises(StorageError, match=r"\.seen"):
-        file.read_seen()
-    Path(spool.path(f"{file.name}.seen")).write_bytes(b"123")
-    with pytest.raises(StorageError, match="has 3 bytes, but 2 are expected: run the build again"):
-        file.read_seen()
     (broken := tmp_path / "spool" / f"{file.name}.known").write_bytes(b"ARROW1")
     with pytest.raises(StorageError, match=r"cannot be read .* run the build again"):
         KnownFile(Folder(f"{spool.uri}/../spool"), file.name, 4).open()
@@ -219,9 +216,8 @@ def test_every_record_is_new_changed_unchanged_or_missing(
     changed_ids = {row["id"] for row in changed}
     assert changes.seen.num_unchanged == len(same)
     assert changes.seen.num_changed == len(changed_ids)
-    file.write_seen(changes.seen)
     for keep_missing, gone in ((True, changed_ids), (False, live.keys() - same)):
-        outdated = outdated_rows(manifest, file.read_seen(), keep_missing=keep_missing)
+        outdated = outdated_rows(manifest, changes.seen, keep_missing=keep_missing)
         ids = {
             [one for split, (one, *_), _ in old if split == name.split][row]
             for name, rows in outdated.items()

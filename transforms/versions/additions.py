@@ -1,0 +1,90 @@
+"""Commit the additions of an append, after their build: in its process, or as its last step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest
+from shardwright.format.versions import read_version
+from shardwright.storage.folder import Folder
+from transforms.changes.seen_records import SeenRecords, outdated_rows
+from transforms.rejects import RejectReason
+from transforms.versions.changes import Operation, VersionChange
+from transforms.versions.commit import commit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Additions:
+    """The outcome of a build of additions.
+
+    Attributes:
+        manifest: The additions; None if there are none.
+        seen: The records of the dataset that INPUT has.
+        is_partial: INPUT could not be read to its end, which the options accept: that it lacks a
+            record does not mean that the record is gone.
+    """
+
+    manifest: Manifest | None
+    seen: SeenRecords
+    is_partial: bool
+
+    @classmethod
+    def of(cls, manifest: Manifest, seen: SeenRecords) -> Additions:
+        """Return the outcome of a build with this manifest, which may have no records."""
+        is_partial = RejectReason.INCOMPLETE in manifest.rejects
+        return cls(manifest if manifest.num_records else None, seen, is_partial)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """An append to a dataset, as far as its commit needs it; small, because workers get it.
+
+    Attributes:
+        root: The dataset's folder.
+        base: Number of the version that INPUT was compared with.
+        folder: The folder below `root` for the additions.
+        keep_missing: Records that INPUT does not have stay.
+    """
+
+    root: Folder
+    base: int
+    folder: str
+    keep_missing: bool
+
+    def read_base(self) -> Manifest:
+        """Return the version that INPUT was compared with.
+
+        Raises:
+            BuildError: It was removed meanwhile.
+            StorageError: The dataset cannot be read.
+        """
+        try:
+            return read_version(self.root, self.base)
+        except UsageError as error:
+            raise BuildError(f"{error}: run this command again") from error
+
+
+def commit_additions(append: Append, base: Manifest, additions: Additions) -> Manifest:
+    """Commit additions and what is gone; return the new version, or the current one if it is equal.
+
+    Then nothing is left in the folder of the additions but the additions. May be repeated.
+
+    Raises:
+        BuildError: Another append has changed the classes meanwhile.
+        StorageError: The dataset cannot be read or written.
+    """
+    keep_missing = append.keep_missing or additions.is_partial
+    change = VersionChange(
+        Operation.APPEND,
+        base,
+        folder="" if additions.manifest is None else append.folder,
+        added=additions.manifest,
+        outdated=outdated_rows(base, additions.seen, keep_missing=keep_missing),
+    )
+    version = commit(append.root, change)
+    spool = append.root.below(f"{append.folder}/{naming.SPOOL_DIR}")
+    spool.remove_all(spool.names())
+    append.root.below(naming.GENERATIONS_DIR).remove_empty()
+    return version
