@@ -58,7 +58,7 @@ def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> F
 
 
 def _folders_of(cache: str, root: Folder, fingerprints: Collection[str]) -> Iterator[str]:
-    own = dataset_folder(CacheSettings(cache), root)
+    own = dataset_folder(CacheSettings(cache), root) if root.is_remote else None
     with suppress(FileNotFoundError), os.scandir(cache) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False) and (

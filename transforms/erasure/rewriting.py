@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from transforms.erasure.traces import Traces, read_near_duplicates, without_near
-from transforms.erasure.wanted_ids import WantedIds, without_mentions
+from transforms.erasure.wanted_ids import WantedIds, named_by
 from transforms.publish.republication import finish_change
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, count_reasons
@@ -118,11 +117,12 @@ class _Staging:
             self._removed.append(file)
 
     def _left_in(self, file: str) -> list[Reject]:
-        """Return the rejects that stay in a file, and subtract the others from the counts."""
+        """Return the rejects that stay in a file, and subtract the others from the counts.
+
+        A reject that names an erased image as its original is the same picture, so it goes, too.
+        """
         listed = listed_rejects(self._below, self._manifest, file)
-        self._rejects.subtract(count_reasons(one for one in listed if one.id in self._ids))
-        return [
-            replace(one, detail=without_mentions(one.detail, self._ids))
-            for one in listed
-            if one.id not in self._ids
-        ]
+        left = [reject for reject in listed if not named_by(reject, self._ids)]
+        self._rejects.subtract(count_reasons(listed))
+        self._rejects.update(count_reasons(left))
+        return left

@@ -18,7 +18,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from transforms.erasure.wanted_ids import WantedIds, mentioned
+from transforms.erasure.wanted_ids import WantedIds, named_by
 from transforms.write.rewritten_shards import listed_rejects
 
 _READERS = 16
@@ -120,10 +120,9 @@ def _listed(below: Folder, manifest: Manifest, file: str, ids: WantedIds) -> fro
         return frozenset(
             name for column in columns for name in column.filter(ids.among(column)).to_pylist()
         )
-    found: set[str] = set()
-    for reject in listed_rejects(below, manifest, file):
-        found |= {reject.id} if reject.id in ids else mentioned(reject.detail, ids)
-    return frozenset(found)
+    return frozenset().union(
+        *(named_by(reject, ids) for reject in listed_rejects(below, manifest, file))
+    )
 
 
 def read_near_duplicates(below: Folder) -> pa.Table:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
+from transforms.rejects import Reject
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-ERASED = "an erased image"
 
 
 class WantedIds:
@@ -84,14 +84,10 @@ def parse_ids(data: bytes, path: str) -> frozenset[str]:
     return found
 
 
-def mentioned(text: str, ids: WantedIds) -> frozenset[str]:
-    """Return the ids that a reject's text names, in quotes, such as the first of two copies."""
-    return frozenset(name for name in map(_unquoted, _QUOTED.findall(text)) if name in ids)
-
-
-def without_mentions(text: str, ids: WantedIds) -> str:
-    """Return a reject's text without the ids that it names."""
-    return _QUOTED.sub(lambda found: ERASED if _unquoted(found[0]) in ids else found[0], text)
+def named_by(reject: Reject, ids: WantedIds) -> frozenset[str]:
+    """Return the ids that a reject has or names, in quotes, such as the image that it repeats."""
+    quoted = map(_unquoted, _QUOTED.findall(reject.detail))
+    return frozenset(name for name in (reject.id, *quoted) if name in ids)
 
 
 def _unquoted(quoted: str) -> str:

@@ -1,0 +1,281 @@
+"""Erasures that are stopped, repeated, refused, or met by other writers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import shardwright as sw
+from pipelines.erase_records import main
+from shardwright.errors import StorageError
+from shardwright.format.manifest import read_manifest
+from shardwright.format.versions import number_of, read_version, read_versions
+from shardwright.inspect.verify import verify
+from shardwright.storage.folder import Folder
+from tests.support.build_helpers import files_below, make_images, stamps_of
+from tests.support.kills import killed
+from tests.support.random_tests import is_long
+from tests.support.repairs import build_plainly, damage_record, repair
+from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
+from transforms.versions.changes import Operation, VersionChange
+from transforms.versions.commit import commit
+
+FIRST = {f"r{number}": number for number in range(9)}
+SECOND = {"r3": 20, "new": 21}
+THIRD = {f"s{number}": 30 + number for number in range(5)}
+GONE = ("r3", "r8", "s0", "new")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a dataset of three versions, whose second takes a record away and replaces one."""
+    root = tmp_path / "out"
+    write(FIRST, root)
+    append(root, SECOND, ["r1"])
+    append(root, THIRD, ["r2"])
+    return root
+
+
+def erase(
+    root: Path, *ids: str, receipt: str = "receipt.json", also: tuple[object, ...] = ()
+) -> int:
+    (root.parent / "ids").write_text("\n".join(ids))
+    words = ["--ids", root.parent / "ids", "--receipt", root.parent / receipt, "--yes", *also]
+    return main([str(root), *map(str, words)])
+
+
+def check(root: Path, receipt: str = "receipt.json") -> int:
+    return main([str(root), "--verify", str(root.parent / receipt)])
+
+
+def told(root: Path, receipt: str = "receipt.json") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root.parent / receipt).read_bytes())
+    return found
+
+
+def contents(*ids: str) -> dict[int, dict[str, int]]:
+    """Return what each version of the dataset holds without some ids."""
+    second = {name: seed for name, seed in (FIRST | SECOND).items() if name != "r1"}
+    third = {name: seed for name, seed in (second | THIRD).items() if name != "r2"}
+    return {
+        number: {name: seed for name, seed in content.items() if name not in ids}
+        for number, content in enumerate((FIRST, second, third), start=1)
+    }
+
+
+def assert_holds(root: Path, versions: dict[int, dict[str, int]]) -> None:
+    for number, content in versions.items():
+        assert pictures_of(root, version=number) == wanted(content)
+    assert verify(str(root)).is_sound
+    for version in read_versions(Folder(str(root))):
+        for split in version.splits.values():
+            assert sum(split.stats["labels"].values()) == split.num_records
+            width = split.stats.get("width", {"count": 0})
+            assert width["count"] == split.num_records
+
+
+def state_of(root: Path) -> dict[str, bytes]:
+    """Return all files without the reports, which have times."""
+    files = files_below(root)
+    reported = ("report.html", "manifest.json")
+    return {name: path.read_bytes() for name, path in files.items() if path.name not in reported}
+
+
+def test_without_yes_nothing_changes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = stamps_of(root)
+    (root.parent / "ids").write_text("r8\nr9\r\n\n")
+    capsys.readouterr()
+    assert main([str(root), "--ids", str(root.parent / "ids"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["asked"], shown["found"], shown["num_shards"]) == (2, 1, 1)
+    assert stamps_of(root) == before
+
+
+def test_only_touched_shards_are_rewritten(root: Path) -> None:
+    before = stamps_of(root)
+    assert erase(root, *GONE) == 0
+    assert_holds(root, contents(*GONE))
+    found = told(root)
+    touched = {each["path"] for each in found["objects"] if "tfrecord" in each["path"]}
+    changed = {name for name, stamp in stamps_of(root).items() if before.get(name) != stamp}
+    assert touched == {name for name in changed if "tfrecord" in name}
+    assert len(touched) < sum("tfrecord" in name for name in before)
+    assert sum(len(each["found_in"]) for each in found["ids"]) == 5  # r3 is in two shards
+    assert (found["versions"], len(found["generations"])) == ([1, 2, 3], 3)
+    assert check(root) == 0
+
+
+def test_a_stop_at_any_change(root: Path, tmp_path: Path) -> None:
+    whole, after, is_dead = tmp_path / "whole" / "out", 0, True
+    shutil.copytree(root, whole)
+    assert erase(whole, *GONE) == 0
+    while is_dead:
+        place = tmp_path / f"stop{after}" / "out"
+        shutil.copytree(root, place)
+        with killed(after) as kill:
+            erase(place, *GONE)
+        is_dead = kill.is_dead
+        if is_dead:
+            assert erase(place, *GONE) == 0
+        assert state_of(place) == state_of(whole)
+        assert told(place)["asked"] == {"ids": len(GONE), "found": len(GONE)}
+        assert _objects(place) == _objects(whole)
+        assert check(place) == 0
+        after += 1 if is_long() else 11
+    assert after > 40
+
+
+def _objects(root: Path) -> list[tuple[str, str]]:
+    """Return the files in a receipt, and how they were; the manifests have times."""
+    return [(each["path"], str(each["before"])) for each in told(root)["objects"]]
+
+
+def test_a_generation_that_is_committed_later(root: Path) -> None:
+    """It was finished before the erasure, and its rows to take away were found before it."""
+    folder, newest = Folder(str(root)), contents()[3]
+    change = append_change(root, {"t0": 50, "t1": 51, "t2": 52}, ["r0", "r3", "s3"], "late")
+    assert erase(root, *GONE, "t1") == 0
+    assert number_of(commit(folder, change)) == 4
+    left = newest | {"t0": 50, "t2": 52}
+    assert_holds(root, {4: {n: s for n, s in left.items() if n not in (*GONE, "r0", "s3")}})
+    assert check(root) == 0
+
+
+def test_a_compaction_that_is_committed_later(root: Path) -> None:
+    folder, base = Folder(str(root)), read_version(Folder(str(root)))
+    change = append_change(root, contents()[3], [], "whole", base)
+    replaced = frozenset(base.history["generations"])
+    whole = VersionChange(Operation.COMPACT, base, change.folder, change.added, replaced)
+    assert erase(root, *GONE) == 0
+    append(root, {"t0": 50}, ["r5"])
+    commit(folder, whole)
+    newest = {name: seed for name, seed in contents(*GONE)[3].items() if name != "r5"}
+    assert_holds(root, {5: newest | {"t0": 50}})
+
+
+def test_a_version_that_is_committed_between_rounds(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shards and rows are those from before; the version is brought up to date."""
+    from transforms.versions import commit as module
+
+    late = append_change(root, {"t0": 50}, ["r0"], "late")
+    monkeypatch.setattr(
+        Folder, "create_bytes", _after(lambda: erase(root, *GONE), Folder.create_bytes)
+    )
+    number = number_of(module.commit(Folder(str(root)), late))
+    left = {name: seed for name, seed in contents(*GONE)[3].items() if name != "r0"}
+    assert_holds(root, {number: left | {"t0": 50}})
+
+
+def _after(first: Any, then: Any) -> Any:
+    """Return a function that runs `first` before its first call."""
+    begun: list[int] = []
+
+    def run(folder: Folder, name: str, data: bytes) -> None:
+        if not begun and "versions/" in name:
+            begun.append(1)
+            assert first() == 0
+        then(folder, name, data)
+
+    return run
+
+
+def test_all_records_of_a_generation(root: Path) -> None:
+    assert erase(root, *FIRST) == 0
+    left = contents(*FIRST)
+    assert_holds(root, {2: left[2], 3: left[3]})
+    assert read_manifest(Folder(str(root))).num_records == 0
+    append(root, {"t0": 50})
+    assert_holds(root, {4: left[3] | {"t0": 50}})
+
+
+def test_a_dataset_that_has_never_grown(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    write(FIRST, root)
+    assert erase(root, "r0", "r4") == 0
+    assert_holds(root, {1: contents("r0", "r4")[1]})
+    assert (told(root)["versions"], told(root)["generations"]) == ([1], [""])
+    assert check(root) == 0
+
+
+def test_an_erased_id_that_comes_again_is_found(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert erase(root, "r0") == 0
+    append(root, {"r0": 0})
+    assert check(root) == 1
+    assert "has 1 of the ids" in capsys.readouterr().out
+    (root.parent / "more").write_text("r0\nr4\n")
+    words = ["--verify", str(root.parent / "receipt.json"), "--ids", str(root.parent / "more")]
+    assert main([str(root), *words]) == 1
+    assert "1 id of --ids" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ids", "code", "message"),
+    [
+        (["x"], 1, "none of 1 id was found"),
+        ([*FIRST, *SECOND, *THIRD], 2, "no record of .* would be left"),
+        ([], 2, "has no ids"),
+    ],
+)
+def test_ids_that_cannot_be_erased(
+    root: Path, ids: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = state_of(root)
+    assert erase(root, *ids) == code
+    output = capsys.readouterr()
+    assert re.search(message, output.out + output.err)
+    assert state_of(root) == before
+
+
+def test_wrong_usage(root: Path, tmp_path: Path) -> None:
+    assert erase(root, "r0") == 0
+    assert erase(root, "r4") == 2  # the receipt is that of another run
+    (tmp_path / "bad.json").write_text("{}")
+    assert erase(root, "r4", receipt="bad.json") == 2
+    assert main([str(root), "--verify", str(tmp_path / "none.json")]) == 2
+    assert erase(tmp_path / "nowhere", "r4", receipt="new.json") == 2
+    assert not (tmp_path / "new.json").exists()
+    for words in (["--ids", "x", "--yes"], ["--yes", "--receipt", "x"]):
+        with pytest.raises(SystemExit, match="2"):
+            main([str(root), *words])
+
+
+def test_a_reader_fails_or_reads_the_same(root: Path) -> None:
+    """One has all shards open, the other none yet."""
+    options: dict[str, Any] = {"global_batch_size": 30, "epochs": 2, "remainder": "keep"}
+    with sw.Reader(str(root), "train", **options) as one, sw.Reader(str(root), **options) as other:
+        batches = iter(one)
+        first = next(batches)
+        assert erase(root, *GONE) == 0
+        again = next(batches)
+        with pytest.raises(StorageError, match="manifest (states|says)"):
+            next(iter(other))
+    pairs = [dict(zip(b["id"], map(bytes, b["image"]), strict=True)) for b in (first, again)]
+    assert pairs[0] == pairs[1] == {n: image for n, (image, _) in wanted(contents()[3]).items()}
+
+
+def test_a_damaged_shard_is_repaired_without_the_erased_record(tmp_path: Path) -> None:
+    source, root = make_images(tmp_path / "in", 9), tmp_path / "out"
+    build_plainly(source, root, "--records-per-shard", "5", "--name", "data")
+    index = sorted(root.glob("index/*.parquet"))[0]
+    gone, *_, damaged = pq.ParquetFile(index).read(["id"])["id"].to_pylist()
+    assert erase(root, gone) == 0
+    shard = sorted(root.glob("*tfrecord*"))[0]
+    before = shard.read_bytes()
+    number = pq.ParquetFile(index).read(["id"])["id"].to_pylist().index(damaged)
+    assert damage_record(root, shard.name, number) == damaged
+    assert repair(root) == 0
+    assert shard.read_bytes() == before
+    index.unlink()  # the plan of the build has the erased record
+    assert repair(root) == 1
+    assert shard.read_bytes() == before
+    assert gone.encode() not in b"".join(path.read_bytes() for path in root.glob("*tfrecord*"))
