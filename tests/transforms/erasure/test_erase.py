@@ -257,7 +257,7 @@ def test_a_reader_fails_or_reads_the_same(root: Path) -> None:
         first = next(batches)
         assert erase(root, *GONE) == 0
         again = next(batches)
-        with pytest.raises(StorageError, match="manifest (states|says)"):
+        with pytest.raises(StorageError, match=r"manifest (states|says)"):
             next(iter(other))
     pairs = [dict(zip(b["id"], map(bytes, b["image"]), strict=True)) for b in (first, again)]
     assert pairs[0] == pairs[1] == {n: image for n, (image, _) in wanted(contents()[3]).items()}
