@@ -27,7 +27,7 @@ from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
 from transforms.erasure.check import find_left
-from transforms.erasure.erase import Look, check_some_stay, erase, look_through
+from transforms.erasure.erase import Findings, check_some_stay, erase, look_through
 from transforms.erasure.old_objects import remove_old_objects
 from transforms.erasure.receipt import Receipt, now, read_receipt, write_receipt
 from transforms.erasure.traces import finished_generations
@@ -144,7 +144,7 @@ def _show(args: argparse.Namespace) -> int:
     return EXIT_DONE if found else EXIT_FAULTS
 
 
-def _shown(look: Look) -> dict[str, Any]:
+def _shown(look: Findings) -> dict[str, Any]:
     shards = [
         traces.manifest.splits[name.split].shards[name.index]
         for traces in look.traces

@@ -78,6 +78,7 @@ class Aviary:
         left = [
             "spool/images.bin",
             "next/plan.json",
+            "next/manifest.json",
             "next/grown-train.tfrecord-00000-of-00001",
             "staged/fresh/grown-train.tfrecord-00000-of-00001",
             "index/.train-00000-of-00009.parquet.x.tmp",

@@ -29,8 +29,8 @@ _MOST_ROUNDS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What a dataset holds that has to change.
+class Findings:
+    """The parts of a dataset that have to change.
 
     Attributes:
         traces: Generations that hold something of the ids.
@@ -47,7 +47,7 @@ class Look:
         return not (self.traces or self.leftovers or self.versions)
 
 
-def look_through(root: Folder, ids: WantedIds) -> Look:
+def look_through(root: Folder, ids: WantedIds) -> Findings:
     """Return what a dataset holds of some ids, and of stopped runs.
 
     Raises:
@@ -65,10 +65,10 @@ def look_through(root: Folder, ids: WantedIds) -> Look:
         if present != version:
             versions[number_of(version)] = present
     found = tuple(each for each in traces if each.ids)
-    return Look(found, tuple(find_leftovers(root, finished)), versions)
+    return Findings(found, tuple(find_leftovers(root, finished)), versions)
 
 
-def check_some_stay(root: Folder, look: Look) -> None:
+def check_some_stay(root: Folder, look: Findings) -> None:
     """Check that the newest version keeps a record.
 
     Raises:
@@ -135,7 +135,7 @@ def erase(root: Folder, ids: WantedIds, receipt: Receipt, save: Callable[[], Non
     raise BuildError(f"others write to {root} all the time: stop them, and run this command again")
 
 
-def _steps(root: Folder, look: Look, ids: WantedIds) -> Iterable[_Step]:
+def _steps(root: Folder, look: Findings, ids: WantedIds) -> Iterable[_Step]:
     if look.leftovers:
         # A file may go meanwhile, if its build still runs.
         found = {path: content_of(root, path) for path in look.leftovers}

@@ -50,15 +50,14 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
     """
     plans = [path for path in found if path.endswith(naming.PLAN)]
     root.remove_all(plans)
-    # A build may have been published just before it lost its plan.
-    ended = {
-        path.removesuffix(naming.PLAN)
-        for path in plans
-        if root.num_bytes_of(path.removesuffix(naming.PLAN) + naming.MANIFEST) is not None
-    }
-    root.remove_all(
-        [path for path in found[len(plans) :] if not any(map(path.startswith, ended - {""}))]
+    folders = {path.rpartition("/")[0] for path in plans}
+    # A generation may have been published just before it lost its plan: the next round sees it.
+    ended = tuple(
+        f"{folder}/"
+        for folder in filter(naming.is_generation_folder, folders)
+        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is not None
     )
+    root.remove_all([path for path in found[len(plans) :] if not path.startswith(ended)])
     for folder in generation_folders(root):
         for beside in (naming.NEXT_DIR, naming.STAGED_DIR, naming.SPOOL_DIR):
             root.below(_in(folder, beside)).remove_empty()

@@ -26,7 +26,7 @@ _READERS = 16
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """What a generation holds of some ids.
+    """The places of some ids in a generation.
 
     Attributes:
         folder: The generation's folder, "" for the dataset's own.
