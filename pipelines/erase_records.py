@@ -36,8 +36,8 @@ from transforms.staged_files import read_change
 
 _EPILOG = """\
 examples
-  shardwright erase dataset/ --ids ids.txt                            # shows what would change
-  shardwright erase dataset/ --ids ids.txt --receipt erased.json --yes
+  shardwright erase dataset/ --ids withdrawn.txt                      # shows what would change
+  shardwright erase dataset/ --ids withdrawn.txt --receipt erased.json --yes
   shardwright erase dataset/ --verify erased.json
 
 Removes the records with these ids, one on each line of FILE, from every version and generation: the
