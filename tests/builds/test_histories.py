@@ -21,7 +21,7 @@ from shardwright.storage.folder import Folder
 from tests.support.growing import Grown, Image, Record, Source, add_batch, wanted
 from tests.support.kills import killed
 from tests.support.random_tests import examples
-from transforms.erasure.check import find_left
+from transforms.erasure.check import check_erased
 from transforms.erasure.erase import erase
 from transforms.erasure.receipt import Receipt
 from transforms.erasure.wanted_ids import WantedIds
@@ -103,7 +103,7 @@ class History:
         for each in (*self.images.values(), *self.splits.values()):
             for name in ids & each.keys():
                 del each[name]
-        assert not list(find_left(root, replace(receipt, ended="now")))
+        assert check_erased(root, replace(receipt, ended="now")) == ([], [])
         for number in self.images:
             self.check(number)
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from shardwright.errors import ShardwrightError
 from shardwright.inspect.verify import verify_built
 from shardwright.storage.folder import Folder
-from transforms.erasure.erase import content_of, look_through
-from transforms.erasure.leftovers import is_dataset_file
+from transforms.erasure.erase import Findings, content_of, look_through
 from transforms.erasure.receipt import Receipt
 from transforms.erasure.traces import finished_generations
 from transforms.erasure.wanted_ids import HashedIds
 
 
-def find_left(root: Folder, receipt: Receipt) -> Iterator[str]:
-    """Yield everything of a receipt that is still in its dataset, in words, without ids.
+class Checked(NamedTuple):
+    """The outcome of a check, in words without ids.
+
+    Attributes:
+        left: What is still there, or cannot be told because a file is broken.
+        not_checked: Files of builds that have not ended, which may hold any record.
+    """
+
+    left: list[str]
+    not_checked: list[str]
+
+
+def check_erased(root: Folder, receipt: Receipt) -> Checked:
+    """Check that nothing of a receipt is left in its dataset.
 
     Every byte of every generation is read, as by `shardwright verify`: then the records of a shard
     are those of its index, in which the ids are looked up.
@@ -25,23 +37,26 @@ def find_left(root: Folder, receipt: Receipt) -> Iterator[str]:
         NotADatasetError: There is no finished dataset.
         StorageError: The folder cannot be read.
     """
+    left = []
     if receipt.ended is None:
-        yield "the receipt is that of a run that was stopped: run its command again"
+        left.append("the receipt is that of a run that was stopped: run its command again")
     for folder in finished_generations(root):
         faults = verify_built(root.below(folder)).faults
-        yield from (f"{folder}/{fault}" if folder else str(fault) for fault in faults)
+        left += [f"{folder}/{fault}" if folder else str(fault) for fault in faults]
     try:
-        look = look_through(root, HashedIds(receipt.salt, receipt.hashes))
+        found = look_through(root, HashedIds(receipt.salt, receipt.hashes))
     except ShardwrightError as error:  # a broken file cannot be looked into
-        yield str(error)
-        return
-    for traces in look.traces:
+        return Checked([*left, str(error)], [])
+    left += _told(found)
+    for path, content in receipt.before.items():
+        if content_of(root, path) == content:
+            left.append(f"{path} has the bytes that it had before")
+    return Checked(left, list(found.leftovers))
+
+
+def _told(found: Findings) -> Iterator[str]:
+    for traces in found.traces:
         for path, ids in sorted(traces.ids.items()):
             yield f"{path} has {len(ids)} of the ids"
-    for path in look.leftovers:
-        yield f"{path} is of a build that has not ended, which may hold any record"
-    for number in look.versions:
+    for number in found.versions:
         yield f"version {number} does not name the shards as they are"
-    for path, content in receipt.before.items():
-        if is_dataset_file(path) and content_of(root, path) == content:
-            yield f"{path} has the bytes that it had before"

@@ -15,7 +15,7 @@ from PIL import Image
 
 import shardwright as sw
 from pipelines.erase_records import main
-from shardwright.errors import StorageError
+from shardwright.errors import StorageError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
@@ -212,8 +212,12 @@ def test_an_erased_id_that_comes_again_is_found(
 ) -> None:
     assert erase(root, "r0") == 0
     append(root, {"r0": 0})
+    (root / "spool").mkdir(exist_ok=True)
+    (root / "spool" / "listed.parquet").write_bytes(b"of a later build")
     assert check(root) == 1
-    assert "has 1 of the ids" in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert "has 1 of the ids" in output.out
+    assert "not checked: spool/listed.parquet" in output.err
     (root.parent / "more").write_text("r0\nr4\n")
     words = ["--verify", str(root.parent / "receipt.json"), "--ids", str(root.parent / "more")]
     assert main([str(root), *words]) == 1
@@ -258,9 +262,11 @@ def test_a_reader_fails_or_reads_the_same(root: Path) -> None:
         batches = iter(one)
         first = next(batches)
         assert erase(root, *GONE) == 0
-        again = next(batches)
+        again, state = next(batches), one.state()
         with pytest.raises(StorageError, match=r"manifest (states|says)"):
             next(iter(other))
+    with pytest.raises(UsageError, match="this state is of other records"):
+        sw.Reader(str(root), "train", **options, state=state)
     pairs = [dict(zip(b["id"], map(bytes, b["image"]), strict=True)) for b in (first, again)]
     assert pairs[0] == pairs[1] == {n: image for n, (image, _) in wanted(contents()[3]).items()}
 
