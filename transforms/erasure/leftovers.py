@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from shardwright.errors import MissingError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.storage.folder import Folder
@@ -32,7 +33,7 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
         manifest, outputs = finished.get(folder), _outputs(root.below(folder))
         if manifest is None and naming.MANIFEST in outputs:  # just published
             continue
-        kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
+        kept = set() if manifest is None else _kept(manifest, outputs)
         found += [_in(folder, name) for name in outputs if name not in kept]
         for beside in (naming.NEXT_DIR, *_STAGED):
             place = _in(folder, beside)
@@ -46,23 +47,37 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
     """Remove these files, plans first, and the folders that are then empty.
 
     Raises:
-        StorageError: A file cannot be removed.
+        StorageError: A file cannot be read or removed.
     """
     plans = [path for path in found if path.endswith(naming.PLAN)]
-    root.remove_all(plans)
-    folders = {path.rpartition("/")[0] for path in plans}
-    # A generation may have been published just before it lost its plan: the next round sees it.
-    ended = tuple(
-        f"{folder}/"
-        for folder in filter(naming.is_generation_folder, folders)
-        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is not None
-    )
-    root.remove_all([path for path in found[len(plans) :] if not path.startswith(ended)])
+    published = tuple(f"{_folder(path)}/" for path in plans if _is_published(root, path))
+    left = [path for path in found if path not in plans and not path.startswith(published)]
+    root.remove_all(left)
+    # A build that has passed its last check may still have written its manifest.
+    ended = [_folder(path) for path in plans if naming.is_generation_folder(_folder(path))]
+    manifests = [f"{folder}/{naming.MANIFEST}" for folder in ended]
+    root.remove_all([path for path in manifests if not path.startswith(published)])
     for folder in generation_folders(root):
         for beside in (naming.NEXT_DIR, naming.STAGED_DIR, naming.SPOOL_DIR):
             root.below(_in(folder, beside)).remove_empty()
         if folder:
             root.below(folder).remove_empty()
+
+
+def _is_published(root: Folder, plan: str) -> bool:
+    """Remove a plan, which stops its build; put it back if a generation has just been published."""
+    folder = _folder(plan)
+    try:
+        data = root.read_bytes(plan)
+    except MissingError:
+        return False
+    root.remove(plan)
+    if not naming.is_generation_folder(folder):
+        return False
+    if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
+        return False
+    root.write_bytes(plan, data)
+    return True
 
 
 def is_dataset_file(path: str) -> bool:
@@ -76,6 +91,22 @@ def is_dataset_file(path: str) -> bool:
     for beside in (*reversed(_STAGED), naming.NEXT_DIR):
         path = path.removeprefix(f"{beside}/")
     return naming.is_build_output(path) or path == naming.CHANGES.rpartition("/")[2]
+
+
+def _kept(manifest: Manifest, outputs: Iterable[str]) -> set[str]:
+    """Return the files of a finished generation."""
+    kept = {naming.MANIFEST, *manifest.file_names()}
+    if not manifest.files:  # of an earlier release, which does not list those beside the shards
+        kept |= {path for path in outputs if naming.is_companion(path) and not _is_temporary(path)}
+    return kept
+
+
+def _is_temporary(path: str) -> bool:
+    return naming.is_temporary(path.rpartition("/")[2])
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _outputs(below: Folder) -> list[str]:
