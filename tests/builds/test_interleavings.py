@@ -269,6 +269,15 @@ def _pngs(state: State, without: frozenset[str]) -> dict[str, bytes]:
     return {name: png_of(seed) for name, (_, seed) in state.items() if name not in without}
 
 
+@on_s3_and_gcs
+@pytest.mark.long
+def test_an_erasure_beside_others_in_a_store(
+    bucket: Bucket, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    for number in range(20):
+        check_erasure(bucket.folder(f"{number}/out"), tmp_path / str(number), rng)
+
+
 def test_an_erasure_beside_others(tmp_path: Path, rng: np.random.Generator) -> None:
     for number in range(NUM_LONG if is_long() else 4):
         folder = tmp_path / str(number)

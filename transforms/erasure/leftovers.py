@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shardwright.errors import MissingError
 from shardwright.format import naming
@@ -33,7 +33,7 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
         manifest, outputs = finished.get(folder), _outputs(root.below(folder))
         if manifest is None and naming.MANIFEST in outputs:  # just published
             continue
-        kept = set() if manifest is None else _kept(manifest, outputs)
+        kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
         found += [_in(folder, name) for name in outputs if name not in kept]
         for beside in (naming.NEXT_DIR, *_STAGED):
             place = _in(folder, beside)
@@ -91,18 +91,6 @@ def is_dataset_file(path: str) -> bool:
     for beside in (*reversed(_STAGED), naming.NEXT_DIR):
         path = path.removeprefix(f"{beside}/")
     return naming.is_build_output(path) or path == naming.CHANGES.rpartition("/")[2]
-
-
-def _kept(manifest: Manifest, outputs: Iterable[str]) -> set[str]:
-    """Return the files of a finished generation."""
-    kept = {naming.MANIFEST, *manifest.file_names()}
-    if not manifest.files:  # of an earlier release, which does not list those beside the shards
-        kept |= {path for path in outputs if naming.is_companion(path) and not _is_temporary(path)}
-    return kept
-
-
-def _is_temporary(path: str) -> bool:
-    return naming.is_temporary(path.rpartition("/")[2])
 
 
 def _folder(path: str) -> str:

@@ -58,7 +58,7 @@ def finished_generations(root: Folder) -> dict[str, Manifest]:
     """Return the manifests of the finished generations by folder, also of those not committed.
 
     Raises:
-        BuildError: A build is replacing one.
+        BuildError: A build is replacing one, or an earlier release wrote it.
         NotADatasetError: A manifest is damaged.
         StorageError: A folder cannot be read.
     """
@@ -71,6 +71,11 @@ def finished_generations(root: Folder) -> dict[str, Manifest]:
         if found[folder].folder:
             raise BuildError(
                 f"a build is replacing the dataset at {below}: run its command again first"
+            )
+        if not found[folder].files:
+            raise BuildError(
+                f"an earlier release wrote {below}, without a list of all files: "
+                "run its `shardwright build` command again first"
             )
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,19 @@ def test_ids_that_cannot_be_erased(
     output = capsys.readouterr()
     assert re.search(message, output.out + output.err)
     assert state_of(root) == before
+
+
+def test_a_dataset_of_an_earlier_release(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "out"
+    write(FIRST, root)
+    manifest = replace(read_manifest(Folder(str(root))), files={})
+    (root / "manifest.json").write_bytes(manifest.to_bytes())
+    before = stamps_of(root)
+    assert erase(root, "r0") == 1
+    assert "an earlier release wrote" in capsys.readouterr().err
+    assert stamps_of(root) == before
 
 
 def test_wrong_usage(root: Path, tmp_path: Path) -> None:
