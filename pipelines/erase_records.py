@@ -13,7 +13,7 @@ from pipelines.running import say, stop_signals
 from shardwright.cache.forgetting import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, ShardwrightError, UsageError
-from shardwright.format.versions import read_version, read_versions
+from shardwright.format.versions import read_versions
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
@@ -165,8 +165,6 @@ def _erase(args: argparse.Namespace) -> int:
     def save() -> None:
         write_receipt(place.folder, place.name, receipt)
 
-    read_version(root)  # a folder without a dataset gets no receipt
-    save()
     erase(root, WantedIds(ids), receipt, save)
     remove_old_objects(root, receipt)
     _forget(root, [CacheSettings.of().folder, *map(local_path, args.cache)], receipt)

@@ -7,87 +7,39 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import shardwright as sw
 from pipelines.erase_records import main
-from shardwright.errors import StorageError, UsageError
 from shardwright.format.manifest import read_manifest
-from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
-from tests.support.build_helpers import files_below, make_images, stamps_of
+from tests.support.build_helpers import make_images, stamps_of
 from tests.support.kills import killed
 from tests.support.random_tests import is_long
 from tests.support.repairs import build_plainly, damage_record, repair
-from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
-from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.commit import commit
-
-FIRST = {f"r{number}": number for number in range(9)}
-SECOND = {"r3": 20, "new": 21}
-THIRD = {f"s{number}": 30 + number for number in range(5)}
-GONE = ("r3", "r8", "s0", "new")
+from tests.transforms.erasure.grown import (
+    FIRST,
+    GONE,
+    SECOND,
+    THIRD,
+    assert_holds,
+    check,
+    contents,
+    erase,
+    make_grown,
+    state_of,
+    told,
+)
+from tests.transforms.versions.histories import append, write
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a dataset of three versions, whose second takes a record away and replaces one."""
-    root = tmp_path / "out"
-    write(FIRST, root)
-    append(root, SECOND, ["r1"])
-    append(root, THIRD, ["r2"])
-    return root
-
-
-def erase(
-    root: Path, *ids: str, receipt: str = "receipt.json", also: tuple[object, ...] = ()
-) -> int:
-    (root.parent / "ids").write_text("\n".join(ids))
-    words = ["--ids", root.parent / "ids", "--receipt", root.parent / receipt, "--yes", *also]
-    return main([str(root), *map(str, words)])
-
-
-def check(root: Path, receipt: str = "receipt.json") -> int:
-    return main([str(root), "--verify", str(root.parent / receipt)])
-
-
-def told(root: Path, receipt: str = "receipt.json") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root.parent / receipt).read_bytes())
-    return found
-
-
-def contents(*ids: str) -> dict[int, dict[str, int]]:
-    """Return what each version of the dataset holds without some ids."""
-    second = {name: seed for name, seed in (FIRST | SECOND).items() if name != "r1"}
-    third = {name: seed for name, seed in (second | THIRD).items() if name != "r2"}
-    return {
-        number: {name: seed for name, seed in content.items() if name not in ids}
-        for number, content in enumerate((FIRST, second, third), start=1)
-    }
-
-
-def assert_holds(root: Path, versions: dict[int, dict[str, int]]) -> None:
-    for number, content in versions.items():
-        assert pictures_of(root, version=number) == wanted(content)
-    assert verify(str(root)).is_sound
-    for version in read_versions(Folder(str(root))):
-        for split in version.splits.values():
-            assert sum(split.stats["labels"].values()) == split.num_records
-            width = split.stats.get("width", {"count": 0})
-            assert width["count"] == split.num_records
-
-
-def state_of(root: Path) -> dict[str, bytes]:
-    """Return all files without the reports, which have times."""
-    files = files_below(root)
-    reported = ("report.html", "manifest.json")
-    return {name: path.read_bytes() for name, path in files.items() if path.name not in reported}
+    return make_grown(tmp_path / "out")
 
 
 def test_without_yes_nothing_changes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,57 +89,6 @@ def test_a_stop_at_any_change(root: Path, tmp_path: Path) -> None:
 def _objects(root: Path) -> list[tuple[str, str]]:
     """Return the files in a receipt, and how they were; the manifests have times."""
     return [(each["path"], str(each["before"])) for each in told(root)["objects"]]
-
-
-def test_a_generation_that_is_committed_later(root: Path) -> None:
-    """It was finished before the erasure, and its rows to take away were found before it."""
-    folder, newest = Folder(str(root)), contents()[3]
-    change = append_change(root, {"t0": 50, "t1": 51, "t2": 52}, ["r0", "r3", "s3"], "late")
-    assert erase(root, *GONE, "t1") == 0
-    assert number_of(commit(folder, change)) == 4
-    left = newest | {"t0": 50, "t2": 52}
-    assert_holds(root, {4: {n: s for n, s in left.items() if n not in (*GONE, "r0", "s3")}})
-    assert check(root) == 0
-
-
-def test_a_compaction_that_is_committed_later(root: Path) -> None:
-    folder, base = Folder(str(root)), read_version(Folder(str(root)))
-    change = append_change(root, contents()[3], [], "whole", base)
-    replaced = frozenset(base.history["generations"])
-    whole = VersionChange(Operation.COMPACT, base, change.folder, change.added, replaced)
-    assert erase(root, *GONE) == 0
-    append(root, {"t0": 50}, ["r5"])
-    commit(folder, whole)
-    newest = {name: seed for name, seed in contents(*GONE)[3].items() if name != "r5"}
-    assert_holds(root, {5: newest | {"t0": 50}})
-
-
-def test_a_version_that_is_committed_between_rounds(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its shards and rows are those from before; the version is brought up to date."""
-    from transforms.versions import commit as module
-
-    late = append_change(root, {"t0": 50}, ["r0"], "late")
-    monkeypatch.setattr(
-        Folder, "create_bytes", _after(lambda: erase(root, *GONE), Folder.create_bytes)
-    )
-    number = number_of(module.commit(Folder(str(root)), late))
-    left = {name: seed for name, seed in contents(*GONE)[3].items() if name != "r0"}
-    assert_holds(root, {number: left | {"t0": 50}})
-
-
-def _after(first: Any, then: Any) -> Any:
-    """Return a function that runs `first` before its first call."""
-    begun: list[int] = []
-
-    def run(folder: Folder, name: str, data: bytes) -> None:
-        if not begun and "versions/" in name:
-            begun.append(1)
-            assert first() == 0
-        then(folder, name, data)
-
-    return run
 
 
 def test_all_records_of_a_generation(root: Path) -> None:
@@ -240,6 +141,7 @@ def test_ids_that_cannot_be_erased(
     assert erase(root, *ids) == code
     output = capsys.readouterr()
     assert re.search(message, output.out + output.err)
+    assert (root.parent / "receipt.json").exists() == (code == 1)
     assert state_of(root) == before
 
 
@@ -267,22 +169,6 @@ def test_wrong_usage(root: Path, tmp_path: Path) -> None:
     for words in (["--ids", "x", "--yes"], ["--yes", "--receipt", "x"]):
         with pytest.raises(SystemExit, match="2"):
             main([str(root), *words])
-
-
-def test_a_reader_fails_or_reads_the_same(root: Path) -> None:
-    """One has all shards open, the other none yet."""
-    options: dict[str, Any] = {"global_batch_size": 30, "epochs": 2, "remainder": "keep"}
-    with sw.Reader(str(root), "train", **options) as one, sw.Reader(str(root), **options) as other:
-        batches = iter(one)
-        first = next(batches)
-        assert erase(root, *GONE) == 0
-        again, state = next(batches), one.state()
-        with pytest.raises(StorageError, match=r"manifest (states|says)"):
-            next(iter(other))
-    with pytest.raises(UsageError, match="this state is of other records"):
-        sw.Reader(str(root), "train", **options, state=state)
-    pairs = [dict(zip(b["id"], map(bytes, b["image"]), strict=True)) for b in (first, again)]
-    assert pairs[0] == pairs[1] == {n: image for n, (image, _) in wanted(contents()[3]).items()}
 
 
 def test_a_damaged_shard_is_repaired_without_the_erased_record(tmp_path: Path) -> None:
