@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.errors import StorageError, UsageError
+from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
 from tests.transforms.erasure.grown import (
@@ -20,6 +20,7 @@ from tests.transforms.erasure.grown import (
     make_grown,
 )
 from tests.transforms.versions.histories import append, append_change, wanted
+from transforms.versions.additions import Append, hash_of_shards
 from transforms.versions.changes import Operation, VersionChange
 from transforms.versions.commit import commit
 
@@ -94,3 +95,13 @@ def test_a_reader_fails_or_reads_the_same(root: Path) -> None:
         sw.Reader(str(root), "train", **options, state=state)
     pairs = [dict(zip(b["id"], map(bytes, b["image"]), strict=True)) for b in (first, again)]
     assert pairs[0] == pairs[1] == {n: image for n, (image, _) in wanted(contents()[3]).items()}
+
+
+def test_an_append_whose_worker_commits_after_an_erasure(root: Path) -> None:
+    """It reads its base again, whose rows have other numbers than those that it compared."""
+    base = read_version(Folder(str(root)))
+    late = Append(Folder(str(root)), 3, "generations/00004-late", False, hash_of_shards(base))
+    assert late.read_base() == base
+    assert erase(root, *GONE) == 0
+    with pytest.raises(BuildError, match=r"has rewritten shards of version 3 .* run this command"):
+        late.read_base()
