@@ -25,6 +25,7 @@ setup(
         "transforms",
         "transforms.changes",
         "transforms.duplicates",
+        "transforms.erasure",
         "transforms.features",
         "transforms.images",
         "transforms.inputs",

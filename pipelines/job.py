@@ -38,7 +38,7 @@ from transforms.publish.fail_on import FailOn, check_against
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
 from transforms.splits.split_rules import SplitRule, rule_for_additions
-from transforms.versions.additions import Append
+from transforms.versions.additions import Append, hash_of_shards
 from transforms.write.write_job import WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
@@ -83,7 +83,8 @@ class BuildJob:
         if known is None:
             return None
         keep_missing = self.options.keep_missing
-        return Append(known.root, number_of(known.base), known.folder, keep_missing)
+        number, shards = number_of(known.base), hash_of_shards(known.base)
+        return Append(known.root, number, known.folder, keep_missing, shards)
 
     @property
     def stratifies(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
+from shardwright.format.erasures import ErasedRows
 from shardwright.format.manifest import read_json, write_json
 from shardwright.storage.folder import Folder
 from transforms.promotion import remove_outputs
@@ -32,12 +33,16 @@ class Change:
         shards: The new shards, by file name.
         files: All staged files.
         rejects: Number of rejects of the whole dataset by reason.
+        removed: Files of the dataset that go.
+        erased: Rows that the new shards lack, for the manifest.
     """
 
     replaces: FileContent
     shards: tuple[str, ...]
     files: tuple[str, ...]
     rejects: Mapping[str, int]
+    removed: tuple[str, ...] = ()
+    erased: tuple[ErasedRows, ...] = ()
 
 
 def staged_folder(root: Folder) -> Folder:
@@ -56,7 +61,8 @@ def discard_staged(root: Folder) -> None:
 
 def note_change(root: Folder, change: Change) -> None:
     """Note a change: its files are staged, so it is made to its end from now on."""
-    write_json(root, naming.CHANGES, asdict(change))
+    erased = [each.to_json() for each in change.erased]
+    write_json(root, naming.CHANGES, {**asdict(change), "erased": erased})
 
 
 def read_change(root: Folder) -> Change | None:
@@ -68,9 +74,13 @@ def read_change(root: Folder) -> Change | None:
             return None
         shards, files = tuple(found["shards"]), tuple(found["files"])
         rejects = {str(reason): int(number) for reason, number in found["rejects"].items()}
+        removed = tuple(found.get("removed", ()))
+        erased = tuple(map(ErasedRows.from_json, found.get("erased", ())))
     except (AttributeError, KeyError, TypeError, ValueError, MissingError, NotADatasetError):
         return None
-    return Change(manifest, shards, files, rejects) if all(map(_may_be_staged, files)) else None
+    if not all(map(_may_be_staged, (*files, *removed))):
+        return None
+    return Change(manifest, shards, files, rejects, removed, erased)
 
 
 def _may_be_staged(name: object) -> bool:

@@ -17,6 +17,7 @@ import google_crc32c
 from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
+from shardwright.format.erasures import ErasedRows
 from shardwright.format.json_text import MAX_BYTES, load_json
 from shardwright.format.manifest_check import check_manifest
 from shardwright.format.naming import ShardName
@@ -48,6 +49,7 @@ class Manifest:
             older dataset; "" for the dataset's own.
         history: What made this version of a dataset that has several (`shardwright.versions`): its
             number, time, and the operation; {} for a dataset as it was built.
+        erased: What `shardwright erase` has taken out of the shards in this folder, in order.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Manifest:
     files: Mapping[str, FileContent] = field(default_factory=dict, kw_only=True)
     folder: str = field(default="", kw_only=True)
     history: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    erased: tuple[ErasedRows, ...] = field(default=(), kw_only=True)
 
     @property
     def num_records(self) -> int:
@@ -114,6 +117,7 @@ class Manifest:
             **({"files": files} if files else {}),
             **({"folder": self.folder} if self.folder else {}),
             **({"history": dict(self.history)} if self.history else {}),
+            **({"erased": [each.to_json() for each in self.erased]} if self.erased else {}),
         }
 
     @classmethod
@@ -137,6 +141,7 @@ class Manifest:
             },
             folder=record.get("folder", ""),
             history=record.get("history", {}),
+            erased=tuple(map(ErasedRows.from_json, record.get("erased", ()))),
         )
 
 

@@ -63,7 +63,8 @@ def check_manifest(record: Mapping[str, Any]) -> None:
         raise ValueError("its shards have more bytes together than can be counted")
     if record.get("folder", naming.NEXT_DIR) != naming.NEXT_DIR:
         raise ValueError(f"folder is {record['folder']!r:.80}, expected {naming.NEXT_DIR!r}")
-    _check({"files": {}, "history": {}, **record}, {"files": dict, "history": dict}, "")
+    later = {"files": dict, "history": dict, "erased": list}
+    _check({**{name: kind() for name, kind in later.items()}, **record}, later, "")
     for name, content in record.get("files", {}).items():
         if not naming.is_companion(name):
             raise ValueError(f"{name!r:.80} is not the name of a file beside the shards")

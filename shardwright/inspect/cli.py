@@ -26,6 +26,7 @@ _SUMMARIES = {
     "log": "DATASET [--json]          the versions of a dataset that has grown",
     "compact": "DATASET [options]         full shards of a dataset that has grown, by copying",
     "gc": "DATASET --keep N [--yes]  remove old versions of a dataset that has grown",
+    "erase": "DATASET --ids FILE        remove records from every version, with a receipt",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }
 # Of this package's commands, in the order of the help.

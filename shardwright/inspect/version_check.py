@@ -66,7 +66,9 @@ def _shard_faults(root: Folder, version: Manifest) -> Iterator[DatasetFault]:
         own = dict(manifests[info.folder].named_shards(name.split))
         there = own.get(replace(name, folder=""))
         if there is None or there != replace(info, folder="", count=0, removed=b""):
-            yield DatasetFault.of_file(file, f"{name.shard} is not the shard of its generation")
+            what = f"{name.shard} is not the shard of its generation"
+            hint = "if `shardwright erase` was stopped, run its command again"
+            yield DatasetFault.of_file(file, f"{what}: {hint}")
 
 
 def _doubled(root: Folder, version: Manifest) -> Iterator[DatasetFault]:

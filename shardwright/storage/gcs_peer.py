@@ -95,6 +95,25 @@ def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) ->
     return aborted
 
 
+def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:
+    """Return (key, generation) of what is not current; [] for a bucket without versions."""
+    fields = "items(name,generation,timeDeleted),nextPageToken"
+    query = {"prefix": prefix, "versions": "true", "fields": fields}
+    return [
+        (row["name"], str(row["generation"]))
+        for page in _pages(client, query)
+        for row in page.get("items", ())
+        if "timeDeleted" in row
+    ]
+
+
+def remove_version(client: Client, key: str, version: str) -> None:
+    """Remove one generation of an object."""
+    path = f"/storage/v1/b/{_bucket(client)}/o/{quote(key, safe='')}"
+    with suppress(MissingError):
+        _request(client, "DELETE", path, {"generation": version})
+
+
 def _uploads(client: Client, prefix: str) -> list[tuple[str, str]]:
     """Return (key, id) of the unfinished uploads below a prefix, from pages of 1,000.
 

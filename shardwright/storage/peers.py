@@ -6,11 +6,26 @@ This takes the stores' own Python clients (`s3_peer`, `gcs_peer`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from shardwright.errors import MissingPeerError, StorageError
 from shardwright.storage import gcs_peer, s3_peer
 from shardwright.storage.checksums import StatedContent
 from shardwright.storage.clients import Client
+
+
+class OldVersion(NamedTuple):
+    """A version of an object that is no longer the current one.
+
+    Attributes:
+        key: The object.
+        version: Its version.
+        fault: Why it could not be removed, "" if it is gone.
+    """
+
+    key: str
+    version: str
+    fault: str = ""
 
 
 def list_any_keys(
@@ -52,6 +67,35 @@ def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) ->
     if client.scheme == "s3":
         return s3_peer.abort_uploads(client, prefix, wanted)
     return gcs_peer.abort_uploads(client, prefix, wanted) if client.scheme == "gs" else []
+
+
+def remove_old_versions(
+    client: Client, prefix: str, wanted: Callable[[str], bool]
+) -> Iterator[OldVersion]:
+    """Remove the versions of objects below a prefix that are no longer the current ones.
+
+    Args:
+        client: The store's client.
+        prefix: The start of the keys.
+        wanted: Returns whether to remove those of a key.
+
+    Raises:
+        StorageError: As `list_any_keys`, or the store cannot list versions.
+    """
+    if client.scheme == "s3":
+        found, remove = s3_peer.list_old_versions(client, prefix), s3_peer.remove_version
+    elif client.scheme == "gs":
+        found, remove = gcs_peer.list_old_versions(client, prefix), gcs_peer.remove_version
+    else:
+        raise StorageError(f"{client.store}: old versions of objects cannot be listed here")
+    for key, version in found:
+        if wanted(key):
+            try:
+                remove(client, key, version)
+            except StorageError as error:
+                yield OldVersion(key, version, str(error))
+            else:
+                yield OldVersion(key, version)
 
 
 def stated_content(client: Client, key: str) -> StatedContent:

@@ -69,6 +69,24 @@ def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) ->
     return aborted
 
 
+def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:
+    """Return (key, version) of what is not current; [] for a bucket without versions."""
+    with _faults(client):
+        paginator = _boto3_client(client).get_paginator("list_object_versions")
+        return [
+            (row["Key"], row["VersionId"])
+            for page in paginator.paginate(Bucket=_bucket(client), Prefix=prefix)
+            for row in page.get("Versions", ())
+            if not row["IsLatest"]
+        ]
+
+
+def remove_version(client: Client, key: str, version: str) -> None:
+    """Remove one version of an object."""
+    with _faults(client):
+        _boto3_client(client).delete_object(Bucket=_bucket(client), Key=key, VersionId=version)
+
+
 def _bucket(client: Client) -> str:
     return client.store.removeprefix("s3://")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardwright as sw
-from shardwright.errors import ShardwrightError
+from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
@@ -21,6 +21,10 @@ from shardwright.storage.folder import Folder
 from tests.support.growing import Grown, Image, Record, Source, add_batch, wanted
 from tests.support.kills import killed
 from tests.support.random_tests import examples
+from transforms.erasure.check import check_erased
+from transforms.erasure.erase import erase
+from transforms.erasure.receipt import Receipt
+from transforms.erasure.wanted_ids import WantedIds
 from transforms.versions.collect import collect, plan_collection
 
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5")
@@ -39,7 +43,8 @@ class Step:
 
     Attributes:
         changes: Changes of the folder before it, as `Source.change`.
-        action: "append", "keep" (with --keep-missing), "compact", or "gc1", "gc2" and so on.
+        action: "append", "keep" (with --keep-missing), "compact", "erase" (of the images that
+            `changes` names, which leave the folder, too), or "gc1", "gc2" and so on.
         dies_after: Number of changes of files until it is killed; None to let it end.
     """
 
@@ -70,6 +75,9 @@ class History:
 
     def run(self, step: Step) -> None:
         """Do a step, which a kill may end at any moment, and check the outcome."""
+        if step.action == "erase":
+            self.erase(step)
+            return
         self.source.change(step.changes)
         images = self._after(step.action)
         with self.reading():
@@ -78,6 +86,26 @@ class History:
             else:
                 self._die(step, images)
         self.check(self.newest)
+
+    def erase(self, step: Step) -> None:
+        """Erase images; a run that is killed is repeated, because it may have changed shards."""
+        ids, newest = frozenset(step.changes), self.images[self.newest]
+        root = self.grown.root
+        receipt = Receipt.begin(root.uri, ids)
+        if newest and not newest.keys() - ids:
+            with pytest.raises(UsageError):
+                erase(root, WantedIds(ids), receipt, lambda: None)
+            return
+        self.source.change(dict.fromkeys(ids))
+        with killed(-1 if step.dies_after is None else step.dies_after):
+            erase(root, WantedIds(ids), receipt, lambda: None)
+        erase(root, WantedIds(ids), receipt, lambda: None)
+        for each in (*self.images.values(), *self.splits.values()):
+            for name in ids & each.keys():
+                del each[name]
+        assert check_erased(root, replace(receipt, ended="now")) == ([], [])
+        for number in self.images:
+            self.check(number)
 
     def _finish(self, action: str, images: dict[str, Image]) -> None:
         before = self.images[self.newest]
@@ -158,8 +186,9 @@ class History:
         dataset = sw.open(self.grown.root.uri, version=number)
         images, splits = self.images[number], self.splits[number]
         assert dataset.num_records == len(images)
-        assert set(dataset.splits) == set(splits.values())
-        for split in dataset.splits:
+        held = {name for name, split in dataset.splits.items() if split.num_records}
+        assert held == set(splits.values())
+        for split in held:
             labels = [name.partition("/")[0] for name in images if splits[name] == split]
             counts = {name: labels.count(name) for name in dataset.class_names}
             assert dataset.class_counts(split) == counts
@@ -176,7 +205,7 @@ class History:
         number, found = self.newest, dict[str, Record]()
         dataset = sw.open(self.grown.root.uri)
         opened = []
-        for split in dataset.splits:
+        for split in (name for name, held in dataset.splits.items() if held.num_records):
             reader = sw.Reader(
                 self.grown.root.uri, split, global_batch_size=2,
                 epochs=1, remainder="keep",
@@ -216,7 +245,9 @@ NAMES = st.sampled_from(
 )
 CHANGES = st.dictionaries(NAMES, st.none() | st.integers(0, 30), max_size=6)
 EVERY: dict[str, int | None] = dict.fromkeys(FIRST)
-ACTIONS = st.sampled_from(["append"] * 4 + ["keep", "compact", "compact", "gc1", "gc2", "gc3"])
+ACTIONS = st.sampled_from(
+    ["append"] * 4 + ["keep", "compact", "compact", "erase", "gc1", "gc2", "gc3"]
+)
 STEPS = st.builds(
     Step,
     CHANGES | CHANGES | CHANGES | st.builds(lambda changes: EVERY | changes, CHANGES),

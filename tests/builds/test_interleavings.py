@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import current_thread
+from threading import Thread, current_thread
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ from tests.support.build_helpers import png_of
 from tests.support.growing import Grown, Source
 from tests.support.random_tests import is_long
 from tests.support.turns import Turns
+from transforms.erasure.erase import erase, look_through
+from transforms.erasure.receipt import Receipt
+from transforms.erasure.wanted_ids import WantedIds
 from transforms.versions.collect import collect, plan_collection
 
 LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
@@ -114,6 +117,18 @@ class Watcher:
     def _read(self) -> None:
         number = number_of(read_version(self.grown.root))
         self.found.append((number, images(self.grown, number)))
+
+
+@dataclass
+class Eraser:
+    """A task that erases images."""
+
+    grown: Grown
+    ids: frozenset[str]
+
+    def __call__(self) -> None:
+        self.receipt = Receipt.begin(self.grown.root.uri, self.ids)
+        retry(lambda: erase(self.grown.root, WantedIds(self.ids), self.receipt, lambda: None))
 
 
 def retry(task: Callable[[], object]) -> None:
@@ -211,3 +226,59 @@ def test_no_commit_is_lost_in_a_store(
 ) -> None:
     for number in range(NUM_LONG if is_long() else 2):
         check_interleaving(bucket.folder(f"{number}/out"), tmp_path / str(number), rng)
+
+
+def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
+    """Erase images while others append, compact and read: they are in no generation afterwards."""
+    grown = Grown(root, OPTIONS)
+    first = appender(grown, folder / "first", rng)
+    grown.append(first.source)
+    first.source.change({"dog/0.png": 50})
+    grown.append(first.source)
+    ids = frozenset(map(str, rng.choice(NAMES, 4, replace=False)))
+    another = appender(grown, folder / "one", rng)
+    another.source.change(dict.fromkeys(ids) | {"dog/0.png": 51})
+    tasks: list[Callable[[], Any]] = [Eraser(grown, ids), another]
+    tasks += [Compactor(grown)] if rng.integers(2) else []
+    tasks += [watcher := Watcher(grown)]
+    states = {2: first.state}
+    with noting_commits() as commits:
+        results = Turns(int(rng.integers(2**32))).run(tasks)
+        for number, (task, result) in enumerate(zip(tasks, results, strict=True)):
+            if isinstance(result, Exception):  # it has met a shard that was just rewritten
+                assert isinstance(result, ShardwrightError)
+                again = Thread(target=task, name=str(number))
+                again.start()
+                again.join()
+    assert "1" in commits.values()
+    for number, name in sorted(commits.items()):
+        before = states[number - 1]
+        appends = tasks[int(name)] is another
+        states[number] = another.applied(states[another.base], before) if appends else before
+    left = {number: _pngs(state, ids) for number, state in states.items()}
+    for number, found in watcher.found:
+        assert found in (left[number], _pngs(states[number], frozenset())), number
+    for number in states:
+        assert images(grown, number) == left[number], number
+    found = look_through(root, WantedIds(ids))
+    assert (found.traces, found.versions) == ((), {})
+    assert not verify(root.uri, storage_options=root.options).faults
+
+
+def _pngs(state: State, without: frozenset[str]) -> dict[str, bytes]:
+    return {name: png_of(seed) for name, (_, seed) in state.items() if name not in without}
+
+
+@on_s3_and_gcs
+@pytest.mark.long
+def test_an_erasure_beside_others_in_a_store(
+    bucket: Bucket, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    for number in range(20):
+        check_erasure(bucket.folder(f"{number}/out"), tmp_path / str(number), rng)
+
+
+def test_an_erasure_beside_others(tmp_path: Path, rng: np.random.Generator) -> None:
+    for number in range(NUM_LONG if is_long() else 4):
+        folder = tmp_path / str(number)
+        check_erasure(Folder(str(folder / "out")), folder, rng)

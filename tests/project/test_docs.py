@@ -159,6 +159,9 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "--salvage",
         "--at",
         "--yes",
+        "--receipt",
+        "--cache",
+        "--verify",
     }
     others |= {"--runner", "--project", "--region"}
     text = "".join(page.read_text() for page in PAGES if page.stem not in WITH_OTHER_OPTIONS)

@@ -46,6 +46,7 @@ def write(root: Path) -> Path:
     _write_csv(root / "patients.csv", patients)
     ids = [path.removeprefix("photos/") for path in paths[:20]]
     (root / "test_ids.txt").write_text("".join(f"{name}\n" for name in ids))
+    (root / "withdrawn.txt").write_text("".join(f"{name}\n" for name in ids[:3]))
     _write_people(root)
     for form in FORMS:
         if form.name in NAMES:

@@ -115,7 +115,7 @@ class Grown:
         dataset = sw.open(self.root.uri, **reading)
         names = dataset.class_names
         found: dict[str, Record] = {}
-        for split in dataset.splits:
+        for split in (name for name, held in dataset.splits.items() if held.num_records):
             with sw.Reader(
                 self.root.uri, split, global_batch_size=5, epochs=1, remainder="keep", **reading
             ) as reader:

@@ -21,7 +21,13 @@ from transforms.publish.relisted_duplicates import with_relisted
 from transforms.publish.report_file import report_bytes
 from transforms.publish.written_shards import WrittenShards
 from transforms.splits.balance import label_deviations
-from transforms.staged_files import discard_staged, put_in_place, read_change, staged_folder
+from transforms.staged_files import (
+    Change,
+    discard_staged,
+    put_in_place,
+    read_change,
+    staged_folder,
+)
 
 
 def finish_change(root: Folder) -> bool:
@@ -49,9 +55,19 @@ def finish_change(root: Folder) -> bool:
             )
         for name in change.files:
             put_in_place(staged_folder(root), name, root)
-        republish(root, manifest, change.shards, change.rejects)
+        root.remove_all(change.removed)
+        republish(root, _with_change(root, manifest, change), change.shards, change.rejects)
     discard_staged(root)
     return change is not None
+
+
+def _with_change(root: Folder, manifest: Manifest, change: Change) -> Manifest:
+    """Return the manifest without removed files, with changed lists and with erased rows."""
+    gone = {*change.removed, *(name for name in change.files if name in manifest.files)}
+    files = {name: content for name, content in manifest.files.items() if name not in gone}
+    for name in gone.difference(change.removed):
+        files[name] = FileContent.of(root.read_bytes(name))
+    return replace(manifest, files=files, erased=(*manifest.erased, *change.erased))
 
 
 def republish(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from shardwright.errors import BuildError, UsageError
@@ -46,24 +47,38 @@ class Append:
         base: Number of the version that INPUT was compared with.
         folder: The folder below `root` for the additions.
         keep_missing: Records that INPUT does not have stay.
+        shards: A hash of the shards of that version, whose rows were compared.
     """
 
     root: Folder
     base: int
     folder: str
     keep_missing: bool
+    shards: str
 
     def read_base(self) -> Manifest:
         """Return the version that INPUT was compared with.
 
         Raises:
-            BuildError: It was removed meanwhile.
+            BuildError: It was removed meanwhile, or `erase` has rewritten its shards.
             StorageError: The dataset cannot be read.
         """
         try:
-            return read_version(self.root, self.base)
+            base = read_version(self.root, self.base)
         except UsageError as error:
             raise BuildError(f"{error}: run this command again") from error
+        if hash_of_shards(base) != self.shards:
+            raise BuildError(
+                f"`shardwright erase` has rewritten shards of version {self.base} of {self.root} "
+                "meanwhile: run this command again"
+            )
+        return base
+
+
+def hash_of_shards(version: Manifest) -> str:
+    """Return a hash of the shards of a version: of their names, contents and live rows."""
+    told = [(name.shard, info.content, info.removed) for name, info in version.named_shards()]
+    return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
 
 
 def commit_additions(append: Append, base: Manifest, additions: Additions) -> Manifest:

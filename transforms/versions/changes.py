@@ -67,6 +67,14 @@ class Removal:
     rows: pa.Table
 
 
+def shards_of(generation: Manifest, folder: str) -> Shards:
+    """Return the shards of a generation by their names in the dataset."""
+    return [
+        (replace(name, folder=folder), replace(info, folder=folder, count=name.count))
+        for name, info in generation.named_shards()
+    ]
+
+
 def live_ids(root: Folder, shards: Shards) -> pa.Array:
     """Return the ids of all records of some shards, string [records], in stored order."""
     return _ids(map_reads(lambda one: read_live_rows(root, *one, ["id"]), shards, _READERS))

@@ -7,12 +7,11 @@ that the first has made, and tries the next number. So no commit is lost, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,8 +32,10 @@ from transforms.versions.changes import (
     outdated_ids,
     remove_ids,
     remove_rows,
+    shards_of,
 )
-from transforms.versions.version_statistics import version_stats
+from transforms.versions.counted import Counted, count_generations, splits_of_live
+from transforms.versions.present import Generations, present_change, present_version
 
 
 def commit(root: Folder, change: VersionChange) -> Manifest:
@@ -49,15 +50,21 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
         StorageError: The dataset cannot be read or written.
     """
     while True:
-        current = read_version(root)
-        version = apply(root, current, change)
+        generations = Generations(root)
+        current = present_version(root, read_version(root), generations)
+        version = apply(root, current, present_change(change, generations))
         if version is None:
             return current
+        file = naming.version_file(number_of(version))
         try:
-            root.create_bytes(naming.version_file(number_of(version)), version.to_bytes())
+            root.create_bytes(file, version.to_bytes())
         except ExistsError:  # another writer was faster
             continue
-        return version
+        # `erase` may have rewritten shards meanwhile, and have looked for versions before.
+        settled = present_version(root, version, Generations(root))
+        if settled != version:
+            root.write_bytes(file, settled.to_bytes())
+        return settled
 
 
 def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | None:
@@ -92,18 +99,11 @@ def _added_shards(current: Manifest, change: VersionChange) -> Shards:
     if change.added is None or _has(current, change.folder):
         return []
     _check_fits(current, change.added)
-    return _shards_of(change.added, change.folder)
+    return shards_of(change.added, change.folder)
 
 
 def _has(current: Manifest, folder: str) -> bool:
     return folder in current.history.get("generations", ())
-
-
-def _shards_of(generation: Manifest, folder: str) -> Shards:
-    return [
-        (replace(name, folder=folder), replace(info, folder=folder, count=name.count))
-        for name, info in generation.named_shards()
-    ]
 
 
 def _check_fits(current: Manifest, added: Manifest) -> None:
@@ -138,7 +138,7 @@ def _outdated_since(root: Folder, change: VersionChange, added: Shards) -> pa.Ar
     if change.added is None or added:
         return pa.concat_arrays([ids, live_ids(root, added)])
     # Its new records are there already: it must not take them away, but only what is gone.
-    there = live_ids(root, _shards_of(change.added, change.folder))
+    there = live_ids(root, shards_of(change.added, change.folder))
     return ids.filter(pc.invert(pc.is_in(ids, value_set=there)))
 
 
@@ -150,62 +150,29 @@ def _lost_since(
     return remove_ids(root, added, live_ids(root, left), keep=True)
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """Published statistics that make up those of a version.
-
-    Attributes:
-        parts: Manifests whose statistics are added.
-        lost: Removals whose records they count, by shard.
-    """
-
-    parts: Sequence[Manifest]
-    lost: Mapping[ShardName, Removal]
-
-
 def _counted_in(
     root: Folder,
     current: Manifest,
     change: VersionChange,
     kept: Shards,
     lost: Mapping[ShardName, Removal],
-) -> _Counted:
+) -> Counted:
     added = [] if change.added is None or _has(current, change.folder) else [change.added]
     if change.operation is not Operation.COMPACT:
-        return _Counted([current, *added], lost)
-    # Beside the compacted shards there are only those of appends that came meanwhile. Of these
-    # the version may have lost whole shards.
-    parts, every = added, dict(lost)
-    for folder in sorted({info.folder for _, info in kept}):
-        generation = read_manifest(root.below(folder))
-        shards, left = _shards_of(generation, folder), dict(kept)
-        gone = {
-            name: left[name].removed_rows
-            if name in left
-            else np.arange(info.num_records, dtype=np.uint32)
-            for name, info in shards
-        }
-        every |= remove_rows(root, shards, {name: rows for name, rows in gone.items() if len(rows)})
-        parts.append(generation)
-    return _Counted(parts, every)
+        return Counted([current, *added], lost)
+    # Beside the compacted shards there are only those of appends that came meanwhile.
+    folders = sorted({info.folder for _, info in kept})
+    others = count_generations(
+        root, kept, {folder: read_manifest(root.below(folder)) for folder in folders}
+    )
+    return Counted([*added, *others.parts], {**lost, **others.lost})
 
 
 def _splits_of(
-    shards: Mapping[ShardName, ShardInfo], lost: Mapping[ShardName, Removal], counted: _Counted
+    shards: Mapping[ShardName, ShardInfo], lost: Mapping[ShardName, Removal], counted: Counted
 ) -> dict[str, SplitInfo]:
     left = {name: lost[name].shard if name in lost else info for name, info in shards.items()}
-    left = {name: info for name, info in left.items() if info.num_live}
-    return {
-        split: SplitInfo(
-            split,
-            tuple(info for name, info in left.items() if name.split == split),
-            version_stats(
-                [part.splits[split].stats for part in counted.parts if split in part.splits],
-                _lost_rows(counted.lost, split),
-            ),
-        )
-        for split in sorted({name.split for name in left})
-    }
+    return splits_of_live(left, counted)
 
 
 def _version_of(
@@ -218,7 +185,7 @@ def _version_of(
     # Rejects are those of a generation, and files that its own manifest lists.
     version = replace(
         current, splits=splits, schema=_schema_of(current, newest), rejects={}, files={}, folder="",
-        provenance=newest.provenance, history={},
+        provenance=newest.provenance, history={}, erased=(),
     )  # fmt: skip
     return replace(
         version,
@@ -239,11 +206,6 @@ def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
             for name in words
         },
     )
-
-
-def _lost_rows(lost: Mapping[ShardName, Removal], split: str) -> pa.Table | None:
-    rows = [removal.rows for name, removal in lost.items() if name.split == split]
-    return pa.concat_tables(rows) if rows else None
 
 
 def _history(

@@ -46,6 +46,7 @@ def rewrite_shard(
     to: Folder,
     without: Collection[str] = (),
     rejects: Sequence[Reject] = (),
+    listed: Sequence[Reject] | None = None,
     records: Folder | None = None,
 ) -> ShardSummary:
     """Write a shard and the files that belong to it to another folder, without some records.
@@ -59,6 +60,7 @@ def rewrite_shard(
         to: The folder to write to.
         without: The ids of the records to leave out.
         rejects: Reject rows to add to those of the shard, such as those of the records left out.
+        listed: The reject rows of the shard; None reads its file.
         records: The folder with the shard itself; None is `root`.
 
     Returns:
@@ -72,7 +74,8 @@ def rewrite_shard(
     rows, before = read_index_of(root, name, info), read_summary(root, name)
     if before is None:
         raise StorageError(f"{root.path(name.sidecar)} does not describe its shard")
-    listed = _listed_rejects(root, manifest, name)
+    if listed is None:
+        listed = listed_rejects(root, manifest, name.rejects)
     stays = rows.filter(pc.invert(_is_among(rows, without)))
     contents = _Contents(manifest.schema, before)
     with (records or root).local_copy(name.shard) as path, to.open_sink(name.shard) as sink:
@@ -149,15 +152,19 @@ def _shifted(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _listed_rejects(root: Folder, manifest: Manifest, name: ShardName) -> list[Reject]:
-    """Return the rejects of a shard; damaged bytes never reach Arrow."""
-    stated = manifest.files.get(name.rejects)
+def listed_rejects(root: Folder, manifest: Manifest, file: str) -> list[Reject]:
+    """Return the rows of a file of rejects, [] if there is none.
+
+    Raises:
+        StorageError: The file is missing or damaged; damaged bytes never reach Arrow.
+    """
+    stated = manifest.files.get(file)
     if stated is None:
         return []
-    fault = FileContent.of(root.read_bytes(name.rejects)).fault(stated)
+    fault = FileContent.of(root.read_bytes(file)).fault(stated)
     if fault is not None:
-        raise StorageError(f"{root.path(name.rejects)} is damaged ({fault})")
-    return read_rejects(root, name.rejects)
+        raise StorageError(f"{root.path(file)} is damaged ({fault})")
+    return read_rejects(root, file)
 
 
 def _statistics(

@@ -1,0 +1,235 @@
+"""The command `shardwright erase`: remove records from every version of a dataset."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.running import say, stop_signals
+from shardwright.cache.forgetting import forget_dataset
+from shardwright.cache.settings import CacheSettings
+from shardwright.errors import BuildError, ShardwrightError, UsageError
+from shardwright.format.versions import read_versions
+from shardwright.inspect.command_parts import (
+    EXIT_DONE,
+    EXIT_FAULTS,
+    fail,
+    make_parser,
+    print_safely,
+    root_of,
+    to_json,
+)
+from shardwright.sizes import counted, show_bytes
+from shardwright.storage.addresses import local_path
+from shardwright.storage.folder import Folder
+from transforms.erasure.check import check_erased
+from transforms.erasure.erase import Findings, check_some_stay, erase, look_through
+from transforms.erasure.old_objects import remove_old_objects
+from transforms.erasure.receipt import Receipt, now, read_receipt, write_receipt
+from transforms.erasure.traces import finished_generations
+from transforms.erasure.wanted_ids import WantedIds, hash_of, parse_ids
+from transforms.staged_files import read_change
+
+_EPILOG = """\
+examples
+  shardwright erase dataset/ --ids withdrawn.txt                      # shows what would change
+  shardwright erase dataset/ --ids withdrawn.txt --receipt erased.json --yes
+  shardwright erase dataset/ --verify erased.json
+
+Removes the records with these ids, one on each line of FILE, from every version and generation: the
+shards that hold them are rewritten by copying the other records. Their rows in indexes, signals,
+rejects, near-duplicates and reports go, too, and so do spools, staged files and unfinished builds,
+uploads and old object versions below DATASET, and what caches hold of it. A stopped run goes on
+when its command is repeated. Stop appends, compact, gc and repair before: a build that runs
+meanwhile fails, and has to be run again.
+
+INPUT is not touched. Remove the images from it before the next append, which adds them otherwise.
+
+The receipt holds no id, but salted hashes of them, and each file's length and checksum before and
+after. It names what could not be removed or looked at.
+
+Exit codes: 0 done, or --verify finds nothing left; 1 failed, no id was found, something could not
+be removed, or --verify finds something; 2 wrong usage or not a dataset.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `shardwright erase` and return its exit code."""
+    parser = _parser()
+    args = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    if args.verify is None and args.ids is None:
+        parser.error("--ids FILE is needed, the ids of the records, one on each line")
+    if args.yes and args.verify is None and args.receipt is None:
+        parser.error("--yes needs --receipt FILE, a new file for the receipt")
+    with stop_signals() as stop:
+        try:
+            if args.verify is not None:
+                return _verify(args)
+            return _erase(args) if args.yes else _show(args)
+        except KeyboardInterrupt:
+            if stop.signal is None:
+                raise
+            say(f"stopped by {stop.signal.name}; run the same command again")
+            return 128 + stop.signal
+        except ShardwrightError as error:
+            return fail(error)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "erase", "Remove records from every version of a dataset, with a receipt.", _EPILOG
+    )
+    parser.add_argument("--ids", metavar="FILE", help="the ids of the records, one on each line")
+    parser.add_argument(
+        "--receipt", metavar="FILE", help="write the receipt there; needed by --yes"
+    )
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a folder that readers use as their cache, beside the default one; may be repeated",
+    )
+    parser.add_argument("--yes", action="store_true", help="erase, instead of only showing what")
+    parser.add_argument(
+        "--verify", metavar="RECEIPT", help="check that nothing of an earlier erasure is left"
+    )
+    return parser
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A local file: its folder and its name."""
+
+    folder: Folder
+    name: str
+
+    @classmethod
+    def of(cls, path: str) -> _Place:
+        folder, name = os.path.split(local_path(path))
+        return cls(Folder.at(folder), name)
+
+
+def _ids_in(path: str) -> frozenset[str]:
+    place = _Place.of(path)
+    return parse_ids(place.folder.read_bytes(place.name), path)
+
+
+def _show(args: argparse.Namespace) -> int:
+    """Show what would be erased."""
+    root, ids = root_of(args), _ids_in(args.ids)
+    for folder in finished_generations(root):
+        if read_change(root.below(folder)) is not None:
+            raise BuildError(
+                f"a change of {root.below(folder)} was stopped: --yes, or repair, finishes it"
+            )
+    look = look_through(root, WantedIds(ids))
+    check_some_stay(root, look)
+    found = {each for traces in look.traces for some in traces.ids.values() for each in some}
+    content = {"erased": False, "asked": len(ids), "found": len(found), **_shown(look)}
+    if args.json:
+        print_safely(to_json(content))
+    else:
+        lines = [
+            f"would erase {len(found):,} of {counted(len(ids), 'id')} (add --yes): rewrites "
+            f"{counted(content['num_shards'], 'shard')}, {show_bytes(content['num_bytes'])}",
+            *(f"  {path}" for path in content["paths"]),
+            *(f"  {path}: removed, of a build that has not ended" for path in look.leftovers),
+        ]
+        print_safely("\n".join(lines))
+    return EXIT_DONE if found else EXIT_FAULTS
+
+
+def _shown(look: Findings) -> dict[str, Any]:
+    shards = [
+        traces.manifest.splits[name.split].shards[name.index]
+        for traces in look.traces
+        for name in traces.rows
+    ]
+    return {
+        "num_shards": len(shards),
+        "num_bytes": sum(info.num_bytes for info in shards),
+        "paths": sorted(path for traces in look.traces for path in traces.ids),
+        "leftovers": list(look.leftovers),
+    }
+
+
+def _erase(args: argparse.Namespace) -> int:
+    root, ids, place = root_of(args), _ids_in(args.ids), _Place.of(args.receipt)
+    receipt = _receipt_for(root, ids, place, args.receipt)
+
+    def save() -> None:
+        write_receipt(place.folder, place.name, receipt)
+
+    erase(root, WantedIds(ids), receipt, save)
+    remove_old_objects(root, receipt)
+    _forget(root, [CacheSettings.of().folder, *map(local_path, args.cache)], receipt)
+    receipt.ended = now()
+    save()
+    print_safely(to_json(receipt.to_json()) if args.json else _told(receipt, args.receipt))
+    return EXIT_DONE if receipt.num_found and not receipt.not_removed else EXIT_FAULTS
+
+
+def _receipt_for(root: Folder, ids: frozenset[str], place: _Place, path: str) -> Receipt:
+    """Return a new receipt, or that of the same command, which was stopped."""
+    there = read_receipt(place.folder, place.name)
+    if there is None:
+        return Receipt.begin(root.uri, ids)
+    if there.ended is not None or not there.is_of(root.uri, ids):
+        raise UsageError(f"--receipt {path} is the receipt of another run: give a new file")
+    return there
+
+
+def _forget(root: Folder, caches: Sequence[str], receipt: Receipt) -> None:
+    fingerprints = {version.fingerprint for version in read_versions(root)}
+    fingerprints |= {found.fingerprint for found in finished_generations(root).values()}
+    for cache in dict.fromkeys(caches):
+        found = forget_dataset(cache, root, fingerprints)
+        if found.num_files:
+            receipt.caches[cache] = found._asdict()
+
+
+def _told(receipt: Receipt, path: str) -> str:
+    touched, rewritten = receipt.shard_bytes()
+    asked = counted(len(receipt.hashes), "id")
+    lines = [
+        f"erased {receipt.num_found:,} of {asked}: shards of {show_bytes(touched)} rewritten as "
+        f"{show_bytes(rewritten)}; the receipt is {path}"
+    ]
+    if not receipt.num_found:
+        lines[0] = f"none of {asked} was found; the receipt is {path}"
+    lines += [f"not removed: {each['what']}: {each['why']}" for each in receipt.not_removed]
+    lines += [f"not checked: {each['what']}: {each['why']}" for each in receipt.not_checked]
+    return "\n".join([*lines, "remove the images from INPUT before the next append"])
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Check that nothing of a receipt is left."""
+    root, place = root_of(args), _Place.of(args.verify)
+    receipt = read_receipt(place.folder, place.name)
+    if receipt is None:
+        raise UsageError(f"--verify {args.verify}: there is no such file")
+    left, not_checked = check_erased(root, receipt)
+    for path in not_checked:
+        say(f"not checked: {path} is of a build that has not ended")
+    if receipt.dataset != root.uri:
+        say(f"the receipt is of {receipt.dataset}")
+    if args.ids is not None:
+        ids = _ids_in(args.ids)
+        missing = sum(hash_of(receipt.salt, each) not in receipt.hashes for each in ids)
+        if missing:
+            left.append(f"{counted(missing, 'id')} of --ids {args.ids} are not in the receipt")
+    if args.json:
+        print_safely(to_json({"erased": not left, "left": left, "not_checked": not_checked}))
+    else:
+        asked = counted(len(receipt.hashes), "id")
+        print_safely("\n".join(left) if left else f"nothing of {asked} is left in {root}")
+    return EXIT_FAULTS if left else EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

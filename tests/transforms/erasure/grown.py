@@ -1,0 +1,72 @@
+"""A dataset of three versions, its erasure, and what each version then holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipelines.erase_records import main
+from shardwright.format.versions import read_versions
+from shardwright.inspect.verify import verify
+from shardwright.storage.folder import Folder
+from tests.support.build_helpers import files_below
+from tests.transforms.versions.histories import append, pictures_of, wanted, write
+
+FIRST = {f"r{number}": number for number in range(9)}
+SECOND = {"r3": 20, "new": 21}
+THIRD = {f"s{number}": 30 + number for number in range(5)}
+GONE = ("r3", "r8", "s0", "new")
+
+
+def make_grown(root: Path) -> Path:
+    """Write a dataset of three versions, whose second takes a record away and replaces one."""
+    write(FIRST, root)
+    append(root, SECOND, ["r1"])
+    append(root, THIRD, ["r2"])
+    return root
+
+
+def erase(
+    root: Path, *ids: str, receipt: str = "receipt.json", also: tuple[object, ...] = ()
+) -> int:
+    (root.parent / "ids").write_text("\n".join(ids))
+    words = ["--ids", root.parent / "ids", "--receipt", root.parent / receipt, "--yes", *also]
+    return main([str(root), *map(str, words)])
+
+
+def check(root: Path, receipt: str = "receipt.json") -> int:
+    return main([str(root), "--verify", str(root.parent / receipt)])
+
+
+def told(root: Path, receipt: str = "receipt.json") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root.parent / receipt).read_bytes())
+    return found
+
+
+def contents(*ids: str) -> dict[int, dict[str, int]]:
+    """Return what each version of the dataset holds without some ids."""
+    second = {name: seed for name, seed in (FIRST | SECOND).items() if name != "r1"}
+    third = {name: seed for name, seed in (second | THIRD).items() if name != "r2"}
+    return {
+        number: {name: seed for name, seed in content.items() if name not in ids}
+        for number, content in enumerate((FIRST, second, third), start=1)
+    }
+
+
+def assert_holds(root: Path, versions: dict[int, dict[str, int]]) -> None:
+    for number, content in versions.items():
+        assert pictures_of(root, version=number) == wanted(content)
+    assert verify(str(root)).is_sound
+    for version in read_versions(Folder(str(root))):
+        for split in version.splits.values():
+            assert sum(split.stats["labels"].values()) == split.num_records
+            width = split.stats.get("width", {"count": 0})
+            assert width["count"] == split.num_records
+
+
+def state_of(root: Path) -> dict[str, bytes]:
+    """Return all files without the reports, which have times."""
+    files = files_below(root)
+    reported = ("report.html", "manifest.json")
+    return {name: path.read_bytes() for name, path in files.items() if path.name not in reported}

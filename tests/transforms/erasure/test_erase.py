@@ -1,0 +1,209 @@
+"""Erasures that are stopped, repeated, refused, or met by other writers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from pipelines.erase_records import main
+from shardwright.format.manifest import read_manifest
+from shardwright.inspect.verify import verify
+from shardwright.storage.folder import Folder
+from tests.support.build_helpers import make_images, stamps_of
+from tests.support.kills import killed
+from tests.support.random_tests import is_long
+from tests.support.repairs import build_plainly, damage_record, repair
+from tests.transforms.erasure.grown import (
+    FIRST,
+    GONE,
+    SECOND,
+    THIRD,
+    assert_holds,
+    check,
+    contents,
+    erase,
+    make_grown,
+    state_of,
+    told,
+)
+from tests.transforms.versions.histories import append, write
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_grown(tmp_path / "out")
+
+
+def test_without_yes_nothing_changes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = stamps_of(root)
+    (root.parent / "ids").write_text("r8\nr9\r\n\n")
+    capsys.readouterr()
+    assert main([str(root), "--ids", str(root.parent / "ids"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["asked"], shown["found"], shown["num_shards"]) == (2, 1, 1)
+    assert stamps_of(root) == before
+
+
+def test_only_touched_shards_are_rewritten(root: Path) -> None:
+    before = stamps_of(root)
+    assert erase(root, *GONE) == 0
+    assert_holds(root, contents(*GONE))
+    found = told(root)
+    touched = {each["path"] for each in found["objects"] if "tfrecord" in each["path"]}
+    changed = {name for name, stamp in stamps_of(root).items() if before.get(name) != stamp}
+    assert touched == {name for name in changed if "tfrecord" in name}
+    assert len(touched) < sum("tfrecord" in name for name in before)
+    assert sum(len(each["found_in"]) for each in found["ids"]) == 5  # r3 is in two shards
+    assert (found["versions"], len(found["generations"])) == ([1, 2, 3], 3)
+    assert check(root) == 0
+
+
+def test_a_stop_at_any_change(root: Path, tmp_path: Path) -> None:
+    whole, after, is_dead = tmp_path / "whole" / "out", 0, True
+    shutil.copytree(root, whole)
+    assert erase(whole, *GONE) == 0
+    while is_dead:
+        place = tmp_path / f"stop{after}" / "out"
+        shutil.copytree(root, place)
+        with killed(after) as kill:
+            erase(place, *GONE)
+        is_dead = kill.is_dead
+        if is_dead:
+            assert erase(place, *GONE) == 0
+        assert state_of(place) == state_of(whole)
+        assert told(place)["asked"] == {"ids": len(GONE), "found": len(GONE)}
+        assert _objects(place) == _objects(whole)
+        assert check(place) == 0
+        after += 1 if is_long() else 17
+    assert after > 40
+
+
+def _objects(root: Path) -> list[tuple[str, str]]:
+    """Return the files in a receipt, and how they were; the manifests have times."""
+    return [(each["path"], str(each["before"])) for each in told(root)["objects"]]
+
+
+def test_all_records_of_a_generation(root: Path) -> None:
+    assert erase(root, *FIRST) == 0
+    left = contents(*FIRST)
+    assert_holds(root, {2: left[2], 3: left[3]})
+    assert read_manifest(Folder(str(root))).num_records == 0
+    append(root, {"t0": 50})
+    assert_holds(root, {4: left[3] | {"t0": 50}})
+
+
+def test_a_dataset_that_has_never_grown(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    write(FIRST, root)
+    assert erase(root, "r0", "r4") == 0
+    assert_holds(root, {1: contents("r0", "r4")[1]})
+    assert (told(root)["versions"], told(root)["generations"]) == ([1], [""])
+    assert check(root) == 0
+
+
+def test_an_erased_id_that_comes_again_is_found(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert erase(root, "r0") == 0
+    append(root, {"r0": 0})
+    (root / "spool").mkdir(exist_ok=True)
+    (root / "spool" / "listed.parquet").write_bytes(b"of a later build")
+    assert check(root) == 1
+    output = capsys.readouterr()
+    assert "has 1 of the ids" in output.out
+    assert "not checked: spool/listed.parquet" in output.err
+    (root.parent / "more").write_text("r0\nr4\n")
+    words = ["--verify", str(root.parent / "receipt.json"), "--ids", str(root.parent / "more")]
+    assert main([str(root), *words]) == 1
+    assert "1 id of --ids" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ids", "code", "message"),
+    [
+        (["x"], 1, "none of 1 id was found"),
+        ([*FIRST, *SECOND, *THIRD], 2, "no record of .* would be left"),
+        ([], 2, "has no ids"),
+    ],
+)
+def test_ids_that_cannot_be_erased(
+    root: Path, ids: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = state_of(root)
+    assert erase(root, *ids) == code
+    output = capsys.readouterr()
+    assert re.search(message, output.out + output.err)
+    assert (root.parent / "receipt.json").exists() == (code == 1)
+    assert state_of(root) == before
+
+
+def test_a_dataset_of_an_earlier_release(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "out"
+    write(FIRST, root)
+    manifest = replace(read_manifest(Folder(str(root))), files={})
+    (root / "manifest.json").write_bytes(manifest.to_bytes())
+    before = stamps_of(root)
+    assert erase(root, "r0") == 1
+    assert "an earlier release wrote" in capsys.readouterr().err
+    assert stamps_of(root) == before
+
+
+def test_wrong_usage(root: Path, tmp_path: Path) -> None:
+    assert erase(root, "r0") == 0
+    assert erase(root, "r4") == 2  # the receipt is that of another run
+    (tmp_path / "bad.json").write_text("{}")
+    assert erase(root, "r4", receipt="bad.json") == 2
+    assert main([str(root), "--verify", str(tmp_path / "none.json")]) == 2
+    assert erase(tmp_path / "nowhere", "r4", receipt="new.json") == 2
+    assert not (tmp_path / "new.json").exists()
+    for words in (["--ids", "x", "--yes"], ["--yes", "--receipt", "x"]):
+        with pytest.raises(SystemExit, match="2"):
+            main([str(root), *words])
+
+
+def test_a_damaged_shard_is_repaired_without_the_erased_record(tmp_path: Path) -> None:
+    source, root = make_images(tmp_path / "in", 9), tmp_path / "out"
+    build_plainly(source, root, "--records-per-shard", "5", "--name", "data")
+    index = sorted(root.glob("index/*.parquet"))[0]
+    gone, *_, damaged = pq.ParquetFile(index).read(["id"])["id"].to_pylist()
+    assert erase(root, gone) == 0
+    shard = sorted(root.glob("*tfrecord*"))[0]
+    before = shard.read_bytes()
+    number = pq.ParquetFile(index).read(["id"])["id"].to_pylist().index(damaged)
+    assert damage_record(root, shard.name, number) == damaged
+    assert repair(root) == 0
+    assert shard.read_bytes() == before
+    index.unlink()  # the plan of the build has the erased record
+    assert repair(root) == 1
+    assert shard.read_bytes() == before
+    assert gone.encode() not in b"".join(path.read_bytes() for path in root.glob("*tfrecord*"))
+
+
+def test_near_duplicates_of_an_erased_image(tmp_path: Path) -> None:
+    """The list loses every row that names the image; the other group stays."""
+    source, root = tmp_path / "in", tmp_path / "out"
+    for number in range(4):
+        noise = np.random.default_rng(number).integers(0, 256, (9, 9), dtype=np.uint8)
+        image = Image.fromarray(noise).convert("RGB").resize((72, 72), Image.Resampling.BICUBIC)
+        (source / "a").mkdir(parents=True, exist_ok=True)
+        image.save(source / f"a/{number}.png")
+        if number < 2:
+            image.save(source / f"a/{number}-again.png", compress_level=0, dpi=(99, 99))
+    build_plainly(source, root, "--name", "data", "--near-duplicates", "report")
+    listed = pq.read_table(root / "near_duplicates.parquet")["id"].to_pylist()
+    assert sorted(listed) == ["a/0-again.png", "a/0.png", "a/1-again.png", "a/1.png"]
+    assert erase(root, "a/0.png", "a/0-again.png") == 0
+    listed = pq.read_table(root / "near_duplicates.parquet")["id"].to_pylist()
+    assert sorted(listed) == ["a/1-again.png", "a/1.png"]
+    assert verify(str(root)).is_sound
+    assert check(root) == 0

@@ -1,0 +1,1 @@
+"""Erase records from every version of a dataset, with a receipt."""

@@ -1,0 +1,207 @@
+"""Erase records from a dataset: the order of the steps, each of which can be repeated.
+
+Every round looks through all generations on disk, also those that no version names, so that the
+end of a run has seen what others have written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format import naming
+from shardwright.format.contents import FileContent, file_crc32c
+from shardwright.format.manifest import Manifest
+from shardwright.format.versions import number_of, read_version, read_versions
+from shardwright.storage.folder import Folder
+from transforms.erasure.leftovers import find_leftovers, remove_leftovers
+from transforms.erasure.receipt import Receipt
+from transforms.erasure.rewriting import rewrite_generation
+from transforms.erasure.traces import Traces, find_traces, finished_generations
+from transforms.erasure.wanted_ids import WantedIds
+from transforms.publish.republication import finish_change
+from transforms.versions.present import Generations, present_version
+
+_MOST_ROUNDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The parts of a dataset that have to change.
+
+    Attributes:
+        traces: Generations that hold something of the ids.
+        leftovers: Files of builds that have not ended.
+        versions: Versions that do not name the shards as they are, by number, as they should be.
+    """
+
+    traces: tuple[Traces, ...]
+    leftovers: tuple[str, ...]
+    versions: Mapping[int, Manifest]
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.traces or self.leftovers or self.versions)
+
+
+def look_through(root: Folder, ids: WantedIds) -> Findings:
+    """Return what a dataset holds of some ids, and of stopped runs.
+
+    Raises:
+        BuildError: A build is replacing the dataset.
+        NotADatasetError: There is no finished dataset, or a manifest is damaged.
+        StorageError: A file cannot be read.
+    """
+    read_version(root)
+    finished = finished_generations(root)
+    traces = [find_traces(root, folder, manifest, ids) for folder, manifest in finished.items()]
+    versions = {}
+    generations = Generations(root)
+    for version in read_versions(root):
+        present = present_version(root, version, generations)
+        if present != version:
+            versions[number_of(version)] = present
+    found = tuple(each for each in traces if each.ids)
+    return Findings(found, tuple(find_leftovers(root, finished)), versions)
+
+
+def check_some_stay(root: Folder, look: Findings) -> None:
+    """Check that the newest version keeps a record.
+
+    Raises:
+        UsageError: It does not.
+    """
+    newest = read_version(root)
+    newest = look.versions.get(number_of(newest), newest)
+    rows = {
+        replace(name, folder=traces.folder): found
+        for traces in look.traces
+        for name, found in traces.rows.items()
+    }
+    lost = sum(
+        len(set(rows[name].tolist()).difference(info.removed_rows.tolist()))
+        for name, info in newest.named_shards()
+        if name in rows
+    )
+    if lost and lost == newest.num_records:
+        raise UsageError(
+            f"no record of {root} would be left: remove the dataset itself, with its caches and "
+            "the old versions of its objects"
+        )
+
+
+class _Step(NamedTuple):
+    """A step of a round: files as they are before it, and what it does."""
+
+    before: Mapping[str, FileContent]
+    run: Callable[[], None]
+
+
+def erase(root: Folder, ids: WantedIds, receipt: Receipt, save: Callable[[], None]) -> None:
+    """Take records out of all generations and versions, and remove what may hold them.
+
+    A stopped run goes on when it is repeated with its receipt.
+
+    Args:
+        root: The dataset's folder.
+        ids: The ids of the records.
+        receipt: Gets all that is found and changed.
+        save: Writes the receipt; called before each change.
+
+    Raises:
+        BuildError: Others write to the dataset all the time, or are replacing it.
+        UsageError: The newest version would have no record left.
+        StorageError: A file is damaged, or cannot be read or written.
+    """
+    for folder in finished_generations(root):
+        finish_change(root.below(folder))
+    for _ in range(_MOST_ROUNDS):
+        look = look_through(root, ids)
+        if look.is_clean:
+            receipt.after = dict(_changed(root, receipt.before))
+            receipt.before = {path: receipt.before[path] for path in receipt.after}
+            return
+        check_some_stay(root, look)
+        for traces in look.traces:
+            receipt.add_found(traces.ids)
+        receipt.add_numbers(_versions_with(root, look.traces), [one.folder for one in look.traces])
+        for step in _steps(root, look, ids):
+            receipt.add_before(step.before)
+            save()
+            step.run()
+    raise BuildError(f"others write to {root} all the time: stop them, and run this command again")
+
+
+def _steps(root: Folder, look: Findings, ids: WantedIds) -> Iterable[_Step]:
+    if look.leftovers:
+        # A file may go meanwhile, if its build still runs.
+        found = {path: content_of(root, path) for path in look.leftovers}
+        before = {path: content for path, content in found.items() if content is not None}
+        yield _Step(before, partial(remove_leftovers, root, look.leftovers))
+    for traces in look.traces:
+        before = _contents_of(root, traces)
+        yield _Step(before, partial(rewrite_generation, root, traces, ids))
+    for number, version in look.versions.items():
+        path = naming.version_file(number)
+        content = content_of(root, path)
+        data = version.to_bytes()
+        before = {path: content} if content is not None else {}
+        yield _Step(before, partial(root.write_bytes, path, data))
+
+
+def _versions_with(root: Folder, traces: Iterable[Traces]) -> list[int]:
+    touched = {replace(name, folder=one.folder) for one in traces for name in one.rows}
+    return [
+        number_of(version)
+        for version in read_versions(root)
+        if not touched.isdisjoint(name for name, _ in version.named_shards())
+    ]
+
+
+def _contents_of(root: Folder, traces: Traces) -> dict[str, FileContent]:
+    """Return the contents of the files of a generation that may change, by path."""
+    manifest, below = traces.manifest, root.below(traces.folder)
+    shards = {name.signals for name, _ in manifest.named_shards()}
+    shards |= {name.rejects for name, _ in manifest.named_shards()}
+    found = {path: content for path, content in manifest.files.items() if path not in shards}
+    for name in traces.rows:
+        info = manifest.splits[name.split].shards[name.index]
+        found[name.shard] = info.content
+        if info.sidecar is not None:
+            found[name.sidecar] = info.sidecar
+        for path in (name.rejects, name.signals):
+            if path in manifest.files:
+                found[path] = manifest.files[path]
+    found[naming.MANIFEST] = FileContent.of(below.read_bytes(naming.MANIFEST))
+    return {f"{traces.folder}/{path}" if traces.folder else path: found[path] for path in found}
+
+
+def _changed(
+    root: Folder, before: Mapping[str, FileContent]
+) -> Iterable[tuple[str, FileContent | None]]:
+    """Yield the files that are no longer as they were, with their contents."""
+    stated: dict[str, FileContent] = {}
+    for folder, manifest in finished_generations(root).items():
+        prefix = f"{folder}/" if folder else ""
+        stated |= {prefix + path: content for path, content in manifest.files.items()}
+        stated |= {prefix + name.shard: info.content for name, info in manifest.named_shards()}
+    for path, content in before.items():
+        after = stated[path] if path in stated else content_of(root, path)
+        if after != content:
+            yield path, after
+
+
+def content_of(root: Folder, path: str) -> FileContent | None:
+    """Return the content of a file of any length; None if there is none.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    num_bytes = root.num_bytes_of(path)
+    if num_bytes is None:
+        return None
+    with root.local_copy(path) as copy, open(copy, "rb") as file:
+        return FileContent(num_bytes, file_crc32c(file))

@@ -1,0 +1,204 @@
+"""The receipt of an erasure: what was asked, found, replaced and left, without any id."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from shardwright.errors import UsageError
+from shardwright.format.contents import FileContent
+from shardwright.format.manifest import json_bytes, read_json
+from shardwright.format.naming import ShardName
+from shardwright.storage.folder import Folder
+from transforms.erasure.wanted_ids import hash_of, new_salt
+
+_KIND = "erasure"
+NOT_REACHED = (
+    {"what": "INPUT", "why": "its images are the user's: an append adds them again"},
+    {"what": "other datasets and copies", "why": "such as OUTPUTs that copied this dataset"},
+    {"what": "backups and snapshots", "why": "of disks and stores: they are not visible here"},
+)
+
+
+@dataclass
+class Receipt:
+    """A receipt, which is written before anything is changed and completed afterwards.
+
+    Attributes:
+        dataset: The dataset's address.
+        salt: As of `hash_of`.
+        hashes: The hashes of the ids that were asked for.
+        begun: The time in UTC, ISO 8601.
+        ended: The same; None until the end.
+        found: Hashes of the ids that were found, by path below the dataset.
+        before: Contents of the files that were to be changed or removed, by path.
+        after: Their contents at the end; None for a file that is gone.
+        versions: Numbers of the versions that named shards with the records.
+        generations: Folders that held something of the ids.
+        caches: Caches that held files of the dataset, and their number of files and bytes.
+        aborted_uploads: Keys of unfinished uploads that were aborted.
+        old_versions: Objects of a versioned bucket whose earlier versions were removed, and how
+            many.
+        not_removed: What is still there, and why.
+        not_checked: What could not be looked at, and why.
+    """
+
+    dataset: str
+    salt: str
+    hashes: frozenset[str]
+    begun: str
+    ended: str | None = None
+    found: dict[str, list[str]] = field(default_factory=dict)
+    before: dict[str, FileContent] = field(default_factory=dict)
+    after: dict[str, FileContent | None] = field(default_factory=dict)
+    versions: list[int] = field(default_factory=list)
+    generations: list[str] = field(default_factory=list)
+    caches: dict[str, dict[str, int]] = field(default_factory=dict)
+    aborted_uploads: list[str] = field(default_factory=list)
+    old_versions: dict[str, int] = field(default_factory=dict)
+    not_removed: list[dict[str, str]] = field(default_factory=list)
+    not_checked: list[dict[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, dataset: str, ids: Iterable[str]) -> Receipt:
+        """Return the receipt of an erasure that begins now."""
+        salt = new_salt()
+        return cls(dataset, salt, frozenset(hash_of(salt, each) for each in ids), now())
+
+    def is_of(self, dataset: str, ids: Collection[str]) -> bool:
+        """Return whether it is that of the same command."""
+        hashes = frozenset(hash_of(self.salt, each) for each in ids)
+        return (self.dataset, self.hashes) == (dataset, hashes)
+
+    def add_found(self, found: Mapping[str, Collection[str]]) -> None:
+        """Note ids that were found, by path."""
+        for path, ids in found.items():
+            hashes = {hash_of(self.salt, each) for each in ids} & self.hashes
+            self.found[path] = sorted(hashes.union(self.found.get(path, ())))
+
+    def add_numbers(self, versions: Iterable[int], generations: Iterable[str]) -> None:
+        """Note versions and generations that are changed."""
+        self.versions = sorted({*self.versions, *versions})
+        self.generations = sorted({*self.generations, *generations})
+
+    def add_before(self, contents: Mapping[str, FileContent]) -> None:
+        """Note files as they are before a change; a file keeps its first content."""
+        self.before = {**contents, **self.before}
+
+    @property
+    def num_found(self) -> int:
+        """Number of the ids that were found anywhere."""
+        return len({each for hashes in self.found.values() for each in hashes})
+
+    def shard_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the shards that were changed, before and after."""
+        shards = [path for path in self.after if _is_shard(path)]
+        after = (self.after[path] for path in shards)
+        return sum(self.before[path].num_bytes for path in shards), _sum_bytes(after)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the receipt as JSON."""
+        places: dict[str, list[str]] = {each: [] for each in sorted(self.hashes)}
+        for path, hashes in sorted(self.found.items()):
+            for each in hashes:
+                places[each].append(path)
+        touched, rewritten = self.shard_bytes()
+        return {
+            "receipt": _KIND,
+            "format_version": 1,
+            "dataset": self.dataset,
+            "begun": self.begun,
+            "ended": self.ended,
+            "asked": {"ids": len(self.hashes), "found": self.num_found},
+            "salt": self.salt,
+            "hash": "SHA-256 of the salt and the id, in UTF-8",
+            "ids": [{"sha256": each, "found_in": paths} for each, paths in places.items()],
+            "versions": self.versions,
+            "generations": self.generations,
+            "bytes": {
+                "shards_before": touched,
+                "shards_after": rewritten,
+                "all_after": _sum_bytes(self.after.values()),
+            },
+            "objects": [
+                {"path": path, "before": content._asdict(), "after": _json_of(self, path)}
+                for path, content in sorted(self.before.items())
+            ],
+            "caches": self.caches,
+            "aborted_uploads": self.aborted_uploads,
+            "old_versions_removed": self.old_versions,
+            "not_removed": self.not_removed,
+            "not_checked": self.not_checked,
+            "not_reached": list(NOT_REACHED),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Receipt:
+        """Return the receipt of a `to_json` record; raise `KeyError`, `TypeError`, `ValueError`."""
+        if record.get("receipt") != _KIND or record["format_version"] != 1:
+            raise ValueError("it is not the receipt of an erasure")
+        found: dict[str, list[str]] = {}
+        for each in record["ids"]:
+            for path in each["found_in"]:
+                found.setdefault(path, []).append(each["sha256"])
+        objects = {each["path"]: each for each in record["objects"]}
+        return cls(
+            record["dataset"],
+            record["salt"],
+            frozenset(each["sha256"] for each in record["ids"]),
+            record["begun"],
+            record["ended"],
+            found,
+            {path: FileContent(**each["before"]) for path, each in objects.items()},
+            {
+                path: each["after"] and FileContent(**each["after"])
+                for path, each in objects.items()
+                if record["ended"] is not None
+            },
+            record["versions"],
+            record["generations"],
+            record["caches"],
+            record["aborted_uploads"],
+            record["old_versions_removed"],
+            record["not_removed"],
+            record["not_checked"],
+        )
+
+
+def write_receipt(folder: Folder, name: str, receipt: Receipt) -> None:
+    """Write a receipt, atomically. Raises `StorageError`."""
+    folder.write_bytes(name, json_bytes(receipt.to_json()))
+
+
+def read_receipt(folder: Folder, name: str) -> Receipt | None:
+    """Return the receipt in a file, None if there is no such file.
+
+    Raises:
+        NotADatasetError, UsageError: It holds something else.
+        StorageError: It cannot be read.
+    """
+    record = read_json(folder, name)
+    try:
+        return None if record is None else Receipt.from_json(record)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{folder.path(name)} is not a receipt of `erase`: {error}") from error
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601 with seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _is_shard(path: str) -> bool:
+    return ShardName.parse(path.rpartition("/")[2]) is not None
+
+
+def _sum_bytes(contents: Iterable[FileContent | None]) -> int:
+    return sum(content.num_bytes for content in contents if content is not None)
+
+
+def _json_of(receipt: Receipt, path: str) -> dict[str, int] | None:
+    content = receipt.after.get(path)
+    return None if content is None else content._asdict()

@@ -1,0 +1,148 @@
+"""Find the records, rejects and list rows of a dataset that have some ids, in all generations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shardwright.errors import BuildError, StorageError
+from shardwright.format import naming
+from shardwright.format.index import read_index_of
+from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
+from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
+from transforms.erasure.wanted_ids import WantedIds, named_by
+from transforms.write.rewritten_shards import listed_rejects
+
+_READERS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """The places of some ids in a generation.
+
+    Attributes:
+        folder: The generation's folder, "" for the dataset's own.
+        manifest: Its manifest.
+        rows: Rows of the shards that have records of them, uint32 [rows], ascending; none for a
+            shard of which only rejects are found. Names are as in the generation.
+        lists: Files that list them: rejects of no shard, and near-duplicates.
+        ids: The ids found, by path in the dataset.
+    """
+
+    folder: str
+    manifest: Manifest
+    rows: Mapping[ShardName, NDArray[np.uint32]]
+    lists: tuple[str, ...]
+    ids: Mapping[str, frozenset[str]]
+
+
+def generation_folders(root: Folder) -> list[str]:
+    """Return the folders of all generations on disk, "" for the dataset's own, which may be gone.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    below = (f"{naming.GENERATIONS_DIR}/{name}" for name in root.names(naming.GENERATIONS_DIR))
+    return ["", *sorted(filter(naming.is_generation_folder, below))]
+
+
+def finished_generations(root: Folder) -> dict[str, Manifest]:
+    """Return the manifests of the finished generations by folder, also of those not committed.
+
+    Raises:
+        BuildError: A build is replacing one, or an earlier release wrote it.
+        NotADatasetError: A manifest is damaged.
+        StorageError: A folder cannot be read.
+    """
+    found = {}
+    for folder in generation_folders(root):
+        below = root.below(folder)
+        if below.num_bytes_of(naming.MANIFEST) is None:
+            continue
+        found[folder] = read_manifest(below)
+        if found[folder].folder:
+            raise BuildError(
+                f"a build is replacing the dataset at {below}: run its command again first"
+            )
+        if not found[folder].files:
+            raise BuildError(
+                f"an earlier release wrote {below}, without a list of all files: "
+                "run its `shardwright build` command again first"
+            )
+    return found
+
+
+def find_traces(root: Folder, folder: str, manifest: Manifest, ids: WantedIds) -> Traces:
+    """Return what a generation holds of some ids.
+
+    Raises:
+        StorageError: An index or a list is missing or damaged.
+    """
+    below, prefix = root.below(folder), f"{folder}/" if folder else ""
+    rows, lists, found = {}, [], {}
+
+    def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, pa.Table, frozenset[str]]:
+        name, info = shard
+        index = read_index_of(below, name, info, ["id"])
+        return name, index, _listed(below, manifest, name.rejects, ids)
+
+    for name, index, rejected in map_reads(look, manifest.named_shards(), _READERS):
+        numbers = np.flatnonzero(ids.among(index["id"])).astype(np.uint32)
+        if len(numbers) or rejected:
+            rows[name] = numbers
+        if len(numbers):
+            found[prefix + name.shard] = frozenset(index["id"].take(numbers).to_pylist())
+        if rejected:
+            found[prefix + name.rejects] = rejected
+    for file in _other_lists(manifest):
+        if listed := _listed(below, manifest, file, ids):
+            lists.append(file)
+            found[prefix + file] = listed
+    return Traces(folder, manifest, rows, tuple(lists), found)
+
+
+def _other_lists(manifest: Manifest) -> Iterator[str]:
+    of_shards = {name.rejects for name, _ in manifest.named_shards()}
+    for file in manifest.files:
+        is_rejects = file.startswith(f"{naming.REJECTS_DIR}/") and file not in of_shards
+        if is_rejects or file == naming.NEAR_DUPLICATES:
+            yield file
+
+
+def _listed(below: Folder, manifest: Manifest, file: str, ids: WantedIds) -> frozenset[str]:
+    """Return the ids that a list names."""
+    if file == naming.NEAR_DUPLICATES:
+        rows = read_near_duplicates(below)
+        columns = (rows[column] for column in ("id", "keeper"))
+        return frozenset(
+            name for column in columns for name in column.filter(ids.among(column)).to_pylist()
+        )
+    return frozenset().union(
+        *(named_by(reject, ids) for reject in listed_rejects(below, manifest, file))
+    )
+
+
+def read_near_duplicates(below: Folder) -> pa.Table:
+    """Return the rows of the list of near-duplicates.
+
+    Raises:
+        StorageError: It is missing or damaged.
+    """
+    try:
+        return pq.read_table(pa.BufferReader(below.read_bytes(naming.NEAR_DUPLICATES)))
+    except pa.ArrowException as error:
+        path = below.path(naming.NEAR_DUPLICATES)
+        raise StorageError(f"{path} is damaged: {error}") from error
+
+
+def without_near(rows: pa.Table, ids: WantedIds) -> pa.Table:
+    """Return a list of near-duplicates without the rows that name one of the ids."""
+    return rows.filter(pa.array(~(ids.among(rows["id"]) | ids.among(rows["keeper"]))))

@@ -1,0 +1,97 @@
+"""Ids to look for: those of a user's list, or their salted hashes in a receipt."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import secrets
+from collections.abc import Collection
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shardwright.errors import UsageError
+from transforms.rejects import Reject
+
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+
+
+class WantedIds:
+    """Ids that a column or a text may hold.
+
+    Args:
+        ids: The ids.
+    """
+
+    def __init__(self, ids: Collection[str]) -> None:
+        self._ids = frozenset(ids)
+        self._column = pa.array(sorted(ids), pa.string())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._ids
+
+    def among(self, column: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Return which rows of a column are one of the ids, bool [rows]."""
+        found: NDArray[np.bool_] = pc.is_in(column, value_set=self._column).to_numpy()
+        return found
+
+
+class HashedIds(WantedIds):
+    """Ids of which only the hashes are known.
+
+    Args:
+        salt: As of `hash_of`.
+        hashes: The hashes.
+    """
+
+    def __init__(self, salt: str, hashes: Collection[str]) -> None:
+        super().__init__(())
+        self._salt, self._hashes = salt, frozenset(hashes)
+
+    def __contains__(self, name: str) -> bool:
+        return hash_of(self._salt, name) in self._hashes
+
+    def among(self, column: pa.ChunkedArray) -> NDArray[np.bool_]:
+        return np.fromiter((name in self for name in column.to_pylist()), np.bool_, len(column))
+
+
+def new_salt() -> str:
+    """Return a random salt, hexadecimal."""
+    return secrets.token_hex(16)
+
+
+def hash_of(salt: str, name: str) -> str:
+    """Return the SHA-256 of a salt and an id, hexadecimal."""
+    return hashlib.sha256(f"{salt}{name}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def parse_ids(data: bytes, path: str) -> frozenset[str]:
+    """Return the ids in a file, one on each line; empty lines do not count.
+
+    Raises:
+        UsageError: There is none, or the file is not UTF-8.
+    """
+    try:
+        lines = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--ids {path} is not UTF-8 text: {error}") from error
+    found = frozenset(line.removesuffix("\r") for line in lines) - {""}
+    if not found:
+        raise UsageError(f"--ids {path} has no ids: write one on each line")
+    return found
+
+
+def named_by(reject: Reject, ids: WantedIds) -> frozenset[str]:
+    """Return the ids that a reject has or names, in quotes, such as the image that it repeats."""
+    quoted = map(_unquoted, _QUOTED.findall(reject.detail))
+    return frozenset(name for name in (reject.id, *quoted) if name in ids)
+
+
+def _unquoted(quoted: str) -> str:
+    try:
+        return str(ast.literal_eval(quoted))
+    except (ValueError, SyntaxError):  # quotes of other texts
+        return quoted[1:-1]
