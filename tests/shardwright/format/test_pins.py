@@ -62,7 +62,7 @@ def test_in_python(root: Folder) -> None:
 def test_a_pin_is_renewed(root: Folder) -> None:
     add_pin(root, "one", 1, until=str(TODAY))
     assert add_pin(root, "one", 1).until is None
-    with pytest.raises(UsageError, match="pin 'one' of .* keeps version 1: pin version 2 under"):
+    with pytest.raises(UsageError, match=r"pin 'one' of .* keeps version 1: pin version 2 under"):
         add_pin(root, "one", 2)
     over = Pin("one", 1, "2026-01-01T00:00:00+00:00", TODAY - timedelta(days=1))
     root.write_bytes("versions/pins/one.json", over.to_bytes())
@@ -121,7 +121,7 @@ def test_a_damaged_pin_is_an_error(root: Folder, content: bytes) -> None:
 
 def test_a_pin_with_a_wrong_name_is_an_error(root: Folder) -> None:
     root.write_bytes("versions/pins/a b.json", Pin("a", 1, "").to_bytes())
-    with pytest.raises(StorageError, match="is not a readable pin .*: remove the file, and pin"):
+    with pytest.raises(StorageError, match=r"is not a readable pin .*: remove the file, and pin"):
         read_pins(root)
 
 
@@ -136,7 +136,7 @@ def test_a_version_that_is_being_removed_is_not_pinned(root: Folder, renewed: bo
     if renewed:
         add_pin(root, "one", 1, until=str(TODAY))
     before = read_pins(root)
-    with noted(root, Note.REMOVE, [1]), pytest.raises(UsageError, match="version 1 of .* removes"):
+    with noted(root, Note.REMOVE, [1]), pytest.raises(UsageError, match=r"version 1 of .* removes"):
         add_pin(root, "one", 1)
     assert read_pins(root) == before
     assert add_pin(root, "one", 1).until is None
