@@ -22,7 +22,7 @@ _LIFE_SECONDS = 24 * 3600
 
 
 class Note(StrEnum):
-    """What the writer of a note is about to do."""
+    """The next action of the writer of a note."""
 
     COMMIT = "commit"
     REMOVE = "remove"

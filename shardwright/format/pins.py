@@ -135,8 +135,8 @@ def _check_kept(root: Folder, pin: Pin, before: Pin | None) -> None:
     else:
         root.write_bytes(naming.pin_file(pin.name), before.to_bytes())
     raise UsageError(
-        f"version {pin.version} of {root} is not pinned: `shardwright gc` removes it just now; "
-        f"`shardwright log {root}` lists those that are left"
+        f"version {pin.version} of {root} is not pinned: `shardwright gc` is removing it, or was "
+        f"killed while it did within the last day; `shardwright log {root}` lists the versions"
     )
 
 

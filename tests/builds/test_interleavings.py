@@ -34,7 +34,7 @@ LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)
 NAMES = [f"{name}/{number}.png" for name in ("ant", "cat") for number in range(6)]
 NUM_LONG = 200
-_TRIES = 4
+_TRIES = 30  # a compaction fails as long as a collection of its own earlier try is under way
 
 State = dict[str, tuple[str, int]]
 """The source and the seed of each record, by id."""

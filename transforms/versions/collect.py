@@ -50,13 +50,13 @@ class Generation:
 
     @property
     def written(self) -> float:
-        """When its newest file was written, in seconds since 1970 (UTC)."""
+        """Return when its newest file was written, in seconds since 1970 (UTC)."""
         return max((stamp.modified for stamp in self.files.values()), default=0.0)
 
 
 @dataclass(frozen=True)
 class Collection:
-    """What `collect` removes, or has removed.
+    """The versions and files that `collect` removes, or has removed.
 
     Attributes:
         versions: Numbers of the versions, ascending.

@@ -57,17 +57,22 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
     # note: then its own note is there, or, once it has ended, files are missing. What is left is a
     # `gc` that is halted for a day in between, after which notes do not count.
     with noted(root, Note.COMMIT, [change.folder]):
-        _check_whole(root, change.folder, change.added)
+        _check_whole(root, change.folder)
         return _commit(root, change)
 
 
-def _check_whole(root: Folder, folder: str, added: Manifest) -> None:
-    leaves = is_noted(root, Note.REMOVE, folder)  # first: once `gc` has ended, files are missing
+def _check_whole(root: Folder, folder: str) -> None:
     below = root.below(folder)
-    if leaves or not below.num_bytes_of(naming.MANIFEST) or any(listed_faults(below, added)):
+    leaves = is_noted(root, Note.REMOVE, folder)  # first: once `gc` has ended, files are missing
+    # The manifest that is there now: `erase` may have rewritten shards since the build.
+    if (
+        leaves
+        or not below.num_bytes_of(naming.MANIFEST)
+        or any(listed_faults(below, read_manifest(below)))
+    ):
         raise BuildError(
-            f"{below} lost files before it was committed as a version: `shardwright gc` has "
-            "removed them, or another program; run this command again"
+            f"{below} lost files before it was committed as a version: `shardwright gc` or "
+            "another program removes them; run this command again when it has ended"
         )
 
 

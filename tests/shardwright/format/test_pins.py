@@ -136,7 +136,10 @@ def test_a_version_that_is_being_removed_is_not_pinned(root: Folder, renewed: bo
     if renewed:
         add_pin(root, "one", 1, until=str(TODAY))
     before = read_pins(root)
-    with noted(root, Note.REMOVE, [1]), pytest.raises(UsageError, match=r"version 1 of .* removes"):
+    with (
+        noted(root, Note.REMOVE, [1]),
+        pytest.raises(UsageError, match=r"version 1 of .* is removing it"),
+    ):
         add_pin(root, "one", 1)
     assert read_pins(root) == before
     assert add_pin(root, "one", 1).until is None

@@ -181,7 +181,7 @@ def test_old_leftovers_are_removed(
     if not is_removed:
         assert number_of(commit(Folder(str(root)), late)) == 4
         return
-    with pytest.raises(BuildError, match=r"00004-late lost files before .* run this command again"):
+    with pytest.raises(BuildError, match=r"00004-late lost files before .* this command again"):
         commit(Folder(str(root)), late)
     assert version_numbers(Folder(str(root))) == [1, 2, 3]
 
