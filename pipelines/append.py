@@ -142,7 +142,7 @@ def _nothing(job: BuildJob, shards: LocalShards, seen: SeenRecords) -> Additions
     tally = shards.rejects.tally
     try:
         tally.check_complete(shards.vocabularies)
-        check_rejects(tally.reasons, seen.num_unchanged, job.options.limits)
+        check_rejects(tally.reasons, seen.num_unchanged, job.options.limits, grows=True)
     except BuildError:
         shards.clear([])  # raises it, too, once the rejects are listed in files
         raise

@@ -1,9 +1,10 @@
-"""The command `shardwright gc`: remove old versions of a dataset that has grown."""
+"""The command `shardwright gc`: remove old versions of a dataset that has grown, and leftovers."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shardwright.errors import ShardwrightError
@@ -15,20 +16,33 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
+from shardwright.inspect.pin import describe_pin
 from shardwright.sizes import counted, show_bytes
-from transforms.versions.collect import Collection, collect, plan_collection
+from transforms.versions.collect import (
+    ORPHANS_AFTER,
+    Collection,
+    Generation,
+    collect,
+    plan_collection,
+)
 
 _EPILOG = """\
 examples
   shardwright gc dataset/ --keep 7           # shows what would be removed
   shardwright gc dataset/ --keep 7 --yes     # removes it
 
-Keeps the newest N versions, and every generation that one of them names. Without --yes nothing is
-removed. A reader that has opened an older version fails at the next shard that it opens, so keep
-the versions that trainings use.
+Keeps the newest N versions, those that `shardwright pin` has pinned, and every generation that one
+of them names. Without --yes nothing is removed. A reader that has opened an older version fails at
+the next shard that it opens, so pin the versions that trainings use.
+
+A build that stops before its version is committed leaves a generation that no version names. It is
+removed, too, once none of its files was written for --orphans-after hours: until then its build may
+still run. An append or compaction whose generation is removed fails, and loses nothing.
 
 Exit codes: 0 done, 1 dataset unreadable or a file not removed, 2 wrong usage or not a dataset.
 """
+_HOUR = timedelta(hours=1)
+_MOST_HOURS = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,15 +51,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep", type=int, required=True, metavar="N", help="number of the newest versions to keep"
     )
+    parser.add_argument(
+        "--orphans-after",
+        type=float,
+        default=ORPHANS_AFTER / _HOUR,
+        metavar="HOURS",
+        help="age at which files of a build that was never committed go (default: %(default)g)",
+    )
     parser.add_argument("--yes", action="store_true", help="remove, instead of only showing what")
     args = parser.parse_args(sys.argv[1:] if argv is None else argv)
     if args.keep < 1:
         parser.error(f"--keep must be at least 1, got {args.keep}: the newest version stays")
+    if not 0 <= args.orphans_after <= _MOST_HOURS:
+        parser.error(
+            f"--orphans-after must be 0 to {_MOST_HOURS:,} hours, got {args.orphans_after:g}"
+        )
     try:
         root = root_of(args)
-        found = plan_collection(root, args.keep)
+        found = plan_collection(root, args.keep, orphans_after=args.orphans_after * _HOUR)
         if args.yes:
-            collect(root, found)
+            found = collect(root, found)
     except ShardwrightError as error:
         return fail(error)
     print_safely(to_json(_json(found, done=args.yes)) if args.json else _told(found, args.yes))
@@ -56,17 +81,27 @@ def _json(found: Collection, *, done: bool) -> dict[str, Any]:
     return {
         "removed": done,
         "versions": list(found.versions),
-        "generations": list(found.folders),
-        "files": list(found.files),
+        "generations": [one.folder for one in found.generations if not one.is_orphan],
+        "orphans": [one.folder for one in found.generations if one.is_orphan],
+        "files": found.files,
         "num_bytes": found.num_bytes,
+        "pins": [describe_pin(pin) for pin in found.pins],
     }
 
 
 def _told(found: Collection, done: bool) -> str:
-    if not found.versions and not found.files:
-        return "nothing to remove"
+    pinned = [f"kept by a pin: version {pin.version} ({pin})" for pin in found.pins]
+    if not found.versions and not found.generations:
+        return "\n".join(["nothing to remove", *pinned])
     verb = "removed" if done else "would remove (add --yes)"
     versions = ", ".join(map(str, found.versions)) or "none"
     files = f"{counted(len(found.files), 'file')}, {show_bytes(found.num_bytes)}"
-    folders = [f"  {folder or 'the first generation'}" for folder in found.folders]
-    return "\n".join([f"{verb} versions: {versions}; {files}", *folders])
+    folders = [f"  {_told_of(one)}" for one in found.generations]
+    return "\n".join([f"{verb} versions: {versions}; {files}", *folders, *pinned])
+
+
+def _told_of(one: Generation) -> str:
+    if not one.is_orphan:
+        return one.folder or "the first generation"
+    written = datetime.fromtimestamp(one.written, UTC).isoformat(timespec="seconds")
+    return f"{one.folder}, which was never committed; last written {written}"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardwright.images.normalize import normalize, normalizer
     from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
+    from shardwright.pins import pin, unpin
     from shardwright.reader.class_encodings import MultiHot, OneHot
     from shardwright.reader.encodings import RawTensor, Text
     from shardwright.reader.list_encodings import Dense, Sparse
@@ -56,6 +57,8 @@ _MODULES = {
     "load": "tfdata.pipeline",
     "normalize": "images.normalize",
     "normalizer": "images.normalize",
+    "pin": "pins",
+    "unpin": "pins",
 }
 # Of the application: the one exception to its packages not being imported from here.
 _WRITERS = {
@@ -88,6 +91,8 @@ __all__ = [
     "normalize",
     "normalizer",
     "open",
+    "pin",
+    "unpin",
     "write",
 ]
 

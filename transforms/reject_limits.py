@@ -53,8 +53,19 @@ class RejectLimits:
         check_values(self)
 
 
+_UNMOUNTED = (
+    ". The dataset stays as it is, because an append never takes away all records: check that "
+    "INPUT is the right address, and that its disk is mounted"
+)
+
+
 def check_rejects(
-    rejects: Mapping[str, int], num_records: int, limits: RejectLimits, folder: str = ""
+    rejects: Mapping[str, int],
+    num_records: int,
+    limits: RejectLimits,
+    folder: str = "",
+    *,
+    grows: bool = False,
 ) -> None:
     """Stop a build that rejects too many of its inputs.
 
@@ -63,6 +74,7 @@ def check_rejects(
         num_records: Number of records.
         limits: The rejects that the build accepts.
         folder: The folder in OUTPUT that the build writes to.
+        grows: Whether it adds to a dataset, from which an INPUT without images would take all.
 
     Raises:
         TooManyRejectsError: There are no images, or there are more rejects than `limits` allow.
@@ -76,6 +88,7 @@ def check_rejects(
                 if rejects
                 else "; the folder or table is empty"
             )
+            + (_UNMOUNTED if grows else "")
         )
     fraction = faults / (faults + num_records)
     limit = ""

@@ -27,6 +27,7 @@ SIGNALS_DIR = "signals"
 SHARD_DIRS = (INDEX_DIR, REJECTS_DIR, SIGNALS_DIR)  # a file per shard
 SPOOL_DIR = "spool"  # copies of bytes that cannot be read in place (`transforms.inputs.spool`)
 VERSIONS_DIR = "versions"  # a manifest per version of a dataset that has grown
+PINS_DIR = f"{VERSIONS_DIR}/pins"  # a file per version that `gc` must keep
 GENERATIONS_DIR = "generations"  # what each append or compaction has built
 NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms.promotion`)
 STAGED_DIR = "staged"  # new files of a finished dataset, until they are in place
@@ -42,6 +43,7 @@ SPOOL_SUFFIXES = (".parquet", ".bin", HASHES_SUFFIX, KNOWN_SUFFIX, TEMPORARY_SUF
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VERSION = re.compile(r"(\d{5,18})\.json")
+_PIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _GENERATION = re.compile(rf"{GENERATIONS_DIR}/\d{{5,18}}-[a-z0-9]{{1,32}}")
 _SPLIT = re.compile(r"[A-Za-z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -140,6 +142,16 @@ def generation_folder(number: int, token: str) -> str:
 def is_generation_folder(folder: str) -> bool:
     """Return whether a folder is one that `generation_folder` makes."""
     return _GENERATION.fullmatch(folder) is not None
+
+
+def is_pin_name(name: str) -> bool:
+    """Return whether a pin may have this name: letters, digits, - and _, at most 100."""
+    return _PIN.fullmatch(name) is not None
+
+
+def pin_file(name: str) -> str:
+    """Return the path of a pin."""
+    return f"{PINS_DIR}/{name}.json"
 
 
 def is_dataset_name(name: str) -> bool:

@@ -24,8 +24,9 @@ _SUMMARIES = {
     "report": "DATASET [-o FILE]         a page with pictures, classes, sizes, rejects, settings",
     "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
     "log": "DATASET [--json]          the versions of a dataset that has grown",
+    "pin": "DATASET [NAME] [options]  keep a version from gc; without NAME, list the pins",
     "compact": "DATASET [options]         full shards of a dataset that has grown, by copying",
-    "gc": "DATASET --keep N [--yes]  remove old versions of a dataset that has grown",
+    "gc": "DATASET --keep N [--yes]  remove old versions that nobody has pinned, and leftovers",
     "erase": "DATASET --ids FILE        remove records from every version, with a receipt",
     "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }
@@ -39,6 +40,7 @@ _MODULES = {
     "report": "report",
     "diff": "commands",
     "log": "log",
+    "pin": "pin",
     "doctor": "commands",
 }
 _USAGE = """\

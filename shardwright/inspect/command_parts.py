@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
 from shardwright.format.manifest import Manifest
-from shardwright.format.versions import LATEST, read_version
+from shardwright.format.versions import LATEST, VersionKey, read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
@@ -60,7 +60,12 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 
 def manifest_of(args: argparse.Namespace) -> Manifest:
     """Return the manifest of the version that the command asks for; raise as `read_version`."""
-    return read_version(root_of(args), int(args.at) if args.at.isdecimal() else args.at)
+    return read_version(root_of(args), version_of(args))
+
+
+def version_of(args: argparse.Namespace) -> VersionKey:
+    """Return the version that --at names."""
+    return int(args.at) if args.at.isdecimal() else args.at
 
 
 def root_of(args: argparse.Namespace, address: str | None = None) -> Folder:

@@ -11,6 +11,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import read_version
 from shardwright.inspect.drift import number_drift, share_drift
+from shardwright.inspect.proposed_version import propose_version
 from shardwright.inspect.record_changes import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -67,7 +68,9 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
         "examples": {name: changes.first_ids(name, _EXAMPLES) for name in records if records[name]},
         **known,
         "drift": _drift(before, after, *rows),
-        "next_version": _kind_of_version(records, known["schema"], known["classes"]),
+        "proposed_version": propose_version(
+            before.version, records, known["schema"], known["classes"]
+        ),
     }
     return Difference(summary, changes)
 
@@ -207,19 +210,3 @@ def _drift(
         **signal_drift(old, new),
     }
     return {name: drift for name, drift in found.items() if drift is not None}
-
-
-def _kind_of_version(
-    records: Mapping[str, int], schema: Mapping[str, Any], classes: Mapping[str, Any]
-) -> str:
-    """Return which part of the version the changes ask for, by Croissant's rule.
-
-    Major if records that were there are gone or differ, or the schema breaks its users; minor if
-    there is only more; patch if all is as before (Croissant 1.0, property `version`).
-    """
-    lost = any(records[change] for change in ("gone", "changed", "relabeled", "moved"))
-    if lost or any(
-        (schema["removed"], schema["changed"], classes["removed"], classes["renumbered"])
-    ):
-        return "major"
-    return "minor" if any((records["new"], schema["added"], classes["added"])) else "patch"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.inspect.describe import table_lines
+from shardwright.inspect.proposed_version import format_proposal
 from shardwright.inspect.record_changes import CHANGES
 from shardwright.sizes import counted, show_bytes
 
@@ -25,7 +26,7 @@ def format_difference(summary: Mapping[str, Any]) -> str:
         _share_lines(summary["class_counts"]),
         ["rejects", *table_lines(_reject_rows(summary["rejects"]))],
         ["drift, from 0 (none) to 1", *table_lines(_drift_rows(summary["drift"]))],
-        [f"These changes ask for a new {summary['next_version']} version."],
+        [format_proposal(summary["proposed_version"])],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 

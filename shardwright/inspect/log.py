@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwright.errors import ShardwrightError
 from shardwright.format.manifest import Manifest
+from shardwright.format.pins import Pin, read_pins
 from shardwright.format.versions import created_at, number_of, read_versions
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -27,7 +28,7 @@ examples
 
 Lists the newest version first. Version 1 is the dataset as it was built; each later one was made by
 `shardwright build --if-exists append`, or by `shardwright compact`. The bytes are those of all
-shards of a version, which still hold the records that were taken away.
+shards of a version, which still hold the records that were taken away. Pins are those that hold.
 
 Exit codes: 0 listed, 1 dataset unreadable, 2 wrong usage or not a dataset.
 """
@@ -38,15 +39,17 @@ def log(argv: Sequence[str]) -> int:
     parser = make_parser("log", "List the versions of a dataset that has grown.", _EPILOG)
     args = parser.parse_args(argv)
     try:
-        found = [describe_version(manifest) for manifest in read_versions(root_of(args))]
+        root = root_of(args)
+        pins = [pin for pin in read_pins(root) if pin.holds()]
+        found = [describe_version(manifest, pins) for manifest in read_versions(root)]
     except ShardwrightError as error:
         return fail(error)
     print_safely(to_json({"versions": found}) if args.json else "\n".join(_lines(found)))
     return EXIT_DONE
 
 
-def describe_version(manifest: Manifest) -> dict[str, Any]:
-    """Return what `log` tells of a version."""
+def describe_version(manifest: Manifest, pins: Sequence[Pin] = ()) -> dict[str, Any]:
+    """Return what `log` tells of a version, with those of some pins that keep it."""
     history = manifest.history
     return {
         "version": number_of(manifest),
@@ -57,11 +60,12 @@ def describe_version(manifest: Manifest) -> dict[str, Any]:
         "removed": history.get("removed", 0),
         "num_bytes": manifest.num_bytes,
         "generations": list(history.get("generations", [""])),
+        "pins": [pin.name for pin in pins if pin.version == number_of(manifest)],
     }
 
 
 def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
-    head = ("version", "created", "operation", "records", "added", "removed", "bytes")
+    head = ("version", "created", "operation", "records", "added", "removed", "bytes", "pins")
     rows = [
         (
             str(one["version"]),
@@ -71,7 +75,9 @@ def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
             f"{one['added']:,}",
             f"{one['removed']:,}",
             show_bytes(one["num_bytes"]),
+            ", ".join(one["pins"]),
         )
         for one in found
     ]
-    return table_lines([head, *rows])
+    shown = len(head) if any(one["pins"] for one in found) else -1
+    return table_lines([row[:shown] for row in (head, *rows)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardwright.inspect.proposed_version import format_proposal
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, join
 from shardwright.report.sections import Section, cards, note
@@ -20,8 +21,8 @@ def changes(data: ReportData) -> Section | None:
         return None
     old = found["old"]
     told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
-    if "next_version" in found:
-        told += f" These changes ask for a new {found['next_version']} version."
+    if "proposed_version" in found:
+        told += f" {format_proposal(found['proposed_version']).capitalize()}."
     parts = [
         note(told),
         cards({name: f"{number:,}" for name, number in found.get("records", {}).items()}),

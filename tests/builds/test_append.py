@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,21 @@ def test_appends_of_one_folder_at_the_same_time(tmp_path: Path) -> None:
     assert append_version(other).history["removed"] == 1
     assert named(out) == wanted(CHANGED)
     assert number_of(append_version(prepare_version(options))) == 3
+
+
+def test_what_gc_has_left_of_a_running_append_is_replaced(tmp_path: Path) -> None:
+    """It has removed the plan, and the append went on to write a shard until it was stopped."""
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    put(FIRST | CHANGED, images)
+    options = parse_options([str(images), str(out), *OPTIONS, *APPEND])
+    job = prepare_version(options)
+    assert job.known is not None
+    generation = out / job.known.folder
+    shutil.copytree(out / "index", generation / "index")
+    append_version(prepare_version(options))
+    assert named(out) == wanted(FIRST | CHANGED)
+    assert shardwright(["verify", str(out)]) == 0
 
 
 def test_an_image_that_breaks_is_taken_away(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from pipelines.append_version import append_version
-from shardwright.errors import ShardwrightError
+from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format import naming
+from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
@@ -26,13 +28,13 @@ from tests.support.turns import Turns
 from transforms.erasure.erase import erase, look_through
 from transforms.erasure.receipt import Receipt
 from transforms.erasure.wanted_ids import WantedIds
-from transforms.versions.collect import collect, plan_collection
+from transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 
 LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)
 NAMES = [f"{name}/{number}.png" for name in ("ant", "cat") for number in range(6)]
 NUM_LONG = 200
-_TRIES = 4
+_TRIES = 30  # a compaction fails as long as a collection of its own earlier try is under way
 
 State = dict[str, tuple[str, int]]
 """The source and the seed of each record, by id."""
@@ -94,13 +96,35 @@ class Compactor:
 
 @dataclass
 class Collector:
-    """A task that keeps the newest two versions."""
+    """A task that keeps the newest two versions.
+
+    Attributes:
+        orphans_after: Age of what it removes of builds that have no version yet; 0 also takes away
+            what the builds beside it write.
+    """
 
     grown: Grown
+    orphans_after: timedelta
 
     def __call__(self) -> None:
         root = self.grown.root
-        collect(root, plan_collection(root, 2))
+        collect(root, plan_collection(root, 2, orphans_after=self.orphans_after))
+
+
+@dataclass
+class Pinner:
+    """A task that pins the version that was the newest before all tasks.
+
+    Attributes:
+        pinned: The version, if it was not removed before.
+    """
+
+    grown: Grown
+    pinned: int | None = None
+
+    def __call__(self) -> None:
+        with suppress(UsageError):
+            self.pinned = add_pin(self.grown.root, "pinned", 2).version
 
 
 @dataclass
@@ -170,13 +194,15 @@ def appender(grown: Grown, folder: Path, rng: np.random.Generator) -> Appender:
 def others(grown: Grown, folder: Path, rng: np.random.Generator) -> list[Callable[[], Any]]:
     """Return what runs beside an appender: other writers, and a reader."""
     another, compactor = appender(grown, folder, rng), Compactor(grown)
+    collector = Collector(grown, timedelta(0) if rng.integers(2) else ORPHANS_AFTER)
     writers: list[list[Callable[[], Any]]] = [
         [another],
         [compactor],
         [another, compactor],
         [compactor, Compactor(grown)],
-        [another, Collector(grown)],
-        [compactor, Collector(grown)],
+        [another, collector, Pinner(grown)],
+        [compactor, collector, Pinner(grown)],
+        [another, compactor, collector, Collector(grown, ORPHANS_AFTER), Pinner(grown)],
     ]
     return [*writers[rng.integers(len(writers))], Watcher(grown)]
 
@@ -202,7 +228,8 @@ def check_interleaving(root: Folder, folder: Path, rng: np.random.Generator) -> 
         number for number, task in enumerate(tasks) if isinstance(task, Appender)
     }
     seen = [one for task in tasks if isinstance(task, Watcher) for one in task.found]
-    left = map(number_of, read_versions(root))
+    left = [number_of(version) for version in read_versions(root)]
+    assert {task.pinned for task in tasks if isinstance(task, Pinner)} <= {None, *left}
     every = [*seen, *((number, images(grown, number)) for number in left if number > 1)]
     for number, found in every:
         wanted = {name: png_of(seed) for name, (_, seed) in states[number].items()}

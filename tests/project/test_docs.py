@@ -162,6 +162,9 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "--receipt",
         "--cache",
         "--verify",
+        "--orphans-after",
+        "--until",
+        "--remove",
     }
     others |= {"--runner", "--project", "--region"}
     text = "".join(page.read_text() for page in PAGES if page.stem not in WITH_OTHER_OPTIONS)

@@ -13,7 +13,10 @@ import pytest
 
 from shardwright.storage.folder import Folder
 
-_REQUESTS = ("names", "num_bytes_of", "read_bytes", "create_bytes", "write_bytes", "remove")
+_REQUESTS = (
+    "names", "stamps", "num_bytes_of", "read_bytes", "create_bytes", "write_bytes", "remove",
+    "remove_all",
+)  # fmt: skip
 # A switch at each request, now and then, or seldom: then most of one task is done at once.
 _STAYS = (0.2, 0.8, 0.97)
 

@@ -53,6 +53,12 @@ def test_rejects_above_a_limit_stop_the_build(
     assert str(caught.value).startswith(said)
 
 
+def test_an_append_without_images_tells_what_to_check() -> None:
+    message = r"^INPUT has no images; .* empty\. The dataset stays as it is, .* disk is mounted$"
+    with pytest.raises(TooManyRejectsError, match=message):
+        check_rejects({}, 0, RejectLimits(), grows=True)
+
+
 @pytest.mark.parametrize(
     ("limit", "said"),
     [

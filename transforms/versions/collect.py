@@ -1,107 +1,199 @@
-"""Remove versions that are no longer needed, and the files that only they name.
+"""Remove versions that are no longer needed, and the files that no version needs.
 
 First each version says that it is gone, so that no reader opens it any more; then its files go. So
 what a stop leaves is found and removed by the next run. The file of a version stays, because its
 number must not be used again: a writer that has read an older version would create it.
+
+A plan is old once it is made. So a removal leaves notes about all that it is going to remove
+(`shardwright.format.notes`), and then looks again: what is pinned, named by a version, about to be
+committed or written by now stays.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.notes import Note, is_noted, noted
+from shardwright.format.pins import Pin, read_pins
 from shardwright.format.versions import number_of, read_versions, version_numbers
 from shardwright.storage.folder import Folder
+from shardwright.storage.stamps import FileStamp
+from transforms.output_state import abort_leftovers
 from transforms.promotion import remove_outputs
+
+ORPHANS_AFTER = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A generation that can be removed.
+
+    Attributes:
+        folder: Its folder, "" for the first one.
+        files: Its files, relative to the dataset's folder.
+        is_orphan: Whether no version has ever named it: a build has stopped before its commit.
+    """
+
+    folder: str
+    files: Mapping[str, FileStamp]
+    is_orphan: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its files."""
+        return sum(stamp.num_bytes for stamp in self.files.values())
+
+    @property
+    def written(self) -> float:
+        """Return when its newest file was written, in seconds since 1970 (UTC)."""
+        return max((stamp.modified for stamp in self.files.values()), default=0.0)
 
 
 @dataclass(frozen=True)
 class Collection:
-    """The versions and files that `collect` removes.
+    """The versions and files that `collect` removes, or has removed.
 
     Attributes:
         versions: Numbers of the versions, ascending.
-        folders: Folders of generations that no kept version names, "" for the dataset's own.
-        files: Their files, relative to the dataset's folder.
-        num_bytes: Bytes of these files.
+        generations: The generations that no kept version names.
+        pins: The pins by which further versions stay.
     """
 
     versions: tuple[int, ...]
-    folders: tuple[str, ...]
-    files: tuple[str, ...]
-    num_bytes: int
+    generations: tuple[Generation, ...]
+    pins: tuple[Pin, ...] = ()
+
+    @property
+    def files(self) -> list[str]:
+        """The files, relative to the dataset's folder."""
+        return [name for one in self.generations for name in one.files]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of these files."""
+        return sum(one.num_bytes for one in self.generations)
 
 
-def plan_collection(root: Folder, keep: int) -> Collection:
-    """Return what is removed if only the newest versions are kept.
+def plan_collection(
+    root: Folder, keep: int, *, orphans_after: timedelta = ORPHANS_AFTER
+) -> Collection:
+    """Return what is removed if only the newest and the pinned versions are kept.
 
     Args:
         root: The dataset's folder.
         keep: Number of versions to keep, at least 1.
+        orphans_after: How long no file of a generation without a version must have been written:
+            a younger one may be about to be committed.
 
     Raises:
         NotADatasetError: There is no finished dataset.
-        StorageError: The folder cannot be read.
+        StorageError: The folder cannot be read, or a pin is damaged.
     """
     readable = list(read_versions(root))
-    kept = readable[:keep]
-    named = {info.folder for version in kept for _, info in version.named_shards()}
-    first = min(map(number_of, kept))
-    older = [number for number in version_numbers(root) if number < first]
-    folders = _folders_of(root, older) - named
-    files: list[str] = []
-    num_bytes = 0
-    for folder in sorted(folders):
-        for name, stamp in _files_in(root, folder).items():
-            files.append(name)
-            num_bytes += stamp
+    newest = set(map(number_of, readable[:keep]))
+    older = {number_of(version) for version in readable} - newest
+    pins = tuple(pin for pin in _held(root) if pin.version in older)
+    kept = newest | {pin.version for pin in pins}
+    named = _named_by(version for version in readable if number_of(version) in kept)
+    leaving = [number for number in version_numbers(root) if number not in kept]
+    found = _generations(root, named, _once_named(root, leaving))
+    old = time.time() - orphans_after.total_seconds()
     # The first version can be read as long as its generation is there.
-    gone = {number_of(version) for version in readable[keep:]} - ({1} if "" in named else set())
-    return Collection(tuple(sorted(gone)), tuple(sorted(folders)), tuple(files), num_bytes)
+    gone = older - kept - ({1} if "" in named else set())
+    return Collection(
+        tuple(sorted(gone)),
+        tuple(one for one in found if not one.is_orphan or one.written <= old),
+        pins,
+    )
 
 
-def collect(root: Folder, collection: Collection) -> None:
-    """Remove what `plan_collection` has found. May be repeated.
+def collect(root: Folder, plan: Collection) -> Collection:
+    """Remove what `plan_collection` has found, and return what was removed. May be repeated.
 
     Raises:
-        StorageError: A file cannot be written or removed.
+        NotADatasetError: A version is damaged.
+        StorageError: A file cannot be read, written or removed.
     """
-    for number in collection.versions:
-        if number > 1:
+    folders = [one.folder for one in plan.generations if one.folder]
+    with noted(root, Note.REMOVE, [*plan.versions, *folders]):
+        pins = tuple(pin for pin in _held(root) if pin.version in plan.versions)
+        gone = set(plan.versions) - {pin.version for pin in pins}
+        for number in gone - {1}:
             name = naming.version_file(number)
             root.write_bytes(name, _collected(read_manifest(root, name)).to_bytes())
-    for folder in collection.folders:
-        below = root.below(folder)
-        remove_outputs(below)
-        if folder:
-            below.remove_empty()
+        free = [one for one in plan.generations if not _is_in_use(root, one)]
+        # After the notes of commits: one that has none has ended by now, or will see ours.
+        left = (version for version in read_versions(root) if number_of(version) not in gone)
+        named = _named_by(left)
+        removed = tuple(one for one in free if one.folder not in named)
+        for one in removed:
+            _remove(root, one)
+    if "" in named:
+        gone -= {1}
+    return Collection(tuple(sorted(gone)), removed, (*plan.pins, *pins))
 
 
-def _folders_of(root: Folder, numbers: list[int]) -> set[str]:
+def _held(root: Folder) -> list[Pin]:
+    return [pin for pin in read_pins(root) if pin.holds()]
+
+
+def _named_by(versions: Iterable[Manifest]) -> set[str]:
+    return {info.folder for version in versions for _, info in version.named_shards()}
+
+
+def _once_named(root: Folder, numbers: Sequence[int]) -> set[str]:
     """Return the folders that versions name, also those that say that they are gone."""
     found = {""} if 1 in numbers else set()
     for number in numbers:
         if number > 1:
             history = read_manifest(root, naming.version_file(number)).history
-            found |= {folder for folder in history["generations"] if _is_generation(folder)}
+            found |= {folder for folder in history["generations"] if isinstance(folder, str)}
     return found
 
 
-def _is_generation(folder: object) -> bool:
-    return isinstance(folder, str) and (not folder or naming.is_generation_folder(folder))
+def _generations(root: Folder, named: set[str], once_named: set[str]) -> Iterator[Generation]:
+    """Yield the generations that have files, and are not named."""
+    folders = (f"{naming.GENERATIONS_DIR}/{name}" for name in root.names(naming.GENERATIONS_DIR))
+    there = {folder for folder in folders if naming.is_generation_folder(folder)}
+    for folder in sorted((there | ({""} & once_named)) - named):
+        if files := _files_in(root, folder):
+            yield Generation(folder, files, is_orphan=folder not in once_named)
 
 
-def _files_in(root: Folder, folder: str) -> dict[str, int]:
-    """Return path -> length of the files of a generation."""
+def _files_in(root: Folder, folder: str) -> dict[str, FileStamp]:
+    """Return path -> stamp of the files of a generation."""
     below = root.below(folder)
     found = {}
-    for part in ("", *naming.SHARD_DIRS):
+    for part in ("", *naming.SHARD_DIRS, *([naming.SPOOL_DIR] if folder else [])):
         for name, stamp in below.stamps(part).items():
             path = f"{part}/{name}" if part else name
             if naming.is_build_output(path):
-                found[f"{folder}/{path}" if folder else path] = stamp.num_bytes
+                found[f"{folder}/{path}" if folder else path] = stamp
     return found
+
+
+def _is_in_use(root: Folder, one: Generation) -> bool:
+    """Return whether a generation of a plan is about to be committed, or goes on being written."""
+    if not one.folder:
+        return False
+    if is_noted(root, Note.COMMIT, one.folder):
+        return True
+    return one.is_orphan and _files_in(root, one.folder) != one.files
+
+
+def _remove(root: Folder, one: Generation) -> None:
+    below = root.below(one.folder)
+    remove_outputs(below)
+    if one.folder:
+        spool = f"{one.folder}/{naming.SPOOL_DIR}/"
+        root.remove_all([name for name in one.files if name.startswith(spool)])
+        abort_leftovers(below)
+        below.remove_empty()
 
 
 def _collected(version: Manifest) -> Manifest:

@@ -19,9 +19,11 @@ from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.versions import number_of, read_version
+from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
 from transforms.versions.changes import (
     Operation,
@@ -46,9 +48,35 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
 
     Raises:
         BuildError: The generation does not fit the dataset: another schema, or class numbers that
-            another append has given to other classes meanwhile.
+            another append has given to other classes meanwhile. Or `gc` has removed it.
         StorageError: The dataset cannot be read or written.
     """
+    if change.added is None:
+        return _commit(root, change)
+    # From here on `gc` leaves the generation alone, unless it has begun before it could see this
+    # note: then its own note is there, or, once it has ended, files are missing. What is left is a
+    # `gc` that is halted for a day in between, after which notes do not count.
+    with noted(root, Note.COMMIT, [change.folder]):
+        _check_whole(root, change.folder)
+        return _commit(root, change)
+
+
+def _check_whole(root: Folder, folder: str) -> None:
+    below = root.below(folder)
+    leaves = is_noted(root, Note.REMOVE, folder)  # first: once `gc` has ended, files are missing
+    # The manifest that is there now: `erase` may have rewritten shards since the build.
+    if (
+        leaves
+        or not below.num_bytes_of(naming.MANIFEST)
+        or any(listed_faults(below, read_manifest(below)))
+    ):
+        raise BuildError(
+            f"{below} lost files before it was committed as a version: `shardwright gc` or "
+            "another program removes them; run this command again when it has ended"
+        )
+
+
+def _commit(root: Folder, change: VersionChange) -> Manifest:
     while True:
         generations = Generations(root)
         current = present_version(root, read_version(root), generations)

@@ -74,7 +74,8 @@ def judge(
     num_files = -(-sum(reasons.values()) // _ROWS_PER_FILE)
     try:
         tally.check_complete(vocabularies)
-        check_rejects(reasons, layout.num_records + num_unchanged, limits)
+        num_records = layout.num_records + num_unchanged
+        check_rejects(reasons, num_records, limits, grows=seen is not None)
     except BuildError as error:
         return Verdict(error, root, naming.reject_files(naming.FAILED_REJECTS, num_files))
     fingerprint = fingerprint_of(digests)

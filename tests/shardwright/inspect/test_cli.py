@@ -72,7 +72,7 @@ def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixt
         (
             "xyz",
             "the commands are build, plan, repair, compact, gc, erase, watch, inspect, verify, "
-            "show, stats, report, diff, log, doctor",
+            "show, stats, report, diff, log, pin, doctor",
         ),
     ],
 )

@@ -97,7 +97,16 @@ def test_classes_and_splits(told: Mapping[str, Any]) -> None:
     assert told["splits"]["train"]["records"] == [16, 15]
     assert told["splits"]["test"]["records"] == [4, 6]
     assert told["schema"] == {"added": [], "removed": [], "changed": []}
-    assert told["next_version"] == "major"
+    assert told["proposed_version"] == {
+        "version": "2.0.0",
+        "part": "major",
+        "because": [
+            "3 records gone",
+            "2 records changed",
+            "2 records relabeled",
+            "2 records moved to another split",
+        ],
+    }
 
 
 def test_drift(told: Mapping[str, Any]) -> None:
@@ -112,7 +121,7 @@ def test_a_dataset_and_itself(day: Day) -> None:
         "new": 0, "gone": 0, "changed": 0, "relabeled": 0, "moved": 0
     }  # fmt: skip
     assert set(told["drift"].values()) == {0.0}
-    assert told["next_version"] == "patch"
+    assert told["proposed_version"]["version"] == "1.0.1"
 
 
 def test_another_schema(day: Day) -> None:
@@ -131,7 +140,8 @@ def test_text(day: Day, capsys: pytest.CaptureFixture[str]) -> None:
         "  cat    0 to 5   0.00% to 23.81%",
         "  added  1  cat",
         "  classes       0.2381",
-        "These changes ask for a new major version.",
+        "proposed version: 2.0.0 (major: 3 records gone, 2 records changed, 2 records relabeled, "
+        "2 records moved to another split)",
     ):
         assert line in told.splitlines(), told
 

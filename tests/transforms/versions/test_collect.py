@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ import pytest
 
 from pipelines.collect_versions import main
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.versions import number_of, read_version, version_numbers
+from shardwright.format.manifest import read_manifest
+from shardwright.format.notes import Note, noted
+from shardwright.format.pins import Pin, add_pin
+from shardwright.format.versions import number_of, read_version, read_versions, version_numbers
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
 from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
 from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.collect import collect, plan_collection
+from transforms.versions.collect import Collection, collect, plan_collection
 from transforms.versions.commit import commit
 
 FIRST = {f"r{number}": number for number in range(9)}
@@ -82,11 +87,11 @@ def test_what_no_kept_version_names_is_removed(
 def test_a_stopped_collection_goes_on(root: Path) -> None:
     folder = Folder(str(root))
     found = plan_collection(folder, 1)
-    collect(folder, replace(found, folders=()))  # as if it was stopped before the files
+    collect(folder, replace(found, generations=()))  # as if it was stopped before the files
     again = plan_collection(folder, 1)
-    assert (again.versions, again.folders) == ((1,), found.folders)
-    collect(folder, again)
-    assert plan_collection(folder, 1).files == ()
+    assert (again.versions, again.generations) == ((1,), found.generations)
+    assert collect(folder, again) == again
+    assert plan_collection(folder, 1) == Collection((), ())
 
 
 def test_the_newest_version_is_collected_while_it_is_opened(root: Path) -> None:
@@ -111,6 +116,125 @@ def test_an_append_whose_version_was_removed_meanwhile(root: Path) -> None:
         commit(folder, late)
 
 
+def test_a_pinned_version_stays(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Folder(str(root))
+    add_pin(folder, "one", 2)
+    add_pin(folder, "newest", 3)
+    found = gc(capsys, root, "--keep", 1, "--yes")
+    assert (found["versions"], found["generations"]) == ([], [])  # the second needs the first's
+    assert [(pin["name"], pin["version"]) for pin in found["pins"]] == [("one", 2)]
+    assert pictures_of(root, version=2) == wanted({**FIRST, "r3": 20})
+    assert main([str(root), "--keep", "1"]) == 0
+    assert "kept by a pin: version 2 (one)" in capsys.readouterr().out
+    over = Pin("one", 2, "2026-01-01T00:00:00+00:00", date(2026, 1, 1))
+    folder.write_bytes("versions/pins/one.json", over.to_bytes())
+    assert gc(capsys, root, "--keep", 1)["versions"] == [1, 2]
+    folder.write_bytes("versions/pins/one.json", b"damaged")
+    assert main([str(root), "--keep", "1", "--yes"]) == 1
+    assert len(list(read_versions(folder))) == 3
+
+
+@pytest.mark.parametrize(("pinned", "removed"), [(1, [2]), (2, []), (3, [1, 2])])
+def test_a_pin_made_after_the_plan_counts(root: Path, pinned: int, removed: list[int]) -> None:
+    folder = Folder(str(root))
+    before = pictures_of(root, version=pinned)
+    found = plan_collection(folder, 1)
+    add_pin(folder, "late", pinned)
+    done = collect(folder, found)
+    assert list(done.versions) == removed  # the second version needs the first one's generation
+    assert [pin.version for pin in done.pins] == [pinned] * (pinned < 3)
+    assert pictures_of(root, version=pinned) == before
+    assert not [path for path in (root / "versions").iterdir() if path.name.startswith(".")]
+
+
+def orphan(root: Path, age_hours: float) -> VersionChange:
+    """Write a generation whose commit is late, and return the change."""
+    change = append_change(root, {"new": 3}, [], "late")
+    (root / change.folder / "spool").mkdir(exist_ok=True)
+    (root / change.folder / "spool" / f"{'0' * 32}.known").write_bytes(b"left")
+    for path in (root / change.folder).rglob("*"):
+        os.utime(path, (0, path.stat().st_mtime - age_hours * 3600))
+    return change
+
+
+@pytest.mark.parametrize(
+    ("age_hours", "words", "is_removed"),
+    [
+        (23, [], False),
+        (25, [], True),
+        (1, ["--orphans-after", 0.5], True),
+        (1, ["--orphans-after", 2], False),
+        (0, ["--orphans-after", 0], True),
+    ],
+)
+def test_old_leftovers_are_removed(
+    root: Path, age_hours: float, words: list[Any], is_removed: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    late = orphan(root, age_hours)
+    found = gc(capsys, root, "--keep", 9, *words)
+    assert found["orphans"] == [late.folder] * is_removed
+    assert (found["versions"], found["generations"]) == ([], [])
+    assert f"{late.folder}/spool/{'0' * 32}.known" in [*found["files"]] or not is_removed
+    assert gc(capsys, root, "--keep", 9, "--yes", *words) == {**found, "removed": True}
+    assert (root / late.folder).exists() != is_removed
+    if not is_removed:
+        assert number_of(commit(Folder(str(root)), late)) == 4
+        return
+    with pytest.raises(BuildError, match=r"00004-late lost files before .* this command again"):
+        commit(Folder(str(root)), late)
+    assert version_numbers(Folder(str(root))) == [1, 2, 3]
+
+
+def test_an_orphan_that_is_about_to_be_committed_stays(root: Path) -> None:
+    folder, late = Folder(str(root)), orphan(root, 30)
+    found = plan_collection(folder, 9)
+    with noted(folder, Note.COMMIT, [late.folder]):
+        assert collect(folder, found).generations == ()
+    assert number_of(commit(folder, late)) == 4
+    assert collect(folder, found).generations == ()
+    assert pictures_of(root) == wanted({**FIRST, "r3": 20, "new": 3})
+
+
+def test_an_orphan_that_goes_on_being_written_stays(root: Path) -> None:
+    folder, late = Folder(str(root)), orphan(root, 30)
+    found = plan_collection(folder, 9)
+    os.utime(root / late.folder / "plan.json")
+    assert collect(folder, found).generations == ()
+    assert plan_collection(folder, 9).generations == ()
+
+
+@pytest.mark.parametrize("lost", ["manifest.json", "plan.json", "index/*", "*.tfrecord*", ""])
+def test_a_commit_checks_its_generation(root: Path, lost: str) -> None:
+    folder, late = Folder(str(root)), orphan(root, 0)
+    for path in [*(root / late.folder).glob(lost)] if lost else []:
+        path.unlink()
+    removing = [] if lost else [late.folder]
+    with noted(folder, Note.REMOVE, removing), pytest.raises(BuildError, match="lost files before"):
+        commit(folder, late)
+    assert version_numbers(folder) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan", "1e9"])
+def test_wrong_ages(root: Path, hours: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(root), "--keep", "1", "--orphans-after", hours])
+
+
 def test_the_newest_version_cannot_be_removed(root: Path) -> None:
     with pytest.raises(SystemExit, match="2"):
         main([str(root), "--keep", "0"])
+
+
+def test_a_folder_that_comes_back_after_the_plan_stays(root: Path) -> None:
+    """A late commit of the second version's generation, which the compaction has replaced."""
+    folder = Folder(str(root))
+    base, again = read_version(folder, 1), "generations/00002-x"
+    late = VersionChange(
+        Operation.APPEND, base, folder=again, added=read_manifest(folder.below(again))
+    )
+    found = plan_collection(folder, 1)
+    assert again in [one.folder for one in found.generations]
+    commit(folder, late)
+    assert again not in [one.folder for one in collect(folder, found).generations]
+    assert pictures_of(root) == wanted({**FIRST, "r3": 20})

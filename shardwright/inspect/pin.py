@@ -1,0 +1,97 @@
+"""The command `pin`, which keeps versions of a dataset from `shardwright gc`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from shardwright.errors import ShardwrightError
+from shardwright.format.pins import Pin, add_pin, read_pins, remove_pin
+from shardwright.inspect.command_parts import (
+    EXIT_DONE,
+    add_version,
+    fail,
+    make_parser,
+    print_safely,
+    root_of,
+    to_json,
+    version_of,
+)
+from shardwright.inspect.describe import table_lines
+
+_EPILOG = """\
+examples
+  shardwright pin dataset/ resnet-7                       # the newest version, until it is removed
+  shardwright pin dataset/ resnet-7 --at 3 --until 2026-12-31
+  shardwright pin dataset/ resnet-7 --remove
+  shardwright pin dataset/                                # lists the pins
+
+`shardwright gc` keeps a pinned version and all its files. NAME says who needs it: letters, digits,
+- and _. A pin is the file versions/pins/NAME.json of the dataset, so pin for readers that may not
+write. To renew a pin, pin the same version again.
+
+Exit codes: 0 done, 1 dataset or pin unreadable or not written, 2 wrong usage, not a dataset, or the
+version was removed meanwhile.
+"""
+
+
+def pin(argv: Sequence[str]) -> int:
+    """Run `shardwright pin` and return its exit code."""
+    parser = make_parser("pin", "Keep a version of a dataset that has grown.", _EPILOG)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the pin; all are listed")
+    add_version(parser)
+    parser.add_argument(
+        "--until", metavar="DAY", help="last day of the pin in UTC (default: until it is removed)"
+    )
+    parser.add_argument("--remove", action="store_true", help="remove the pin")
+    args = parser.parse_args(argv)
+    changes = args.remove or args.until is not None or args.at != parser.get_default("at")
+    if args.name is None and changes:
+        parser.error("--at, --until and --remove need the NAME of a pin")
+    try:
+        told = _run(args)
+    except ShardwrightError as error:
+        return fail(error)
+    print_safely(told)
+    return EXIT_DONE
+
+
+def _run(args: argparse.Namespace) -> str:
+    root = root_of(args)
+    if args.name is None:
+        pins = read_pins(root)
+        found = {"pins": [describe_pin(one) for one in pins]}
+        return to_json(found) if args.json else "\n".join(_lines(pins))
+    if args.remove:
+        remove_pin(root, args.name)
+        return to_json({"removed": args.name}) if args.json else f"removed the pin {args.name}"
+    made = add_pin(root, args.name, version_of(args), args.until)
+    return to_json(describe_pin(made)) if args.json else f"pinned version {made.version} ({made})"
+
+
+def describe_pin(one: Pin) -> dict[str, Any]:
+    """Return what the commands tell of a pin as JSON."""
+    until = None if one.until is None else one.until.isoformat()
+    return {
+        "name": one.name,
+        "version": one.version,
+        "created": one.created,
+        "until": until,
+        "holds": one.holds(),
+    }
+
+
+def _lines(pins: Sequence[Pin]) -> list[str]:
+    if not pins:
+        return ["no pins"]
+    rows = [
+        (
+            one.name,
+            str(one.version),
+            one.created,
+            "removed" if one.until is None else f"{one.until}{'' if one.holds() else ' (over)'}",
+        )
+        for one in pins
+    ]
+    return table_lines([("pin", "version", "created", "holds until"), *rows])

@@ -1,0 +1,93 @@
+"""Propose the version of a dataset by its differences from an older one, by Croissant's rule.
+
+Croissant 1.0, "Dataset Versioning": a patch keeps the data, which may be stored in another way; a
+minor version keeps the existing data and adds to it; a major version changes or removes some, or
+moves records to other splits (https://docs.mlcommons.org/croissant/docs/croissant-spec.html).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwright.sizes import counted
+
+_VERSION = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})")
+_BREAKING = {
+    "gone": "gone",
+    "changed": "changed",
+    "relabeled": "relabeled",
+    "moved": "moved to another split",
+}
+
+
+def propose_version(
+    version: str,
+    records: Mapping[str, int],
+    schema: Mapping[str, Any],
+    classes: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the next version, the part of it that grows, and the reasons.
+
+    A record whose stored bytes differ counts as changed, also if a feature was added to it.
+
+    Args:
+        version: The older version, such as "1.0.0".
+        records: Number of records by change, as `shardwright diff` tells them.
+        schema: The features "added", "removed" and "changed".
+        classes: The classes "added", "removed" and "renumbered".
+
+    Returns:
+        "version", None if the older one is not MAJOR.MINOR.PATCH; "part", which is "major", "minor"
+        or "patch"; and "because", a list of texts.
+    """
+    if because := list(_broken(records, schema, classes)):
+        part = "major"
+    elif because := list(_added(records, schema, classes)):
+        part = "minor"
+    else:
+        part, because = "patch", ["the same records, features and classes"]
+    return {"version": _raised(version, part), "part": part, "because": because}
+
+
+def format_proposal(proposal: Mapping[str, Any]) -> str:
+    """Return a proposal as a line of text."""
+    version = proposal["version"] or f"the next {proposal['part']} one"
+    return f"proposed version: {version} ({proposal['part']}: {', '.join(proposal['because'])})"
+
+
+def _broken(
+    records: Mapping[str, int], schema: Mapping[str, Any], classes: Mapping[str, Any]
+) -> Iterator[str]:
+    for change, told in _BREAKING.items():
+        yield from _counted(records[change], "record", told)
+    for change in ("removed", "changed"):
+        yield from _counted(len(schema[change]), "feature", change)
+    for change in ("removed", "renumbered"):
+        yield from _counted(len(classes[change]), "class", change)
+
+
+def _added(
+    records: Mapping[str, int], schema: Mapping[str, Any], classes: Mapping[str, Any]
+) -> Iterator[str]:
+    yield from _counted(records["new"], "record", "added")
+    yield from _counted(len(schema["added"]), "feature", "added")
+    yield from _counted(len(classes["added"]), "class", "added")
+
+
+def _counted(number: int, noun: str, told: str) -> Iterator[str]:
+    if number:
+        yield f"{counted(number, noun)} {told}"
+
+
+def _raised(version: str, part: str) -> str | None:
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return None
+    major, minor, patch = map(int, match.groups())
+    return {
+        "major": f"{major + 1}.0.0",
+        "minor": f"{major}.{minor + 1}.0",
+        "patch": f"{major}.{minor}.{patch + 1}",
+    }[part]
