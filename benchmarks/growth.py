@@ -212,7 +212,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add("--pictures", type=int, default=4_000, help="different photographs; files are links to one")
     add("--local", type=int, default=100_000, help="local photographs (0: leave this part out)")
     add("--tiny", type=int, default=1_000_000, help="tiny files (0: leave this part out)")
-    add("--s3", type=int, default=20_000, help="photographs on S3 (0: leave this part out)")
+    add("--s3", type=int, default=100_000, help="photographs on S3 (0: leave this part out)")
     add("--daily", type=int, default=20_000, help="photographs at first (0: leave this part out)")
     add("--days", type=int, default=30, help="daily appends")
     add("--readings", type=int, default=7, help="rounds of reading")
