@@ -56,6 +56,9 @@ def shape_of(manifest: Manifest) -> dict[str, Any]:
         split["shards"] = [shard["index"] for shard in split["shards"]]
         split["stats"].pop("features", None)  # of Arrow columns, which the stock writer lacks
         split["stats"].pop("signals", None)  # of a sample, which other shards change
+        channels = split["stats"].get("channels", {})
+        if channels.get("basis") not in (None, "all", f"sample of {split['num_records']}"):
+            split["stats"]["channels"] = sorted(channels)  # of other pictures than the plan's
     return {**content, "settings": {**manifest.settings, "writer": None}}
 
 
