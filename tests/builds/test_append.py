@@ -15,10 +15,12 @@ from pipelines.append_version import append_version, prepare_version
 from pipelines.local_build import build_here
 from pipelines.options import parse_options
 from pipelines.repair_dataset import main as repair
+from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format.versions import number_of, version_numbers
 from shardwright.inspect.cli import main as shardwright
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, png_of, stamps_of
+from tests.support.growing import Grown, Source
 from tests.support.random_tests import examples
 from tests.transforms.versions.histories import pictures_of
 
@@ -119,6 +121,21 @@ def test_another_image_of_the_same_id_does_not_replace_a_missing_one(
     put(FIRST | {"cat/2.png": 32}, days[0])
     assert append(days[0], out, "--keep-missing") == 0
     assert named(out) == wanted(FIRST | {"ant/7.png": 31, "cat/2.png": 32})
+
+
+def test_two_appends_at_once_do_not_replace_each_other_s_images(tmp_path: Path) -> None:
+    grown = Grown(Folder(str(tmp_path / "out")), OPTIONS)
+    sources = [Source(tmp_path / name) for name in ("first", "one", "other")]
+    for number, source in enumerate(sources):
+        source.change({"cat/0.png": 0} if number == 0 else {"cat/1.png": number})
+    grown.append(sources[0])
+    jobs = [grown.prepare(source, "--keep-missing") for source in sources[1:]]
+    append_version(jobs[0])
+    with pytest.raises(BuildError, match=r"1 image.*'cat/1.png'.*/one/.*/other/.*run this command"):
+        append_version(jobs[1])
+    assert grown.records()["cat/1.png"].image == png_of(1)
+    with pytest.raises(ShardwrightError, match="1 duplicate_id"):
+        grown.append(sources[2], "--keep-missing")
 
 
 def test_stated_ids_may_move(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ class KnownRecords:
         if not self.keeps_places:
             return np.zeros(len(uris), np.bool_)
         states = _states(uris, etags, None, []) ^ self.states[self.find(changed.column("id"))]
-        result: np.ndarray = (states & _PLACE != 0) & ~_are_spooled(etags).to_numpy(
+        result: np.ndarray = (states & _PLACE != 0) & ~are_spooled(etags).to_numpy(
             zero_copy_only=False
         )
         return result
@@ -276,7 +276,7 @@ def _without_spool(uris: pa.Array, etags: pa.Array) -> pa.Array:
 
     Each generation has a spool of its own.
     """
-    spooled = _are_spooled(etags)
+    spooled = are_spooled(etags)
     if not pc.any(spooled).as_py():
         return uris
     by_content = pc.fill_null(pc.match_substring_regex(etags, _CONTENT_ETAG), False)
@@ -284,7 +284,8 @@ def _without_spool(uris: pa.Array, etags: pa.Array) -> pa.Array:
     return pc.if_else(spooled, names, uris)
 
 
-def _are_spooled(etags: pa.Array) -> pa.Array:
+def are_spooled(etags: pa.Array) -> pa.Array:
+    """Return which records were read from a spool, by their etags, bool [rows]."""
     return pc.fill_null(pc.starts_with(etags, SPOOL_ETAG), False)
 
 

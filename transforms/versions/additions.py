@@ -48,6 +48,7 @@ class Append:
         folder: The folder below `root` for the additions.
         keep_missing: Records that INPUT does not have stay.
         shards: A hash of the shards of that version, whose rows were compared.
+        keeps_places: As in `VersionChange`.
     """
 
     root: Folder
@@ -55,6 +56,7 @@ class Append:
     folder: str
     keep_missing: bool
     shards: str
+    keeps_places: bool
 
     def read_base(self) -> Manifest:
         """Return the version that INPUT was compared with.
@@ -87,7 +89,7 @@ def commit_additions(append: Append, base: Manifest, additions: Additions) -> Ma
     Then nothing is left in the folder of the additions but the additions. May be repeated.
 
     Raises:
-        BuildError: Another append has changed the classes meanwhile.
+        BuildError: As `commit`.
         StorageError: The dataset cannot be read or written.
     """
     keep_missing = append.keep_missing or additions.is_partial
@@ -97,6 +99,7 @@ def commit_additions(append: Append, base: Manifest, additions: Additions) -> Ma
         folder="" if additions.manifest is None else append.folder,
         added=additions.manifest,
         outdated=outdated_rows(base, additions.seen, keep_missing=keep_missing),
+        keeps_places=append.keeps_places,
     )
     version = commit(append.root, change)
     spool = append.root.below(f"{append.folder}/{naming.SPOOL_DIR}")

@@ -44,6 +44,8 @@ class VersionChange:
         added: The manifest of that generation; None for none.
         replaced: Folders of generations whose records are all in `added`.
         outdated: Rows of the shards of `base` to take away, uint32 [rows], ascending.
+        keeps_places: An added record never replaces one from another address, as in
+            `KnownRecords`.
     """
 
     operation: Operation
@@ -52,6 +54,7 @@ class VersionChange:
     added: Manifest | None = None
     replaced: frozenset[str] = frozenset()
     outdated: Mapping[ShardName, NDArray[np.uint32]] = field(default_factory=dict)
+    keeps_places: bool = False
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from transforms.versions.changes import (
     shards_of,
 )
 from transforms.versions.counted import Counted, count_generations, splits_of_live
+from transforms.versions.places import check_places
 from transforms.versions.present import Generations, present_change, present_version
 
 
@@ -48,7 +49,8 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
 
     Raises:
         BuildError: The generation does not fit the dataset: another schema, or class numbers that
-            another append has given to other classes meanwhile. Or `gc` has removed it.
+            another append has given to other classes meanwhile, or ids to other images. Or `gc`
+            has removed it.
         StorageError: The dataset cannot be read or written.
     """
     if change.added is None:
@@ -113,6 +115,7 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
     if number_of(current) == number_of(change.base):
         lost = remove_rows(root, kept, change.outdated)
     elif change.operation is Operation.APPEND:
+        check_places(root, change, kept, added)
         lost = remove_ids(root, kept, _outdated_since(root, change, added))
     else:
         lost = _lost_since(root, current, change, added)

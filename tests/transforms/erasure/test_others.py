@@ -100,7 +100,9 @@ def test_a_reader_fails_or_reads_the_same(root: Path) -> None:
 def test_an_append_whose_worker_commits_after_an_erasure(root: Path) -> None:
     """It reads its base again, whose rows have other numbers than those that it compared."""
     base = read_version(Folder(str(root)))
-    late = Append(Folder(str(root)), 3, "generations/00004-late", False, hash_of_shards(base))
+    late = Append(
+        Folder(str(root)), 3, "generations/00004-late", False, hash_of_shards(base), False
+    )
     assert late.read_base() == base
     assert erase(root, *GONE) == 0
     with pytest.raises(BuildError, match=r"has rewritten shards of version 3 .* run this command"):
