@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import shlex
 from collections.abc import Sequence
@@ -72,6 +73,7 @@ def _is_secret(option: str) -> bool:
     )
 
 
+@functools.cache  # it parses a file of metadata
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)

@@ -36,8 +36,11 @@ def mix64_array(values: U64) -> U64:
     return values ^ (values >> np.uint64(31))
 
 
-def derive_keys(key: int | U64, parts: U64) -> U64:
-    """Return `derive_key(*prefix, part)` of each part [n], where `key` is `derive_key(*prefix)`."""
+def derive_keys(key: int | U64, parts: U64 | np.uint64) -> U64:
+    """Return `derive_key(*prefix, part)` of each part [n], where `key` is `derive_key(*prefix)`.
+
+    Each of them may have a key of its own: then keys [n] and parts [n] or [].
+    """
     return mix64_array(np.asarray(key, np.uint64) + parts + np.uint64(GOLDEN))
 
 

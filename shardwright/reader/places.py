@@ -82,10 +82,7 @@ class PlaceTable:
         """Return the records of these positions [n], in any order."""
         epochs, places = np.divmod(positions, self.order.size)
         shards, nths = self.order.locate(epochs, places)
-        draws = np.empty(len(positions), np.uint64)
-        for epoch in np.unique(epochs):
-            chosen = epochs == epoch
-            draws[chosen] = derive_keys(
-                derive_key(self._seed, int(epoch), _DRAW), places[chosen].astype(np.uint64)
-            )
+        keys = derive_keys(derive_key(self._seed), epochs.astype(np.uint64))
+        keys = derive_keys(keys, np.uint64(_DRAW))
+        draws = derive_keys(keys, places.astype(np.uint64))
         return Places(shards, self._selection.rows(shards, nths), draws)
