@@ -18,7 +18,7 @@ from tests.support.build_helpers import (
     wait_for,
 )
 from tests.support.store_builds import assert_as_reference, build_between, by_store, error_of
-from tests.support.store_places import KINDS, Kind, Places
+from tests.support.store_places import Kind, Places
 
 OPTIONS = ("--name", "x", "--records-per-shard", "4")
 
@@ -56,7 +56,7 @@ def test_the_same_build_twice(
     assert output.pending_uploads() == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["local", "s3", pytest.param("gs", marks=pytest.mark.long)])
 def test_a_build_of_another_input_never_mixes_with_a_running_one(
     images: Path, places: Places, tmp_path: Path, kind: Kind
 ) -> None:

@@ -23,6 +23,8 @@ from tests.support.store_builds import (
 )
 from tests.support.store_places import STORES, Kind, Place, Places
 
+# What both stores do by the same code.
+one_store = pytest.mark.parametrize("kind", ["s3", pytest.param("gs", marks=pytest.mark.long)])
 OPTIONS = ("--name", "x", "--records-per-shard", "6")
 # One request in six fails, for as long as they last.
 EVERY_SIXTH = [
@@ -82,7 +84,7 @@ def test_a_store_that_fails_one_request_in_six(
     assert metrics["storage_bytes_read"] >= image_bytes
 
 
-@by_store
+@one_store
 def test_stores_that_serve_only_so_many_requests_a_second(
     sources: Sources, images: Path, places: Places, tmp_path: Path, kind: Kind
 ) -> None:
@@ -100,7 +102,7 @@ def test_stores_that_serve_only_so_many_requests_a_second(
 @pytest.mark.parametrize(
     ("kind", "fault", "said"),
     [
-        ("s3", Fault("status", None, skip=60), "returned 503"),
+        pytest.param("s3", Fault("status", None, skip=60), "returned 503", marks=pytest.mark.long),
         ("gs", Fault("status", None, skip=60), "returned 503"),
         ("s3", Fault("reset", None, skip=60), ""),
         ("gs", Fault("stall", None, skip=60), "did not respond"),
@@ -128,7 +130,7 @@ def test_an_output_that_stops_working(
     assert_as_reference(output, images, tmp_path / "out")
 
 
-@by_store
+@one_store
 def test_an_input_goes_away(sources: Sources, images: Path, tmp_path: Path, kind: Kind) -> None:
     """A store that fails altogether rejects no image, and the same command resumes later."""
     source, output = sources[kind], tmp_path / "out"

@@ -187,11 +187,11 @@ def prisms_of(running: EngineBuild) -> list[int]:
 def test_a_stopped_build_leaves_no_prism_and_goes_on(tmp_path: Path) -> None:
     make_engine_images(tmp_path / "in")
     size = ("--name", "engine", "--records-per-shard", "2", "--threads", "1")
-    options = (*size, "--encode", "jpeg", "--resize", "1500x1500")
+    options = (*size, "--encode", "jpeg", "--resize", "3000x3000")
     assert build_here(tmp_path / "in", tmp_path / "local", *options) == 0
     running = start(RUNNER, tmp_path / "in", tmp_path / "out", *options)
     try:
-        wait_for(lambda: len(list((tmp_path / "out").glob("index/*.parquet"))) >= 3)
+        wait_for(lambda: len(list((tmp_path / "out").glob("index/*.parquet"))) >= 1)
         assert len(prisms_of(running)) == 1
         running.process.send_signal(signal.SIGTERM)
         running.process.wait(SECONDS)
