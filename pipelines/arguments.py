@@ -25,8 +25,7 @@ from transforms.reject_limits import RejectLimits
 from transforms.splits.split_rules import SplitRule, parse_split
 from transforms.user_code import UserTransform
 
-# Join keys of a table of labels: the id (a column of ids, else the path), the path, or the file's
-# name without an image's extension.
+# Join keys of --labels: the id (its column, else the path), the path, or the name of the file.
 _LABEL_KEYS = ("id", "path", "stem")
 _PLACES = OptionGroup("")
 _INPUT = OptionGroup("input")
@@ -46,11 +45,7 @@ def _column(text: str, *, usual: bool = False) -> Any:
 def _absolute_paths(text: str, *, metavar: str) -> Any:
     """Return an option that may be repeated."""
     return _INPUT.option(
-        (),
-        text,
-        action="append",
-        metavar=metavar,
-        parse=lambda paths: tuple(map(absolute, paths)),
+        (), text, action="append", metavar=metavar, parse=lambda paths: tuple(map(absolute, paths))
     )
 
 

@@ -1,6 +1,6 @@
 """Run a Flink cluster and Beam's job server as processes of this machine, on free local ports.
 
-`python deploy/flink/cluster.py --workers 2` prints a command that builds on it. Ctrl-C stops it.
+`python -m deploy.flink.cluster --workers 2` prints a command that builds on it. Ctrl-C stops it.
 """
 
 from __future__ import annotations
@@ -8,60 +8,36 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deploy.flink.java_programs import (
+    JARS,
+    JOB_MANAGER,
+    JOB_SERVER,
+    TASK_MANAGER,
+    FlinkFailedError,
+    job_server_options,
+    start_java,
+    wait_until,
+)
+
 HERE = Path(__file__).resolve().parent
-JARS = HERE.parents[1] / ".engines" / "flink"
-START_S, STOP_S = 120, 10
-_OPENED = (
-    "java.base/java.lang",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.util",
-    "java.base/sun.nio.ch",
-)
-# A build needs little of Java, so there are no collector threads and no second compiler.
-_JAVA = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
-)
-_CLASS_PATH = ("-cp", f"{JARS}/classes:{JARS}/*")
-_JOB_MANAGER = (
-    "-Xmx256m",
-    *_CLASS_PATH,
-    "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
-)
-_TASK_MANAGER = (
-    "-Xmx384m",
-    "-XX:MaxDirectMemorySize=640m",
-    *_CLASS_PATH,
-    "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
-)
-_JOB_SERVER = ("-Xmx256m", *_CLASS_PATH, "JobServer")
+STOP_S = 10
 
 
 class FlinkMissingError(Exception):
     """Flink or Java is not installed."""
-
-
-class FlinkFailedError(Exception):
-    """A part of the cluster did not start; the message ends with the end of each log."""
 
 
 @dataclass
@@ -112,15 +88,15 @@ class Cluster:
 
     def add_worker(self) -> subprocess.Popen[bytes]:
         """Start one more TaskManager; `wait_for_workers` waits until it has joined."""
-        process = _java(
-            self.folder, f"worker-{len(self.workers)}", _TASK_MANAGER, f"--configDir={self.folder}"
+        process = start_java(
+            self.folder, f"worker-{len(self.workers)}", TASK_MANAGER, f"--configDir={self.folder}"
         )
         self.workers.append(process)
         return process
 
     def wait_for_workers(self, number: int) -> None:
         """Wait until the JobManager lists exactly this number of TaskManagers."""
-        _wait(
+        wait_until(
             lambda: self.get("/overview")["taskmanagers"] == number,
             [*self.others, *self.living],
             self.folder,
@@ -174,16 +150,18 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
     _write_settings(folder, rest_port, rpc_port)
     started = Cluster(folder, f"http://127.0.0.1:{rest_port}", f"127.0.0.1:{job_port}")
     try:
-        started.others.append(_java(folder, "job-manager", _JOB_MANAGER, f"--configDir={folder}"))
         started.others.append(
-            _java(
-                folder, "job-server", _JOB_SERVER, *_job_server_options(folder, rest_port, job_port)
+            start_java(folder, "job-manager", JOB_MANAGER, f"--configDir={folder}")
+        )
+        started.others.append(
+            start_java(
+                folder, "job-server", JOB_SERVER, *job_server_options(folder, rest_port, job_port)
             )
         )
         for _ in range(workers):
             started.add_worker()
         started.wait_for_workers(workers)
-        _wait(lambda: _listens(job_port), started.others, folder)
+        wait_until(lambda: _listens(job_port), started.others, folder)
         yield started
     finally:
         started.stop()
@@ -213,59 +191,6 @@ def _write_settings(folder: Path, rest_port: int, rpc_port: int) -> None:
     for name in ("tmp", "blobs", "web", "artifacts"):
         (folder / name).mkdir(parents=True)
     (folder / "flink-conf.yaml").write_text((HERE / "flink-conf.yaml").read_text() + "".join(lines))
-
-
-def _job_server_options(folder: Path, rest_port: int, job_port: int) -> list[str]:
-    return [
-        "--job-host=127.0.0.1",
-        f"--job-port={job_port}",
-        "--artifact-port=0",
-        "--expansion-port=-1",
-        f"--artifacts-dir={folder / 'artifacts'}",
-        f"--flink-master=127.0.0.1:{rest_port}",
-        f"--flink-conf-dir={folder}",
-    ]
-
-
-def _java(
-    folder: Path, name: str, program: Sequence[str], *arguments: str
-) -> subprocess.Popen[bytes]:
-    """Start a Java program with the jars; its log and temporary files are in the folder."""
-    command = ["java", *_JAVA, f"-Djava.io.tmpdir={folder / 'tmp'}", *program, *arguments]
-    with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "FLINK_CONF_DIR": str(folder)},
-            start_new_session=True,  # Ctrl-C goes only to this process, which stops the cluster
-        )
-
-
-def _wait(
-    ready: Callable[[], bool], processes: Sequence[subprocess.Popen[bytes]], folder: Path
-) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        with contextlib.suppress(OSError):
-            if ready():
-                return
-        ended = [process for process in processes if process.poll() is not None]
-        if ended or time.monotonic() > deadline:
-            state = (
-                f"a process ended with exit code {ended[0].returncode}"
-                if ended
-                else f"not ready after {START_S} s"
-            )
-            logs = "\n".join(
-                f"{log.name}: {log.read_text(errors='replace')[-2000:]}"
-                for log in sorted(folder.glob("*.log"))
-            )
-            raise FlinkFailedError(
-                f"the Flink cluster in {folder}: {state}. Its logs end with:\n{logs}"
-            )
-        time.sleep(0.1)
 
 
 def _ask(url: str, method: str = "GET") -> Any:

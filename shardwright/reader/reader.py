@@ -62,8 +62,7 @@ class Reader:
         state: Position to resume from: the `state()` of a reader of the same records.
         remainder: Policy for the end of an epoch that does not fill a batch: "drop" it (default
             when shuffled or sampled), "keep" it as a smaller batch (default otherwise), "pad" the
-            batch and add `mask`, bool [rows], True for records, or "carry" it into a batch with the
-            start of the next epoch.
+            batch and add `mask`, bool [rows], True for records, or "carry" it into the next epoch.
         window: Number of shards shuffled together; None for all if local, 16 if remote.
         where: Read only the records whose index row matches: an Arrow expression such as
             `pc.field("width") >= 224`, or a function from index rows (pyarrow.Table) to bool

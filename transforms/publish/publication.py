@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -242,8 +243,10 @@ def _check_complete(shards: WrittenShards, layout: Layout) -> None:
 
 def _write_companions(root: Folder, files: Mapping[str, bytes]) -> dict[str, FileContent]:
     """Write the companion files, and return their contents by name."""
-    for name, data in files.items():
-        root.write_if_new(name, data)
+    # At once: each of them waits for a disk, or twice for a store.
+    with ThreadPoolExecutor(len(files)) as pool:
+        for _ in pool.map(lambda file: root.write_if_new(*file), files.items()):
+            pass
     return {name: FileContent.of(data) for name, data in files.items()}
 
 
