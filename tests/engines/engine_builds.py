@@ -100,23 +100,27 @@ class EngineBuild:
 
 
 def start(
-    runner_args: Sequence[str], *words: str | Path, env: Mapping[str, str] | None = None
+    runner_args: Sequence[str],
+    *words: str | Path,
+    env: Mapping[str, str] | None = None,
+    command: str = "build",
 ) -> EngineBuild:
-    """Start `python -m pipelines.build_dataset`; call `wait` or `kill` on the result.
+    """Start `shardwright build`, or another command; call `wait` or `kill` on the result.
 
     Args:
         runner_args: Options of the engine, such as `LOCAL`.
         words: INPUT, OUTPUT and options.
         env: More environment variables.
+        command: Its name.
     """
-    command = [sys.executable, "-m", "pipelines.build_dataset", *map(str, words), *runner_args]
+    program = [sys.executable, "-m", "shardwright.inspect.cli", command]
     # No pipe, which a child that outlives the build would keep open; closed with the build.
     log = tempfile.TemporaryFile()  # noqa: SIM115
     # A killed build does not clean up.
     temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     settings = {"PYTHONFAULTHANDLER": "1", "TMPDIR": temporary.name, **(env or {})}
     process = subprocess.Popen(
-        command,
+        [*program, *map(str, words), *runner_args],
         cwd=ROOT,
         env=os.environ | settings,
         stdin=subprocess.DEVNULL,
@@ -133,6 +137,7 @@ def build(
     timeout: float = 240,
     code: int = 0,
     env: Mapping[str, str] | None = None,
+    command: str = "build",
 ) -> Ended:
     """Build as `start` does, and wait for the end.
 
@@ -144,7 +149,7 @@ def build(
         AssertionError: It ended with another exit code, took too long or left processes running;
             the message has its log.
     """
-    ended = start(runner_args, *words, env=env).wait(timeout)
+    ended = start(runner_args, *words, env=env, command=command).wait(timeout)
     told = f"exit code {ended.code}, not {code}; its log:\n{ended.log[-_SHOWN_LOG:]}"
     assert ended.code == code, told
     assert not ended.left, f"processes stayed behind; the log:\n{ended.log[-_SHOWN_LOG:]}"

@@ -14,6 +14,7 @@ from tests.engines.engine_builds import LOCAL, OPTIONS, build, shard_digests
 from tests.engines.engine_images import add_bad_images, make_engine_images
 from tests.engines.engine_transforms import FAILING, FOLDER, WATCHED
 from tests.engines.flink_cluster import SECONDS, TEST_SECONDS
+from tests.engines.growing import check_growing
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import hashes_of, leftovers_of, png_of, rejects_of, stamps_of
 from tests.support.object_stores import download_folder, upload_folder
@@ -23,16 +24,18 @@ pytestmark = pytest.mark.timeout(TEST_SECONDS)
 
 
 def all_at_once(folder: Path) -> tuple[Path, tuple[str | Path, ...]]:
-    """Labels in a table, broken images, duplicates, re-encoding, and splits drawn by class."""
+    """Labels, broken images, copies and near-copies, re-encoding, and splits drawn by class."""
     images = make_engine_images(folder / "in", names=("x", "y"))
     add_bad_images(images, names=("x", "y"))
     for number in range(4):
         (images / "x" / f"copy-{number}.png").write_bytes(png_of(number))
+        (images / "y" / f"near-{number}.png").write_bytes(png_of(number) + b" another length")
     names = sorted(str(path.relative_to(images)) for path in images.rglob("*.*"))
     # The first one has no label.
     rows = (f"{name},{'abc'[number % 3]}\n" for number, name in enumerate(names[1:]))
     (folder / "labels.csv").write_text("image,label\n" + "".join(rows))
-    options = "--encode jpeg --resize 32x32 --check decode --duplicates drop --stratify"
+    options = "--encode jpeg --resize 32x32 --check decode --duplicates drop "
+    options += "--near-duplicates drop --stratify"
     labels = ("--labels", folder / "labels.csv", "--max-reject-fraction", "0.5")
     return images, (*labels, *options.split())
 
@@ -67,6 +70,10 @@ def test_four_python_workers_make_the_same_of_splits_joins_rejects_and_encoding(
     assert {reject["reason"] for reject in rejects_of(there)} >= {"empty_file", "truncated"}
     written = {path.name: set(path.read_text().split()) for path in folder.iterdir()}
     assert len(written) >= 3, f"few of the four Python processes wrote most shards: {written}"
+
+
+def test_a_dataset_grows_and_is_compacted(flink: Cluster, tmp_path: Path) -> None:
+    check_growing([*flink.arguments(2), SHARED], tmp_path, SECONDS)
 
 
 def test_input_and_output_in_an_object_store(

@@ -28,6 +28,7 @@ from tests.engines.engine_builds import (
     start,
 )
 from tests.engines.engine_images import add_bad_images, make_engine_images
+from tests.engines.growing import check_growing
 from tests.support.build_helpers import build as build_here
 from tests.support.build_helpers import (
     make_images,
@@ -145,6 +146,10 @@ def test_images_as_they_are_and_then_nothing_to_do(
     again = build_on_prism(engine_images, tmp_path / "out", *OPTIONS)
     assert "up to date: all 8 shards were already written" in again.log
     assert stamps_of(tmp_path / "out") == before
+
+
+def test_a_dataset_grows_and_is_compacted(tmp_path: Path) -> None:
+    check_growing(RUNNER, tmp_path, SECONDS)
 
 
 def test_beams_own_writer(engine_images: Path, local_dataset: Path, tmp_path: Path) -> None:
