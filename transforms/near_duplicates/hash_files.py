@@ -1,6 +1,7 @@
 """Keep the hashes of a reference batch in the spool, so that no build decodes its images again.
 
-    OUTPUT/spool/<hash>.hashes    a Parquet file: hash and number of pixels of each image of a batch
+    OUTPUT/spool/<hash>.hashes            a Parquet file: hash and number of pixels of each image
+    OUTPUT/spool/<hash>.hashes.attempt    a note while a batch is hashed; left if the process dies
 
 The name is a hash of the places and etags of the batch's images, so a changed batch gets another
 file. Rows are in the order of the places, whatever the order of the batch.
@@ -19,8 +20,14 @@ from shardwright.format import naming
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.spool import UnwrittenFolder
-from transforms.near_duplicates.picture_hashes import NO_HASH, PictureHash, hash_places
+from transforms.near_duplicates.picture_hashes import (
+    NO_HASH,
+    PictureHash,
+    hash_alone,
+    hash_places,
+)
 from transforms.references import digest_of, keep_rows, set_column
+from transforms.write.attempts import has_died, noted_attempt
 
 PHASH, NUM_PIXELS = "phash", "num_pixels"
 HASH_SCHEMA = pa.schema([(PHASH, pa.uint64()), (NUM_PIXELS, pa.int64())])
@@ -53,7 +60,7 @@ def hash_batch(
     name = f"{digest_of(_ALGORITHM, batch.select(_PLACE))}{naming.HASHES_SUFFIX}"
     rows = _read(folder, name, batch.num_rows)
     if rows is None:
-        hashed = hash_places(batch, storage, threads)
+        hashed = _hash(batch, folder, name, storage, threads)
         rows = _rows_of(hashed)
         known = batch.column("etag").null_count == 0 and None not in hashed
         if known and not isinstance(folder, UnwrittenFolder):
@@ -62,6 +69,18 @@ def hash_batch(
     for column in HASH_SCHEMA.names:
         found = set_column(found, column, rows.column(column))
     return keep_rows(found, rows.column(PHASH).is_valid().to_numpy(zero_copy_only=False))
+
+
+def _hash(
+    batch: pa.RecordBatch, folder: Folder, name: str, storage: StorageOptions, threads: int | None
+) -> list[PictureHash | None]:
+    """Hash the images; one by one after an attempt that died, if there is a folder for its note."""
+    if isinstance(folder, UnwrittenFolder):
+        return hash_places(batch, storage, threads)
+    attempt = (folder, f"{name}.attempt", name)
+    alone = has_died(*attempt)
+    with noted_attempt(*attempt):
+        return hash_alone(batch, storage) if alone else hash_places(batch, storage, threads)
 
 
 def _rows_of(hashed: Sequence[PictureHash | None]) -> pa.RecordBatch:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from shardwright.images.perceptual_hash import SIDE, hash_image
 from shardwright.storage.options import StorageOptions
+from transforms.child_process import Death, call_in_child
 from transforms.images.headers import read_header
 from transforms.images.kinds import RejectedImage, too_many_pixels
 from transforms.images.modes import opaque
 from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from transforms.write.image_reads import main_places
 from transforms.write.image_scans import scan_images
+from transforms.write.write_job import IMAGE_SECONDS
 
 MIN_DETAIL = 24
 """Frequencies that a picture must have, of 63: photographs have over 50, flat ones under 10."""
@@ -47,6 +50,17 @@ def hash_places(
         StorageError: A whole store fails, rather than one object.
     """
     return scan_images(_hash_or_none, main_places(batch), storage, threads)
+
+
+def hash_alone(batch: pa.RecordBatch, storage: StorageOptions) -> list[PictureHash | None]:
+    """Do as `hash_places`, one by one in a child process; an image that ends it has no hash."""
+    task = functools.partial(_hash_row, batch, storage)
+    made = call_in_child(task, batch.num_rows, IMAGE_SECONDS)
+    return [NO_HASH if isinstance(each, Death) else each for each in made]
+
+
+def _hash_row(batch: pa.RecordBatch, storage: StorageOptions, row: int) -> PictureHash | None:
+    return hash_places(batch.slice(row, 1), storage, 1)[0]
 
 
 def _hash_or_none(data: bytes) -> PictureHash:

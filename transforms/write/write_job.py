@@ -13,6 +13,8 @@ from transforms.images.options import EncodeOptions
 from transforms.output_state import Clearance
 from transforms.user_code import UserTransform
 
+IMAGE_SECONDS = 600.0
+
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
@@ -46,7 +48,7 @@ class WriteJob:
     unpublished: bool = False
     signals: bool = False
     copies: bool = False
-    image_seconds: float = 600.0
+    image_seconds: float = IMAGE_SECONDS
 
     @property
     def computing_threads(self) -> int:

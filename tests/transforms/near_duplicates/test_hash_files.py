@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,12 +12,14 @@ from PIL import Image
 
 from shardwright.errors import StorageError
 from shardwright.storage.folder import Folder
-from shardwright.storage.options import NO_OPTIONS
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.support.helpers import file_references
+from tests.support.kills import killed
 from tests.support.pictures import copy_of, encoded, picture
 from transforms.inputs.spool import UnwrittenFolder
+from transforms.near_duplicates import picture_hashes
 from transforms.near_duplicates.hash_files import hash_batch
-from transforms.near_duplicates.picture_hashes import PictureHash, hash_picture
+from transforms.near_duplicates.picture_hashes import PictureHash, hash_picture, hash_places
 from transforms.references import set_column
 
 
@@ -113,3 +116,30 @@ def test_transparent_areas_are_white() -> None:
     image = picture(4).convert("RGBA")
     image.putalpha(Image.new("L", image.size, 0))
     assert hash_picture(encoded(image)) == PictureHash(None, 96 * 72)
+
+
+def test_after_a_death_images_are_hashed_one_by_one(
+    batch: pa.RecordBatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a killed process the note stays, and its image has no hash in the next attempt."""
+    wanted = hashes_of(batch, Folder(str(tmp_path / "other")))
+    folder = Folder(str(tmp_path / "spool"))
+    with killed(after=1):  # the note
+        hash_batch(batch, folder, NO_OPTIONS)
+    assert suffixes(folder) == ["hashes.attempt"]
+    monkeypatch.setattr(picture_hashes, "_hash_row", hash_or_die)
+    del wanted["b.png"]
+    assert hashes_of(batch, folder) == wanted
+    # The next build does not meet the image again.
+    assert suffixes(folder) == ["hashes"]
+    assert hashes_of(batch, folder) == wanted
+
+
+def suffixes(folder: Folder) -> list[str]:
+    return [name.partition(".")[2] for name in folder.names()]
+
+
+def hash_or_die(batch: pa.RecordBatch, storage: StorageOptions, row: int) -> PictureHash | None:
+    if batch.column("id")[row].as_py() == "b.png":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return hash_places(batch.slice(row, 1), storage, 1)[0]
