@@ -23,7 +23,7 @@ from transforms.features.vocabularies import Vocabularies
 from transforms.inputs.spool import SinkFile
 
 _ARRAYS = ("keys", "more", "states", "rows", "splits")
-_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content", "keeps_places")
+_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")
 _METADATA = b"shardwright"
 
 
@@ -77,6 +77,8 @@ def write_known(spool: Folder, known: KnownRecords) -> KnownFile:
     """
     facts = json.dumps({name: getattr(known, name) for name in _FACTS}).encode()
     arrays = {name: getattr(known, name) for name in _ARRAYS}
+    if known.places is not None:
+        arrays["places"] = known.places
     digest = hashlib.blake2b(facts, digest_size=16)
     for array in arrays.values():
         digest.update(array)
@@ -104,6 +106,6 @@ def _open(file: KnownFile) -> KnownRecords:
         raise StorageError(
             f"{file.spool.path(name)} cannot be read ({error}): run the build again"
         ) from error
-    arrays = (table.column(name).combine_chunks().to_numpy() for name in _ARRAYS)
+    arrays = {name: table.column(name).combine_chunks().to_numpy() for name in table.column_names}
     facts["split_names"] = tuple(facts["split_names"])
-    return KnownRecords(*arrays, **facts)
+    return KnownRecords(**arrays, **facts)

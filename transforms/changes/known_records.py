@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,20 +33,16 @@ from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from transforms.changes.text_hashes import combined, hash128
+from transforms.changes.record_states import are_spooled, places_of, states_of
+from transforms.changes.text_hashes import hash128
 from transforms.hashing import joined
-from transforms.inputs.file_rules import SPOOL_ETAG
 from transforms.references import ORIGIN, keep_rows, set_column
 
 _COLUMNS = ["id", "uri", "etag", "label"]
 _CONTENT = ["image_length", "length", "crc32c"]
 _READS_AT_ONCE = 16
-_KINDS = (np.uint64, np.uint64, np.uint64, np.uint32, np.uint16)
-_NO_ETAG = np.uint64(1)
-_PLACE = np.uint64(0xFFFF << 48)  # the bits of a state that are of the address alone
-_REST = np.uint64(16)
+_KINDS = (np.uint64, np.uint64, np.uint64, np.uint32, np.uint16, np.uint64)
 _MOST_ROWS = 1 << 32
-_CONTENT_ETAG = f"^{SPOOL_ETAG}[0-9a-f]{{24}}$"  # `transforms.hashing.content_hash`
 
 
 class Comparison(NamedTuple):
@@ -67,13 +63,13 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownRecords:
-    """The records of a dataset, ordered by the hash of their ids; 30 bytes each.
+    """The records of a dataset, ordered by the hash of their ids; 30 bytes each, or 38.
 
     Attributes:
         keys: First halves of the hashes, ascending, uint64 [records].
         more: Their other halves, uint64 [records].
         states: Hashes of address, etag and label, and of the bytes if `by_content`, uint64
-            [records]; the first 16 bits are of the address alone.
+            [records].
         rows: Numbers of the records: their places in the index of all shards, one shard after the
             other in the manifest's order, removed ones counted; uint32 [records].
         splits: Indices in `split_names`, uint16 [records].
@@ -82,7 +78,8 @@ class KnownRecords:
         longest_run: Most records with equal `keys`.
         with_labels: Labels are in `states`.
         by_content: Listings are of a finished dataset.
-        keeps_places: A reference with the id of a record must have its address, too.
+        places: Hashes of the addresses, uint64 [records], if a reference with the id of a record
+            must have its address, too; else None.
     """
 
     keys: np.ndarray
@@ -95,7 +92,7 @@ class KnownRecords:
     longest_run: int
     with_labels: bool
     by_content: bool
-    keeps_places: bool = False
+    places: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -137,12 +134,10 @@ class KnownRecords:
         Of a spool only names are known, which differ after any change of their container.
         """
         uris, etags = changed.column("uri"), changed.column("etag")
-        if not self.keeps_places:
+        if self.places is None:
             return np.zeros(len(uris), np.bool_)
-        states = _states(uris, etags, None, []) ^ self.states[self.find(changed.column("id"))]
-        result: np.ndarray = (states & _PLACE != 0) & ~are_spooled(etags).to_numpy(
-            zero_copy_only=False
-        )
+        moved = places_of(uris, etags) != self.places[self.find(changed.column("id"))]
+        result: np.ndarray = moved & ~are_spooled(etags).to_numpy(zero_copy_only=False)
         return result
 
     def splits_at(self, positions: np.ndarray) -> pa.Array:
@@ -152,7 +147,8 @@ class KnownRecords:
     def _are_same(self, positions: np.ndarray, rows: pa.RecordBatch) -> np.ndarray:
         labels = rows.column("label") if self.with_labels else None
         content = [rows.column(name) for name in _CONTENT] if self.by_content else []
-        states = _states(rows.column("uri"), rows.column("etag"), labels, content)
+        places = places_of(rows.column("uri"), rows.column("etag"))
+        states = states_of(places, rows.column("etag"), labels, content)
         result: np.ndarray = (self.states[positions] == states) & ~_is_unidentified(rows)
         return result
 
@@ -166,7 +162,7 @@ def read_known(
         root: The dataset's folder.
         manifest: Its manifest. Rows that a shard lists as removed are left out.
         by_content: They will be compared with listings of a finished dataset.
-        keeps_places: As in `KnownRecords`.
+        keeps_places: A reference with the id of a record must have its address, too.
 
     Raises:
         StorageError: A shard's index is missing or damaged.
@@ -190,11 +186,13 @@ def read_known(
     for (name, info), hashes in zip(shards, read_all, strict=True):
         kept = live_rows(info)
         splits = np.full(len(kept), numbers[name.split], np.uint16)
-        hashed = [each[kept] for each in hashes]
-        parts.append((*hashed, (first + kept).astype(np.uint32), splits))
+        *hashed, places = (each[kept] for each in hashes)
+        numbered = (*hashed, (first + kept).astype(np.uint32), splits)
+        parts.append((*numbered, places) if keeps_places else numbered)
         first += info.num_records
-    facts = {"with_labels": bool(names), "by_content": by_content, "keeps_places": keeps_places}
-    return _ordered(parts, root, tuple(manifest.splits), num_rows, **facts)
+    facts = {"with_labels": bool(names), "by_content": by_content}
+    kinds = _KINDS if keeps_places else _KINDS[:-1]
+    return _ordered(parts, root, tuple(manifest.splits), num_rows, kinds, **facts)
 
 
 def live_rows(info: ShardInfo) -> np.ndarray:
@@ -208,22 +206,26 @@ def _ordered(
     root: Folder,
     split_names: tuple[str, ...],
     num_rows: int,
+    kinds: Sequence[type[np.unsignedinteger[Any]]],
     **facts: bool,
 ) -> KnownRecords:
-    columns = zip(*parts, strict=True) if parts else ((),) * len(_KINDS)
-    arrays = [joined(column, kind) for column, kind in zip(columns, _KINDS, strict=True)]
+    columns = zip(*parts, strict=True) if parts else ((),) * len(kinds)
+    arrays = [joined(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     order = np.argsort(arrays[0])
     run = _longest_run(arrays[0][order])
     if run > 1:  # for records with one id to be neighbors
         order = np.lexsort((arrays[1], arrays[0]))
-    keys, more, states, rows, splits = (each[order] for each in arrays)
+    keys, more, states, rows, splits, *others = (each[order] for each in arrays)
     again = np.flatnonzero((keys[1:] == keys[:-1]) & (more[1:] == more[:-1]))
     if len(again):
         raise BuildError(
             f"{root} has {len(again):,} records with the id of another one, such as number "
             f"{int(rows[again[0]]):,}: build it again with --if-exists overwrite"
         )
-    return KnownRecords(keys, more, states, rows, splits, split_names, num_rows, run, **facts)
+    return KnownRecords(
+        keys, more, states, rows, splits, split_names, num_rows, run, **facts,
+        places=others[0] if others else None,
+    )  # fmt: skip
 
 
 def _longest_run(ordered: np.ndarray) -> int:
@@ -233,12 +235,13 @@ def _longest_run(ordered: np.ndarray) -> int:
 
 
 def _hashed(table: pa.Table, class_names: pa.Array | None) -> tuple[np.ndarray, ...]:
-    """Return both halves of the ids' hashes, and the states, of the rows of an index."""
+    """Return both halves of the ids' hashes, the states and the places, of the rows of an index."""
     ids, uris, etags, numbers, *content = (column.combine_chunks() for column in table.columns)
     labels = None
     if class_names is not None:
         labels = pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), class_names)
-    return (*hash128(ids), _states(uris, etags, labels, content))
+    places = places_of(uris, etags)
+    return (*hash128(ids), states_of(places, etags, labels, content), places)
 
 
 def _as_indexed(copied: pa.RecordBatch) -> pa.RecordBatch:
@@ -247,46 +250,6 @@ def _as_indexed(copied: pa.RecordBatch) -> pa.RecordBatch:
     for name in ("uri", "etag", "length", "crc32c"):
         copied = set_column(copied, name, pc.struct_field(origins, name))
     return set_column(copied, "image_length", copied.column("num_bytes"))
-
-
-def _states(
-    uris: pa.Array, etags: pa.Array, labels: pa.Array | None, content: Sequence[pa.Array]
-) -> np.ndarray:
-    """Return the hashes of (address, etag, label, content), uint64 [rows]."""
-    numbers = (column.to_numpy().astype(np.uint64) for column in content)
-    places = hash128(_without_spool(uris, etags))[0]
-    hashes = [places, _hashes_or(_NO_ETAG, etags), *numbers]
-    if labels is not None:
-        texts = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()
-        rows = pc.fill_null(texts.indices, len(texts.dictionary)).to_numpy(zero_copy_only=False)
-        hashes.append(np.append(hash128(texts.dictionary)[0], np.uint64(0))[rows])
-    result: np.ndarray = (places & _PLACE) | (combined(*hashes) >> _REST)
-    return result
-
-
-def _hashes_or(absent: np.uint64, texts: pa.Array) -> np.ndarray:
-    hashes = hash128(texts)[0]
-    if texts.null_count:
-        hashes[texts.is_null().to_numpy(zero_copy_only=False)] = absent
-    return hashes
-
-
-def _without_spool(uris: pa.Array, etags: pa.Array) -> pa.Array:
-    """Return addresses; of bytes in the spool only the file's name, or "" with a content's hash.
-
-    Each generation has a spool of its own.
-    """
-    spooled = are_spooled(etags)
-    if not pc.any(spooled).as_py():
-        return uris
-    by_content = pc.fill_null(pc.match_substring_regex(etags, _CONTENT_ETAG), False)
-    names = pc.if_else(by_content, "", pc.replace_substring_regex(uris, "^.*/", ""))
-    return pc.if_else(spooled, names, uris)
-
-
-def are_spooled(etags: pa.Array) -> pa.Array:
-    """Return which records were read from a spool, by their etags, bool [rows]."""
-    return pc.fill_null(pc.starts_with(etags, SPOOL_ETAG), False)
 
 
 def _is_unidentified(batch: pa.RecordBatch) -> np.ndarray:

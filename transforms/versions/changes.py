@@ -44,8 +44,7 @@ class VersionChange:
         added: The manifest of that generation; None for none.
         replaced: Folders of generations whose records are all in `added`.
         outdated: Rows of the shards of `base` to take away, uint32 [rows], ascending.
-        keeps_places: An added record never replaces one from another address, as in
-            `KnownRecords`.
+        keeps_places: An added record never replaces one from another address.
     """
 
     operation: Operation

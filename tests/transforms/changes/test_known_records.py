@@ -22,6 +22,7 @@ from tests.support.indexed_records import Indexed, write_index
 from transforms.changes.find_changes import FindChanges
 from transforms.changes.known_files import KnownFile, write_known
 from transforms.changes.known_records import KnownRecords, read_known
+from transforms.changes.record_states import places_of
 from transforms.changes.seen_records import outdated_rows
 from transforms.references import ORIGIN, ORIGIN_TYPE, set_column
 
@@ -120,6 +121,19 @@ def test_colliding_halves_are_neighbors(tmp_path: Path, monkeypatch: pytest.Monk
         read_known(folder, write_index(folder, {"train": [[*records, Indexed("yyyy")]]}))
 
 
+def test_addresses_are_told_apart_by_64_bits(tmp_path: Path) -> None:
+    """A record keeps its place even if as many others as a day brings have its id."""
+    folder = Folder(str(tmp_path))
+    records = [Indexed("one", uri="/in/1"), Indexed("two", uri="/in/2")]
+    known = read_known(folder, write_index(folder, {"train": [records]}), keeps_places=True)
+    changed = references(["one", "two"], uri="/in/1", etag="new")
+    assert known.are_elsewhere(changed).tolist() == [False, True]
+    read = write_known(Folder(f"{folder.uri}/spool"), known).open()
+    assert read.are_elsewhere(changed).tolist() == [False, True]
+    uris = pa.array([f"/in/{number}" for number in range(300_000)])
+    assert len(np.unique(places_of(uris, pa.nulls(len(uris), pa.string())))) == len(uris)
+
+
 def test_a_damaged_index_fails(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path))
     manifest = write_index(folder, {"train": [[Indexed("a")]]})
@@ -139,9 +153,7 @@ def test_files_hold_the_records(tmp_path: Path) -> None:
     for name in ("keys", "more", "states", "rows", "splits"):
         assert getattr(found, name).tolist() == getattr(known, name).tolist()
         assert getattr(found, name).dtype == getattr(known, name).dtype
-    facts = (
-        "split_names", "num_rows", "longest_run", "with_labels", "by_content", "keeps_places"
-    )  # fmt: skip
+    facts = ("split_names", "num_rows", "longest_run", "with_labels", "by_content", "places")
     assert [getattr(found, name) for name in facts] == [getattr(known, name) for name in facts]
     assert write_known(spool, known) == file
     (broken := tmp_path / "spool" / f"{file.name}.known").write_bytes(b"ARROW1")
