@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from shardwright.errors import MissingError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
+from shardwright.format.notes import Note, is_noted, noted
 from shardwright.storage.folder import Folder
-from transforms.erasure.traces import generation_folders
+from transforms.erasure.traces import generation_folders, is_lost
 from transforms.staged_files import PARTS
 
 _BUILD_DIRS = ("", *naming.SHARD_DIRS, naming.SPOOL_DIR)
@@ -31,8 +32,8 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
     found = []
     for folder in generation_folders(root):
         manifest, outputs = finished.get(folder), _outputs(root.below(folder))
-        if manifest is None and naming.MANIFEST in outputs:  # just published
-            continue
+        if manifest is None and naming.MANIFEST in outputs and not is_lost(root, folder):
+            continue  # just published
         kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
         found += [_in(folder, name) for name in outputs if name not in kept]
         for beside in (naming.NEXT_DIR, *_STAGED):
@@ -49,6 +50,10 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
     Raises:
         StorageError: A file cannot be read or removed.
     """
+    lost = {_folder(path) for path in found if _is_of_generation(path, naming.MANIFEST)}
+    for folder in lost:
+        _remove_lost(root, folder, [path for path in found if path.startswith(f"{folder}/")])
+    found = [path for path in found if not path.startswith(tuple(f"{each}/" for each in lost))]
     plans = [path for path in found if path.endswith(naming.PLAN)]
     published = tuple(f"{_folder(path)}/" for path in plans if _is_published(root, path))
     left = [path for path in found if path not in plans and not path.startswith(published)]
@@ -62,6 +67,13 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
             root.below(_in(folder, beside)).remove_empty()
         if folder:
             root.below(folder).remove_empty()
+
+
+def _remove_lost(root: Folder, folder: str, found: Sequence[str]) -> None:
+    """Remove a generation that lost files, unless its build has just made them again."""
+    with noted(root, Note.REMOVE, [folder]):  # as `gc` does, so that it is not committed meanwhile
+        if not is_noted(root, Note.COMMIT, folder) and is_lost(root, folder):
+            root.remove_all(found)
 
 
 def _is_published(root: Folder, plan: str) -> bool:
@@ -91,6 +103,11 @@ def is_dataset_file(path: str) -> bool:
     for beside in (*reversed(_STAGED), naming.NEXT_DIR):
         path = path.removeprefix(f"{beside}/")
     return naming.is_build_output(path) or path == naming.CHANGES.rpartition("/")[2]
+
+
+def _is_of_generation(path: str, name: str) -> bool:
+    folder, _, found = path.rpartition("/")
+    return found == name and naming.is_generation_folder(folder)
 
 
 def _folder(path: str) -> str:

@@ -16,6 +16,7 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
+from shardwright.format.versions import read_versions
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.erasure.wanted_ids import WantedIds, named_by
@@ -57,6 +58,9 @@ def generation_folders(root: Folder) -> list[str]:
 def finished_generations(root: Folder) -> dict[str, Manifest]:
     """Return the manifests of the finished generations by folder, also of those not committed.
 
+    One that no version names and that lost files is not finished any more: an erasure has removed
+    files of its build, which has published it nevertheless. It is never committed.
+
     Raises:
         BuildError: A build is replacing one, or an earlier release wrote it.
         NotADatasetError: A manifest is damaged.
@@ -77,7 +81,23 @@ def finished_generations(root: Folder) -> dict[str, Manifest]:
                 f"an earlier release wrote {below}, without a list of all files: "
                 "run its `shardwright build` command again first"
             )
-    return found
+    lost = [folder for folder in found if folder and is_lost(root, folder)]
+    return {folder: manifest for folder, manifest in found.items() if folder not in lost}
+
+
+def is_lost(root: Folder, folder: str) -> bool:
+    """Return whether a published generation lacks files, and no version names it.
+
+    Raises:
+        NotADatasetError: A manifest is damaged.
+        StorageError: A folder cannot be read.
+    """
+    below = root.below(folder)
+    return not read_manifest(below).file_names() <= set(below.outputs()) and not any(
+        info.folder == folder
+        for version in read_versions(root)
+        for _, info in version.named_shards()
+    )
 
 
 def find_traces(root: Folder, folder: str, manifest: Manifest, ids: WantedIds) -> Traces:

@@ -107,3 +107,22 @@ def test_an_append_whose_worker_commits_after_an_erasure(root: Path) -> None:
     assert erase(root, *GONE) == 0
     with pytest.raises(BuildError, match=r"has rewritten shards of version 3 .* run this command"):
         late.read_base()
+
+
+@pytest.mark.parametrize("lost", ["index/train-*", "grown-train.tfrecord-*"])
+def test_a_generation_that_lost_files_before_its_commit(root: Path, lost: str) -> None:
+    """As by an erasure beside the end of its build; nobody can commit or mend it."""
+    change = append_change(root, {"t0": 50, "t1": 51}, [], "late")
+    folder = root / change.folder
+    next(folder.glob(lost)).unlink()
+    assert erase(root, *GONE, "t1") == 0
+    assert not folder.exists()
+    assert check(root) == 0
+    with pytest.raises(BuildError, match="lost files before it was committed"):
+        commit(Folder(str(root)), change)
+
+
+def test_a_damaged_generation_of_a_version_stops_an_erasure(root: Path) -> None:
+    append(root, {"t0": 50}, [])
+    next(root.glob("generations/*/index/train-*")).unlink()
+    assert erase(root, *GONE) == 1
