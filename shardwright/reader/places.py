@@ -13,7 +13,8 @@ from shardwright.reader.permutation import derive_key, derive_keys
 from shardwright.reader.selection import Selection
 
 # Array operations have a nearly fixed cost, so a block is far cheaper than its batches one by one.
-_BLOCK = 4096
+# But each epoch has a cost, too, so that a block holds few of them.
+_LEAST_BLOCK, _MOST_BLOCK = 256, 4096
 _BLOCKS_KEPT = 8
 _DRAW = 3  # a purpose of keys, in addition to those of `order`
 
@@ -49,13 +50,14 @@ class PlaceTable:
         self.order = order
         self._selection = selection
         self._seed = seed
+        self._block_size = min(max(_LEAST_BLOCK, order.size), _MOST_BLOCK)
         self._blocks: OrderedDict[int, Places] = OrderedDict()
 
     def find(self, start: int, count: int) -> Places:
         """Return the records of positions [start, start + count)."""
         parts = []
         while count > 0:
-            block, inside = divmod(start, _BLOCK)
+            block, inside = divmod(start, self._block_size)
             part = self._block(block)[inside : inside + count]
             parts.append(part)
             start, count = start + len(part.rows), count - len(part.rows)
@@ -72,7 +74,8 @@ class PlaceTable:
         # Without a lock: two threads may compute the same block, and both results are equal.
         found = self._blocks.get(number)
         if found is None:
-            found = self.locate(np.arange(number * _BLOCK, (number + 1) * _BLOCK))
+            size = self._block_size
+            found = self.locate(np.arange(number * size, (number + 1) * size))
             self._blocks[number] = found
             while len(self._blocks) > _BLOCKS_KEPT:
                 self._blocks.popitem(last=False)
