@@ -20,7 +20,6 @@ from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
-from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.build_helpers import png_of
 from tests.support.growing import Grown, Source
 from tests.support.random_tests import is_long
@@ -35,6 +34,8 @@ OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)
 NAMES = [f"{name}/{number}.png" for name in ("ant", "cat") for number in range(6)]
 NUM_LONG = 200
 _TRIES = 30  # a compaction fails as long as a collection of its own earlier try is under way
+
+pytestmark = pytest.mark.timeout(1800)
 
 State = dict[str, tuple[str, int]]
 """The source and the seed of each record, by id."""
@@ -247,14 +248,6 @@ def test_no_commit_is_lost_on_a_disk(tmp_path: Path, rng: np.random.Generator) -
         check_interleaving(Folder(str(folder / "out")), folder, rng)
 
 
-@on_s3_and_gcs
-def test_no_commit_is_lost_in_a_store(
-    bucket: Bucket, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    for number in range(NUM_LONG if is_long() else 2):
-        check_interleaving(bucket.folder(f"{number}/out"), tmp_path / str(number), rng)
-
-
 def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
     """Erase images while others append, compact and read: they are in no generation afterwards."""
     grown = Grown(root, OPTIONS)
@@ -294,15 +287,6 @@ def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
 
 def _pngs(state: State, without: frozenset[str]) -> dict[str, bytes]:
     return {name: png_of(seed) for name, (_, seed) in state.items() if name not in without}
-
-
-@on_s3_and_gcs
-@pytest.mark.long
-def test_an_erasure_beside_others_in_a_store(
-    bucket: Bucket, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    for number in range(20):
-        check_erasure(bucket.folder(f"{number}/out"), tmp_path / str(number), rng)
 
 
 def test_an_erasure_beside_others(tmp_path: Path, rng: np.random.Generator) -> None:
