@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shardwright.errors import MissingError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.storage.folder import Folder
 from transforms.erasure.traces import generation_folders, is_lost
@@ -32,8 +32,9 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
     found = []
     for folder in generation_folders(root):
         manifest, outputs = finished.get(folder), _outputs(root.below(folder))
-        if manifest is None and naming.MANIFEST in outputs and not is_lost(root, folder):
-            continue  # just published
+        published = manifest is None and naming.MANIFEST in outputs
+        if published and not _is_lost(root, folder):  # just now
+            continue
         kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
         found += [_in(folder, name) for name in outputs if name not in kept]
         for beside in (naming.NEXT_DIR, *_STAGED):
@@ -72,8 +73,12 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
 def _remove_lost(root: Folder, folder: str, found: Sequence[str]) -> None:
     """Remove a generation that lost files, unless its build has just made them again."""
     with noted(root, Note.REMOVE, [folder]):  # as `gc` does, so that it is not committed meanwhile
-        if not is_noted(root, Note.COMMIT, folder) and is_lost(root, folder):
+        if not is_noted(root, Note.COMMIT, folder) and _is_lost(root, folder):
             root.remove_all(found)
+
+
+def _is_lost(root: Folder, folder: str) -> bool:
+    return is_lost(root, folder, read_manifest(root.below(folder)))
 
 
 def _is_published(root: Folder, plan: str) -> bool:

@@ -81,19 +81,17 @@ def finished_generations(root: Folder) -> dict[str, Manifest]:
                 f"an earlier release wrote {below}, without a list of all files: "
                 "run its `shardwright build` command again first"
             )
-    lost = [folder for folder in found if folder and is_lost(root, folder)]
+    lost = [folder for folder in found if folder and is_lost(root, folder, found[folder])]
     return {folder: manifest for folder, manifest in found.items() if folder not in lost}
 
 
-def is_lost(root: Folder, folder: str) -> bool:
+def is_lost(root: Folder, folder: str, manifest: Manifest) -> bool:
     """Return whether a published generation lacks files, and no version names it.
 
     Raises:
-        NotADatasetError: A manifest is damaged.
-        StorageError: A folder cannot be read.
+        StorageError: A folder or a version cannot be read.
     """
-    below = root.below(folder)
-    return not read_manifest(below).file_names() <= set(below.outputs()) and not any(
+    return not manifest.file_names() <= set(root.below(folder).outputs()) and not any(
         info.folder == folder
         for version in read_versions(root)
         for _, info in version.named_shards()
