@@ -72,14 +72,10 @@ def prepare_append(
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
     copies = job.source.facts.copied_schema is not None
-    known_records = read_known(
-        options.root,
-        manifest,
-        by_content=copies,
-        keeps_places=options.keep_missing and not copies and not _states_ids(job),
-    )
-    file = write_known(job.spool, known_records)
-    known = KnownDataset(file, vocabularies, options.root, manifest, folder)
+    keeps_places = options.keep_missing and not copies and not _states_ids(job)
+    records = read_known(options.root, manifest, by_content=copies, keeps_places=keeps_places)
+    file = write_known(job.spool, records)
+    known = KnownDataset(file, vocabularies, options.root, manifest, folder, keeps_places)
     return replace(job, known=known)
 
 

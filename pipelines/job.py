@@ -84,8 +84,7 @@ class BuildJob:
             return None
         keep_missing = self.options.keep_missing
         number, shards = number_of(known.base), hash_of_shards(known.base)
-        keeps_places = known.file.open().places is not None
-        return Append(known.root, number, known.folder, keep_missing, shards, keeps_places)
+        return Append(known.root, number, known.folder, keep_missing, shards, known.keeps_places)
 
     @property
     def stratifies(self) -> bool:

@@ -60,6 +60,7 @@ class KnownDataset:
         root: Its folder.
         base: Its version that was compared.
         folder: The folder below `root` for the additions.
+        keeps_places: As in `VersionChange`.
     """
 
     file: KnownFile
@@ -67,6 +68,7 @@ class KnownDataset:
     root: Folder
     base: Manifest
     folder: str
+    keeps_places: bool
 
 
 def write_known(spool: Folder, known: KnownRecords) -> KnownFile:
