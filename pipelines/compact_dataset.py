@@ -124,7 +124,7 @@ def _options(root: Folder, base: Manifest, folder: str, words: Sequence[str]) ->
 
 
 def _commit(root: Folder, base: Manifest, folder: str) -> None:
-    replaced = frozenset(info.folder for _, info in base.named_shards())
+    replaced = frozenset(base.folders)
     added = read_manifest(root.below(folder))
     commit(
         root, VersionChange(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced)

@@ -74,6 +74,11 @@ class Manifest:
     def num_bytes(self) -> int:
         return sum(split.num_bytes for split in self.splits.values())
 
+    @property
+    def folders(self) -> list[str]:
+        """The folders of the generations whose shards it names, ordered; "" is the first one's."""
+        return sorted({info.folder for _, info in self.named_shards()})
+
     def shard_names(self, split: str) -> list[ShardName]:
         """Return the names of a split's shards, in order."""
         shards = self.splits[split].shards

@@ -56,6 +56,16 @@ def read_version(root: Folder, version: VersionKey = LATEST) -> Manifest:
     raise UsageError(f"{root} has no version of {version} or before: see `shardwright log {root}`")
 
 
+def generation_folders(root: Folder) -> list[str]:
+    """Return the folders of all later generations on disk, also of those that no version names.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    below = (f"{naming.GENERATIONS_DIR}/{name}" for name in root.names(naming.GENERATIONS_DIR))
+    return sorted(filter(naming.is_generation_folder, below))
+
+
 def version_numbers(root: Folder) -> list[int]:
     """Return the numbers of a dataset's versions, also of collected ones: 1, 2, 3 and so on.
 

@@ -35,8 +35,7 @@ def verify_version(root: Folder, verify: Callable[[Folder], Verification]) -> Ve
     version = read_version(root)
     if not version.history:
         return verify(root)
-    folders = sorted({info.folder for _, info in version.named_shards()})
-    found = [(folder, verify(root.below(folder))) for folder in folders]
+    found = [(folder, verify(root.below(folder))) for folder in version.folders]
     faults = [_below(folder, fault) for folder, each in found for fault in each.faults]
     if not faults:
         faults = [*_shard_faults(root, version), *_doubled(root, version)]

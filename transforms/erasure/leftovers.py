@@ -8,8 +8,9 @@ from shardwright.errors import MissingError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted, noted
+from shardwright.format.versions import generation_folders
 from shardwright.storage.folder import Folder
-from transforms.erasure.traces import generation_folders, is_lost
+from transforms.erasure.traces import is_lost
 from transforms.staged_files import PARTS
 
 _BUILD_DIRS = ("", *naming.SHARD_DIRS, naming.SPOOL_DIR)
@@ -30,7 +31,7 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
         StorageError: A folder cannot be read.
     """
     found = []
-    for folder in generation_folders(root):
+    for folder in ["", *generation_folders(root)]:
         manifest, outputs = finished.get(folder), _outputs(root.below(folder))
         published = manifest is None and naming.MANIFEST in outputs
         if published and not _is_lost(root, folder):  # just now
@@ -63,7 +64,7 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
     ended = [_folder(path) for path in plans if naming.is_generation_folder(_folder(path))]
     manifests = [f"{folder}/{naming.MANIFEST}" for folder in ended]
     root.remove_all([path for path in manifests if not path.startswith(published)])
-    for folder in generation_folders(root):
+    for folder in ["", *generation_folders(root)]:
         for beside in (naming.NEXT_DIR, naming.STAGED_DIR, naming.SPOOL_DIR):
             root.below(_in(folder, beside)).remove_empty()
         if folder:

@@ -16,7 +16,7 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
-from shardwright.format.versions import read_versions
+from shardwright.format.versions import generation_folders, read_versions
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.erasure.wanted_ids import WantedIds, named_by
@@ -45,16 +45,6 @@ class Traces:
     ids: Mapping[str, frozenset[str]]
 
 
-def generation_folders(root: Folder) -> list[str]:
-    """Return the folders of all generations on disk, "" for the dataset's own, which may be gone.
-
-    Raises:
-        StorageError: The folder cannot be read.
-    """
-    below = (f"{naming.GENERATIONS_DIR}/{name}" for name in root.names(naming.GENERATIONS_DIR))
-    return ["", *sorted(filter(naming.is_generation_folder, below))]
-
-
 def finished_generations(root: Folder) -> dict[str, Manifest]:
     """Return the manifests of the finished generations by folder, also of those not committed.
 
@@ -67,7 +57,7 @@ def finished_generations(root: Folder) -> dict[str, Manifest]:
         StorageError: A folder cannot be read.
     """
     found = {}
-    for folder in generation_folders(root):
+    for folder in ["", *generation_folders(root)]:  # the first one may be gone
         below = root.below(folder)
         if below.num_bytes_of(naming.MANIFEST) is None:
             continue
@@ -92,9 +82,7 @@ def is_lost(root: Folder, folder: str, manifest: Manifest) -> bool:
         StorageError: A folder or a version cannot be read.
     """
     return not manifest.file_names() <= set(root.below(folder).outputs()) and not any(
-        info.folder == folder
-        for version in read_versions(root)
-        for _, info in version.named_shards()
+        folder in version.folders for version in read_versions(root)
     )
 
 

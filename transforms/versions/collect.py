@@ -20,7 +20,12 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.pins import Pin, read_pins
-from shardwright.format.versions import number_of, read_versions, version_numbers
+from shardwright.format.versions import (
+    generation_folders,
+    number_of,
+    read_versions,
+    version_numbers,
+)
 from shardwright.storage.folder import Folder
 from shardwright.storage.stamps import FileStamp
 from transforms.output_state import abort_leftovers
@@ -143,7 +148,7 @@ def _held(root: Folder) -> list[Pin]:
 
 
 def _named_by(versions: Iterable[Manifest]) -> set[str]:
-    return {info.folder for version in versions for _, info in version.named_shards()}
+    return {folder for version in versions for folder in version.folders}
 
 
 def _once_named(root: Folder, numbers: Sequence[int]) -> set[str]:
@@ -158,9 +163,8 @@ def _once_named(root: Folder, numbers: Sequence[int]) -> set[str]:
 
 def _generations(root: Folder, named: set[str], once_named: set[str]) -> Iterator[Generation]:
     """Yield the generations that have files, and are not named."""
-    folders = (f"{naming.GENERATIONS_DIR}/{name}" for name in root.names(naming.GENERATIONS_DIR))
-    there = {folder for folder in folders if naming.is_generation_folder(folder)}
-    for folder in sorted((there | ({""} & once_named)) - named):
+    there = {*generation_folders(root), *({""} & once_named)}
+    for folder in sorted(there - named):
         if files := _files_in(root, folder):
             yield Generation(folder, files, is_orphan=folder not in once_named)
 

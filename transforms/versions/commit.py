@@ -7,7 +7,7 @@ that the first has made, and tries the next number. So no commit is lost, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -249,12 +249,7 @@ def _history(
         "version": number_of(current) + 1,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "operation": str(change.operation),
-        "generations": _folders(version),
+        "generations": version.folders,
         "added": num_added,
         "removed": num_lost,
     }
-
-
-def _folders(version: Manifest) -> list[str]:
-    shards: Iterable[ShardInfo] = (info for _, info in version.named_shards())
-    return sorted({info.folder for info in shards})

@@ -37,7 +37,7 @@ def check_places(root: Folder, change: VersionChange, kept: Shards, added: Shard
     """
     if not change.keeps_places:
         return
-    earlier = {info.folder for _, info in change.base.named_shards()}
+    earlier = change.base.folders
     since = [(name, info) for name, info in kept if info.folder not in earlier]
     ours = _places(root, added)
     theirs = _places(root, since, ours["id"])

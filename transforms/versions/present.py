@@ -75,7 +75,7 @@ def present_version(root: Folder, version: Manifest, generations: Generations) -
     if number_of(version) == 1:
         return version
     named = version.named_shards()
-    generations.load(info.folder for _, info in named)
+    generations.load(version.folders)
     now = {}
     for name, info in named:
         rows = generations.rows_now(name, info, info.removed_rows).astype("<u4").tobytes()
@@ -83,9 +83,8 @@ def present_version(root: Folder, version: Manifest, generations: Generations) -
         now[name] = replace(own, folder=info.folder, count=info.count, removed=rows)
     if now == dict(named):
         return version
-    folders = {info.folder for info in now.values()}
     counted = count_generations(
-        root, list(now.items()), {folder: generations[folder] for folder in folders}
+        root, list(now.items()), {folder: generations[folder] for folder in version.folders}
     )
     version = replace(version, splits=splits_of_live(now, counted))
     return replace(version, num_inputs=version.num_records)
