@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.running import say, stop_signals
+from pipelines.running import run_on_dataset, say
 from shardwright.cache.forgetting import forget_dataset
 from shardwright.cache.settings import CacheSettings
-from shardwright.errors import BuildError, ShardwrightError, UsageError
+from shardwright.errors import BuildError, UsageError
 from shardwright.format.versions import read_versions
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
-    fail,
     make_parser,
     print_safely,
     root_of,
@@ -65,18 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--ids FILE is needed, the ids of the records, one on each line")
     if args.yes and args.verify is None and args.receipt is None:
         parser.error("--yes needs --receipt FILE, a new file for the receipt")
-    with stop_signals() as stop:
-        try:
-            if args.verify is not None:
-                return _verify(args)
-            return _erase(args) if args.yes else _show(args)
-        except KeyboardInterrupt:
-            if stop.signal is None:
-                raise
-            say(f"stopped by {stop.signal.name}; run the same command again")
-            return 128 + stop.signal
-        except ShardwrightError as error:
-            return fail(error)
+    run = _verify if args.verify is not None else _erase if args.yes else _show
+    return run_on_dataset(lambda: run(args))
 
 
 def _parser() -> argparse.ArgumentParser:

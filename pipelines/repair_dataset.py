@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines.display import ProgressDisplay
-from pipelines.running import say, stop_signals
-from shardwright.errors import BuildError, ShardwrightError, UsageError
+from pipelines.running import run_on_dataset, say
+from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import read_version, version_numbers
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
-    fail,
     make_parser,
     print_safely,
     root_of,
@@ -54,16 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     args = _parser().parse_args(words[:cut])
-    with stop_signals() as stop:
-        try:
-            return _repair(args, tuple(words[cut + 1 :]))
-        except KeyboardInterrupt:
-            if stop.signal is None:
-                raise
-            say(f"stopped by {stop.signal.name}; run the same command again")
-            return 128 + stop.signal
-        except ShardwrightError as error:
-            return fail(error)
+    return run_on_dataset(lambda: _repair(args, tuple(words[cut + 1 :])))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,7 +91,7 @@ def _generations(root: Folder) -> list[str]:
     """Return the folders of the generations of the newest version, "" for the dataset's own."""
     if version_numbers(root) == [1]:
         return [""]
-    return sorted({info.folder for _, info in read_version(root).named_shards()})
+    return read_version(root).folders
 
 
 class _Repaired(NamedTuple):

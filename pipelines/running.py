@@ -24,6 +24,7 @@ from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.versions import number_of, read_version
+from shardwright.inspect import command_parts
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
@@ -72,6 +73,20 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
                 return fail(error)
             raise
     return EXIT_DONE
+
+
+def run_on_dataset(run: Callable[[], int]) -> int:
+    """Run a command on a dataset, which cleans up if a signal stops it; return its exit code."""
+    with stop_signals() as stop:
+        try:
+            return run()
+        except KeyboardInterrupt:
+            if stop.signal is None:
+                raise
+            say(f"stopped by {stop.signal.name}; run the same command again")
+            return 128 + stop.signal
+        except ShardwrightError as error:
+            return command_parts.fail(error)
 
 
 @dataclass(slots=True)
