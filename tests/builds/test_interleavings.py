@@ -208,22 +208,36 @@ def others(grown: Grown, folder: Path, rng: np.random.Generator) -> list[Callabl
     return [*writers[rng.integers(len(writers))], Watcher(grown)]
 
 
-def check_interleaving(root: Folder, folder: Path, rng: np.random.Generator) -> None:
-    """Let tasks take turns, and check each version and what was read."""
+def begun(root: Folder, folder: Path, rng: np.random.Generator, new: str) -> tuple[Grown, State]:
+    """Return a dataset of two versions, of which the second has a new image, and its records."""
     grown = Grown(root, OPTIONS)
     first = appender(grown, folder / "first", rng)
     grown.append(first.source)
-    first.source.change({"ant/0.png": 50})
+    first.source.change({new: 50})
     grown.append(first.source)
-    states = {2: first.state}
-    tasks = [appender(grown, folder / "one", rng), *others(grown, folder / "other", rng)]
-    with noting_commits() as commits:
-        results = Turns(int(rng.integers(2**32))).run(tasks)
-    assert not [result for result in results if isinstance(result, Exception)]
+    return grown, first.state
+
+
+def follow(
+    commits: dict[int, str], tasks: list[Callable[[], Any]], second: State
+) -> dict[int, State]:
+    """Return the records of each version from the second one on."""
+    states = {2: second}
     for number, name in sorted(commits.items()):
         task, before = tasks[int(name)], states[number - 1]
         appends = isinstance(task, Appender)
         states[number] = task.applied(states[task.base], before) if appends else before
+    return states
+
+
+def check_interleaving(root: Folder, folder: Path, rng: np.random.Generator) -> None:
+    """Let tasks take turns, and check each version and what was read."""
+    grown, second = begun(root, folder, rng, "ant/0.png")
+    tasks = [appender(grown, folder / "one", rng), *others(grown, folder / "other", rng)]
+    with noting_commits() as commits:
+        results = Turns(int(rng.integers(2**32))).run(tasks)
+    assert not [result for result in results if isinstance(result, Exception)]
+    states = follow(commits, tasks, second)
     assert list(states) == [2, *sorted(commits)]
     assert {int(name) for name in commits.values()} >= {
         number for number, task in enumerate(tasks) if isinstance(task, Appender)
@@ -250,18 +264,13 @@ def test_no_commit_is_lost_on_a_disk(tmp_path: Path, rng: np.random.Generator) -
 
 def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
     """Erase images while others append, compact and read: they are in no generation afterwards."""
-    grown = Grown(root, OPTIONS)
-    first = appender(grown, folder / "first", rng)
-    grown.append(first.source)
-    first.source.change({"dog/0.png": 50})
-    grown.append(first.source)
+    grown, second = begun(root, folder, rng, "dog/0.png")
     ids = frozenset(map(str, rng.choice(NAMES, 4, replace=False)))
     another = appender(grown, folder / "one", rng)
     another.source.change(dict.fromkeys(ids) | {"dog/0.png": 51})
     tasks: list[Callable[[], Any]] = [Eraser(grown, ids), another]
     tasks += [Compactor(grown)] if rng.integers(2) else []
     tasks += [watcher := Watcher(grown)]
-    states = {2: first.state}
     with noting_commits() as commits:
         results = Turns(int(rng.integers(2**32))).run(tasks)
         for number, (task, result) in enumerate(zip(tasks, results, strict=True)):
@@ -271,10 +280,7 @@ def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
                 again.start()
                 again.join()
     assert "1" in commits.values()
-    for number, name in sorted(commits.items()):
-        before = states[number - 1]
-        appends = tasks[int(name)] is another
-        states[number] = another.applied(states[another.base], before) if appends else before
+    states = follow(commits, tasks, second)
     left = {number: _pngs(state, ids) for number, state in states.items()}
     for number, found in watcher.found:
         assert found in (left[number], _pngs(states[number], frozenset())), number
