@@ -36,7 +36,7 @@ _COMMANDS = {
 
 @dataclass
 class Growth:
-    """All that `growth.py` measures.
+    """The measurements of `growth.py`.
 
     Attributes:
         files: The number of files by part, before any append; absent if it was left out.
