@@ -249,7 +249,7 @@ class Repair:
         }
         pictures = sample_of(self._root, self._manifest)
         manifest = replace(self._manifest, files=files)
-        return report_bytes(self._root, manifest, None, None, pictures)
+        return report_bytes(self._root, manifest, None, pictures)
 
 
 def _reject(name: ShardName, record: LostRecord) -> Reject:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.support.build_helpers import hashes_of, make_images
 from tests.support.cruel_service import Bundle, JobFailedError, Service
 from tests.support.planned_builds import PlannedBuild
 from transforms.promotion import finish_promotion
+from transforms.publish.publication import publish
 
 NUM_JOBS = 1000
 MAX_COMMANDS = 20
@@ -144,3 +146,31 @@ def test_a_thousand_jobs_with_lost_workers(
     service: Service, builds: Builds, tmp_path: Path
 ) -> None:
     run_jobs(service, builds, tmp_path, NUM_JOBS)
+
+
+def test_a_publisher_that_comes_too_late_leaves_nothing(builds: Builds, tmp_path: Path) -> None:
+    """The other one replaces the dataset while this one makes the page in `next/`."""
+    output = shutil.copytree(builds.old, tmp_path / "out")
+    others: list[Bundle] = []
+
+    class Overtaken(Folder):
+        def below(self, name: str) -> Folder:
+            return Overtaken(self.path(name)) if name else self
+
+        def create_bytes(self, name: str, data: bytes) -> None:
+            if name == naming.REPORT:
+                others.pop()()
+            super().create_bytes(name, data)
+
+    def run(bundles: Sequence[Bundle]) -> list[Any]:
+        bundle = bundles[0]
+        if not isinstance(bundle, partial) or bundle.func is not publish:
+            return undisturbed(bundles)
+        others.append(bundle)
+        publication, *args = bundle.args
+        return [publish(replace(publication, root=Overtaken(str(output))), *args)]
+
+    builds.planned[True].run(run, output)
+    assert not others
+    assert published(output) == builds.wanted
+    assert not (output / naming.NEXT_DIR).exists()

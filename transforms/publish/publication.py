@@ -8,16 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.errors import (
-    BuildError,
-    ExistsError,
-    MissingError,
-    NotADatasetError,
-)
+from shardwright.errors import BuildError, ExistsError, MissingError, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import MAX_BYTES
-from shardwright.format.manifest import Manifest, read_json, read_manifest
+from shardwright.format.manifest import Manifest, read_json
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.inspect.quick_verify import listed_faults
@@ -28,9 +23,10 @@ from transforms.plan.size_errors import RECORD_BYTES
 from transforms.promotion import promote, promoted, remove_outputs, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
-from transforms.publish.found_statistics import sample_of, with_found, with_stats, without_found
+from transforms.publish.found_statistics import sample_of, with_found, with_stats
 from transforms.publish.near_duplicates import listed_file, with_near_duplicates
-from transforms.publish.report_file import report_bytes
+from transforms.publish.report_file import place_report
+from transforms.publish.same_dataset import published_before
 from transforms.publish.timing import with_timing
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
@@ -80,20 +76,37 @@ def publish(
             another build has taken over the output.
     """
     _check_complete(shards, layout)
-    root, fingerprint = publication.root, clearance.fingerprint
+    root = publication.root
     if publication.adds and not layout.num_records:
-        check_owner(root, fingerprint)
+        check_owner(root, clearance.fingerprint)
         remove_outputs(root)
         return make_manifest(publication, shards, clearance)
-    beside = root.below(clearance.folder)
-    if clearance.folder and read_json(beside, naming.PLAN) is None:  # a repeated call
-        return promoted(root, fingerprint)
-    manifest = _publish_in(beside, publication, shards, layout, clearance)
     if clearance.folder:
-        check_owner(beside, fingerprint)
-        manifest = promote(root, fingerprint)
+        manifest = _replace(publication, shards, layout, clearance)
+    else:
+        manifest = _publish_in(root, publication, shards, layout, clearance)
     _remove_spooled(root)
     return manifest
+
+
+def _replace(
+    publication: Publication, shards: WrittenShards, layout: Layout, clearance: Clearance
+) -> Manifest:
+    """Publish beside a dataset, and replace that, unless another worker does both before."""
+    root, fingerprint = publication.root, clearance.fingerprint
+    beside = root.below(clearance.folder)
+    if read_json(beside, naming.PLAN) is None:  # a repeated call
+        return promoted(root, fingerprint)
+    try:
+        _publish_in(beside, publication, shards, layout, clearance)
+        check_owner(beside, fingerprint)
+        return promote(root, fingerprint)
+    except ShardwrightError:
+        if read_json(beside, naming.PLAN) is not None:
+            raise
+        remove_outputs(beside)  # written after the other one had moved the shards
+        beside.remove_empty()
+        return promoted(root, fingerprint)
 
 
 def _publish_in(
@@ -111,7 +124,7 @@ def _publish_in(
     check_class_rejects(stats, manifest.schema.class_names, limits, folder)
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
-    published = _published(root, manifest)
+    published = published_before(root, manifest)
     pictures = None
     if published is None:
         pictures = sample_of(root, manifest)
@@ -124,12 +137,11 @@ def _publish_in(
     check_limits(publication.fail_on, root, manifest, replaced)
     files = {**_plan_content(root), **clearance.reject_files, **shards.files}
     files |= listed_file(manifest)
-    companions = companion_files(manifest)
     compared = publication.fail_on.against or replaced
-    companions[naming.REPORT] = report_bytes(
-        root, replace(manifest, files=files), published, compared, pictures
-    )
-    manifest = replace(manifest, files=files | _write_companions(root, companions))
+    page = place_report(root, replace(manifest, files=files), compared, pictures)
+    files[naming.REPORT] = FileContent.of(page)
+    files |= _write_companions(root, companion_files(manifest))
+    manifest = replace(manifest, files=files)
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
     abort_leftovers(root)
@@ -151,8 +163,7 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
     """Write the manifest. Of two builds of the same output, only the first can publish.
 
     Returns:
-        False if a build of the same plan was first. The report has times, so that of this build
-            may lie beside the other one's manifest, and has to be written again.
+        False if a build of the same plan was first: its times and sample are kept.
 
     Raises:
         BuildError: A build of another plan was first, or the manifest is too long.
@@ -169,7 +180,7 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
     try:
         root.create_bytes(naming.MANIFEST, data)
     except ExistsError as error:
-        if _published(root, manifest) is not None:
+        if published_before(root, manifest) is not None:
             return False
         raise BuildError(
             f"another build has published a dataset at {root}: "
@@ -262,25 +273,3 @@ def _remove_spooled(root: Folder) -> None:
     kept = (".parquet", naming.HASHES_SUFFIX)
     names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(kept))
     root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
-
-
-def _published(root: Folder, manifest: Manifest) -> Manifest | None:
-    """Return the published manifest if it differs in provenance, shared images and files only."""
-    try:
-        found = read_manifest(root)
-    except NotADatasetError:  # none, or damaged, so it is rewritten
-        return None
-    return found if _comparable(found) == _comparable(manifest) else None
-
-
-def _comparable(manifest: Manifest) -> dict[str, Any]:
-    splits = {
-        name: replace(
-            split,
-            stats=without_found(split.stats),
-            # Those of copied objects are not in the sidecars.
-            shards=tuple(replace(shard, etag=None) for shard in split.shards),
-        )
-        for name, split in manifest.splits.items()
-    }
-    return replace(manifest, splits=splits, provenance={}, files={}).to_json()

@@ -1,4 +1,9 @@
-"""Make the bytes of `report.html` for the dataset that is about to be published."""
+"""Write `report.html` of the dataset that is about to be published.
+
+The page has times, so two publishers of one dataset make different pages. Its last line says which
+dataset it describes, so that the second publisher keeps the page of the first one. Otherwise it
+could replace the page between the manifest of the first one and the copies of `promotion.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +11,50 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from shardwright.errors import ShardwrightError, StorageError
+import google_crc32c
+
+from shardwright.errors import ExistsError, ShardwrightError, StorageError
 from shardwright.format import naming
-from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest
 from shardwright.report.data import ReportData, collect
 from shardwright.report.page import report_html
 from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
+from transforms.publish.same_dataset import digest_of
 
 MAX_COMPARED = 200_000  # records of both datasets; above that only manifests are compared
 _LOG = logging.getLogger("shardwright.publish")
 
 
-def report_bytes(
-    root: Folder,
-    manifest: Manifest,
-    published: Manifest | None,
-    old: Folder | None,
-    pictures: Sequence[Picture] | None = None,
+def place_report(
+    root: Folder, manifest: Manifest, old: Folder | None, pictures: Sequence[Picture] | None
 ) -> bytes:
-    """Return the page: that of the published dataset if nothing has changed, else a new one.
+    """Return the dataset's page in `root`; put one there if there is none, or a damaged one.
+
+    Args: as those of `report_bytes`.
+
+    Raises:
+        StorageError: The page cannot be written.
+    """
+    digest = digest_of(manifest)
+    kept = _page_in_place(root, digest)
+    if kept is not None:
+        return kept
+    page = report_bytes(root, manifest, old, pictures)
+    try:
+        root.create_bytes(naming.REPORT, page)
+    except ExistsError:  # of another publisher, or damaged
+        kept = _page_in_place(root, digest)
+        if kept is not None:
+            return kept
+        root.write_bytes(naming.REPORT, page)
+    return page
+
+
+def report_bytes(
+    root: Folder, manifest: Manifest, old: Folder | None, pictures: Sequence[Picture] | None
+) -> bytes:
+    """Return a new page.
 
     A page that cannot be made as a whole has neither pictures nor image sizes, because a finished
     build must not fail for it.
@@ -34,13 +62,9 @@ def report_bytes(
     Args:
         root: The folder that holds the dataset's shards and indexes.
         manifest: Its manifest, with the files of rejects.
-        published: The manifest in place, if it is that of the same dataset.
         old: The folder of the dataset to compare with, such as the one that is replaced.
-        pictures: The sample, if it is read already.
+        pictures: The sample of its images, if it is read already.
     """
-    kept = _published_page(root, published)
-    if kept is not None:
-        return kept
     try:
         page = report_html(
             collect(root, manifest, pictures=pictures, difference=_difference(root, manifest, old))
@@ -49,19 +73,25 @@ def report_bytes(
         told = f"{type(error).__name__}: {error}"
         _LOG.warning("%s has no pictures, because of %s", naming.REPORT, told)
         page = report_html(ReportData(manifest, can_decode=False))
-    return page.encode()
+    return _with_seal(page.encode(), digest_of(manifest))
 
 
-def _published_page(root: Folder, published: Manifest | None) -> bytes | None:
-    """Return the page in place; None if there is none, or if it is damaged."""
-    stated = published.files.get(naming.REPORT) if published is not None else None
-    if stated is None:
-        return None
+def _with_seal(page: bytes, digest: str) -> bytes:
+    """Return a page whose last line has the dataset's digest, and the CRC32C of all above it."""
+    return page + b"<!-- of dataset %s, crc32c %08x -->\n" % (
+        digest.encode(),
+        google_crc32c.value(page),
+    )
+
+
+def _page_in_place(root: Folder, digest: str) -> bytes | None:
+    """Return the page in place; None if there is none, or a damaged one, or of other shards."""
     try:
         data = root.read_bytes(naming.REPORT)
     except StorageError:
         return None
-    return data if FileContent.of(data) == stated else None
+    page = data[: data.rfind(b"<!-- of dataset ")]
+    return data if _with_seal(page, digest) == data else None
 
 
 def _difference(root: Folder, manifest: Manifest, older: Folder | None) -> dict[str, Any] | None:

@@ -88,7 +88,7 @@ def republish(
     pictures = sample_of(root, manifest)
     manifest = with_relisted(root, with_found(root, manifest, pictures))
     companions = companion_files(manifest)
-    companions[naming.REPORT] = report_bytes(root, manifest, None, None, pictures)
+    companions[naming.REPORT] = report_bytes(root, manifest, None, pictures)
     for name, data in companions.items():
         root.write_if_new(name, data)
     contents = {name: FileContent.of(data) for name, data in companions.items()}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shardwright.format.manifest import read_manifest
+from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, make_images
-from transforms.publish.report_file import report_bytes
+from transforms.publish.report_file import place_report, report_bytes
 
 
 def test_a_dataset_whose_indexes_cannot_be_read_has_a_page_without_pictures(
@@ -24,14 +27,31 @@ def test_a_dataset_whose_indexes_cannot_be_read_has_a_page_without_pictures(
     assert "report.html has no pictures, because of StorageError" in caplog.text
 
 
-def test_a_page_in_place_is_kept_unless_it_is_damaged(tmp_path: Path) -> None:
+def test_of_two_publishers_the_second_keeps_the_page_of_the_first(tmp_path: Path) -> None:
+    """Their pages differ by the times of the shards, and one may copy what the other writes."""
+    images, output = make_images(tmp_path / "in", 3), tmp_path / "out"
+    assert build(images, output) == 0
+    first = read_manifest(Folder(str(output)))
+    (output / "manifest.json").unlink()
+    for index in (output / "index").iterdir():
+        os.utime(index, (2e9, 2e9))
+    assert build(images, output) == 0
+    second = read_manifest(Folder(str(output)))
+    assert second.provenance["timing"] != first.provenance["timing"]
+    assert second.files == first.files
+    assert verify(str(output)).faults == ()
+
+
+def test_a_page_is_written_anew_if_it_is_damaged_or_of_other_shards(tmp_path: Path) -> None:
     assert build(make_images(tmp_path / "in", 3), tmp_path / "out") == 0
     root = Folder(str(tmp_path / "out"))
     manifest = read_manifest(root)
     page = root.read_bytes("report.html")
-    assert report_bytes(root, manifest, manifest, None) == page
-    (tmp_path / "out" / "report.html").write_bytes(b"other")
-    assert report_bytes(root, manifest, manifest, None) == page
+    for damaged in (b"", b"other", page[:-1], page.replace(b"<h2", b"<h3", 1), page + b" "):
+        root.write_bytes("report.html", damaged)
+        assert place_report(root, manifest, None, None) == page == root.read_bytes("report.html")
+    other = place_report(root, replace(manifest, fingerprint="another"), None, None)
+    assert page != other == root.read_bytes("report.html")
 
 
 def test_a_damaged_dataset_that_is_replaced_is_not_compared(tmp_path: Path) -> None:
@@ -39,5 +59,5 @@ def test_a_damaged_dataset_that_is_replaced_is_not_compared(tmp_path: Path) -> N
     root = Folder(str(tmp_path / "out"))
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "manifest.json").write_text("{}")
-    page = report_bytes(root, read_manifest(root), None, Folder(str(tmp_path / "old")))
+    page = report_bytes(root, read_manifest(root), Folder(str(tmp_path / "old")), None)
     assert b"Changes</h2>" not in page
