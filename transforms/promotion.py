@@ -11,6 +11,7 @@ the next build in OUTPUT goes on where a stopped one ended:
 
 from __future__ import annotations
 
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -73,7 +74,8 @@ def finish_promotion(root: Folder) -> bool:
     if missing and any(listed_faults(root, manifest)):
         raise missing[0]
     remove_stale(root, manifest)
-    in_place = _in_place(root, manifest).to_bytes()
+    manifest = with_stated_etags(root, replace(manifest, folder=""), manifest.file_names())
+    in_place = manifest.to_bytes()
     root.write_bytes(naming.MANIFEST, in_place)
     # First: without it, no build resumes from what is left, and no late publisher begins again.
     source.remove(naming.PLAN)
@@ -91,20 +93,31 @@ def _copy(source: Folder, name: str, root: Folder) -> MissingError | None:
     return None
 
 
-def _in_place(root: Folder, manifest: Manifest) -> Manifest:
-    """Return the manifest of the files in their own folder: copied objects have other etags."""
+def with_stated_etags(root: Folder, manifest: Manifest, shards: Container[str]) -> Manifest:
+    """Return the manifest with the etags of shards that their store has copied: these are others.
+
+    Args:
+        root: The folder that they were copied to.
+        manifest: Its manifest.
+        shards: Their file names.
+
+    Raises:
+        StorageError: The folder cannot be listed.
+    """
     stated = root.stated() if root.is_remote else {}
     splits = {
         name: replace(
             split,
             shards=tuple(
                 replace(info, etag=info.etag and stated[shard.shard].etag)
+                if shard.shard in shards
+                else info
                 for shard, info in manifest.named_shards(name)
             ),
         )
         for name, split in manifest.splits.items()
     }
-    return replace(manifest, splits=splits, folder="")
+    return replace(manifest, splits=splits)
 
 
 def remove_stale(root: Folder, manifest: Manifest) -> None:

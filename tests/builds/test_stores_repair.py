@@ -1,4 +1,4 @@
-"""Repairs of datasets in stores: objects get their old bytes and the etags of the manifest."""
+"""Repairs of datasets in stores, and erasures, which change their shards, too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import repair_dataset
+from pipelines import erase_records, repair_dataset
 from pipelines.job import prepare_job
 from pipelines.local_build import build_here
 from pipelines.options import parse_options
+from shardwright.format.index import read_index
 from shardwright.inspect.quick_verify import verify_quickly
 from shardwright.inspect.verify import verify
+from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.support.build_helpers import make_images
@@ -83,3 +85,20 @@ def test_salvage_in_a_store(kind: Kind, places: Places, sources: Path) -> None:
     assert manifest_at(output).rejects == {"lost": 1}
     assert not [name for name in output.names() if "staged" in name]
     assert output.get(shards[1]) == before[shards[1]]
+
+
+@by_store
+def test_an_erasure_in_a_store_writes_a_shard_once(
+    kind: Kind, places: Places, sources: Path, tmp_path: Path
+) -> None:
+    output = places.make(kind)
+    before = build_in(output, sources)
+    [name, _] = manifest_at(output).shard_names("train")
+    root = Folder.at(output.uri, StorageOptions.of(output.storage_options))
+    (tmp_path / "ids").write_text(f"{read_index(root, name)['id'][0]}\n")
+    uploaded = COUNTERS.snapshot()["bytes_written"]
+    words = ["--ids", str(tmp_path / "ids"), "--receipt", str(tmp_path / "receipt"), "--yes"]
+    assert erase_records.main([output.uri, *output.args, *words]) == 0
+    assert COUNTERS.snapshot()["bytes_written"] - uploaded < 1.1 * len(before[name.shard])
+    assert manifest_at(output).num_records == 5
+    assert is_sound(output)

@@ -14,6 +14,7 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.splits import SplitInfo
 from shardwright.storage.folder import Folder
 from transforms.plan.size_errors import RECORD_BYTES
+from transforms.promotion import with_stated_etags
 from transforms.publish.companions import companion_files
 from transforms.publish.found_statistics import sample_of, with_found, with_stats, without_found
 from transforms.publish.near_duplicates import NEAR_KEYS
@@ -24,7 +25,6 @@ from transforms.splits.balance import label_deviations
 from transforms.staged_files import (
     Change,
     discard_staged,
-    put_in_place,
     read_change,
     staged_folder,
 )
@@ -54,7 +54,7 @@ def finish_change(root: Folder) -> bool:
                 f"a build is replacing the dataset at {root}: run its command again first"
             )
         for name in change.files:
-            put_in_place(staged_folder(root), name, root)
+            staged_folder(root).copy(name, root)
         root.remove_all(change.removed)
         republish(root, _with_change(root, manifest, change), change.shards, change.rejects)
     discard_staged(root)
@@ -85,6 +85,7 @@ def republish(
         StorageError: An index is missing or damaged, or a file cannot be written.
     """
     manifest = _with_shards(root, manifest, set(shards), rejects)
+    manifest = with_stated_etags(root, manifest, shards)
     pictures = sample_of(root, manifest)
     manifest = with_relisted(root, with_found(root, manifest, pictures))
     companions = companion_files(manifest)
