@@ -13,6 +13,7 @@ from pipelines.running import run_on_dataset, say
 from shardwright.cache.forgetting import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
+from shardwright.format.manifest import time_text
 from shardwright.format.versions import read_versions
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -28,7 +29,7 @@ from shardwright.storage.folder import Folder
 from transforms.erasure.check import check_erased
 from transforms.erasure.erase import Findings, check_some_stay, erase, look_through
 from transforms.erasure.old_objects import remove_old_objects
-from transforms.erasure.receipt import Receipt, now, read_receipt, write_receipt
+from transforms.erasure.receipt import Receipt, read_receipt, write_receipt
 from transforms.erasure.traces import finished_generations
 from transforms.erasure.wanted_ids import WantedIds, hash_of, parse_ids
 from transforms.staged_files import read_change
@@ -157,7 +158,7 @@ def _erase(args: argparse.Namespace) -> int:
     erase(root, WantedIds(ids), receipt, save)
     remove_old_objects(root, receipt)
     _forget(root, [CacheSettings.of().folder, *map(local_path, args.cache)], receipt)
-    receipt.ended = now()
+    receipt.ended = time_text()
     save()
     print_safely(to_json(receipt.to_json()) if args.json else _told(receipt, args.receipt))
     return EXIT_DONE if receipt.num_found and not receipt.not_removed else EXIT_FAULTS

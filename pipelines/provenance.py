@@ -6,12 +6,12 @@ import functools
 import platform
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
 from pipelines.options import BuildOptions
 from pipelines.runners import runner_of
+from shardwright.format.manifest import time_text
 from shardwright.storage.addresses import HIDDEN, redact
 from shardwright.storage.options import is_secret
 
@@ -33,7 +33,7 @@ def provenance_of(options: BuildOptions) -> dict[str, Any]:
         "input": options.input,
         "labels": options.labels,
         **({"split_ids": list(options.split_ids)} if options.split_ids else {}),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": time_text(),
         "runner": runner_of(options.beam_args),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _RECORDED_PACKAGES},

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import google_crc32c
@@ -153,6 +154,11 @@ class Manifest:
 def write_json(root: Folder, filename: str, content: Mapping[str, Any]) -> None:
     """Write one of the dataset's JSON files, atomically, with a fixed key order."""
     root.write_bytes(filename, json_bytes(content))
+
+
+def time_text() -> str:
+    """Return the time as JSON files of the dataset have it: UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def json_bytes(content: Mapping[str, Any]) -> bytes:

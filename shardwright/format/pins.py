@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from shardwright.errors import ExistsError, MissingError, StorageError, UsageError
 from shardwright.format import naming
 from shardwright.format.json_text import load_json
+from shardwright.format.manifest import time_text
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
 from shardwright.storage.folder import Folder
@@ -86,7 +87,7 @@ def add_pin(root: Folder, name: str, version: VersionKey = LATEST, until: str | 
     _check_name(name)
     day = None if until is None else _day_of(until)
     number = number_of(read_version(root, version))
-    created = datetime.now(UTC).isoformat(timespec="seconds")
+    created = time_text()
     pin, before = Pin(name, number, created, day), None
     try:
         root.create_bytes(naming.pin_file(name), pin.to_bytes())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from shardwright.errors import MissingError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted, noted
@@ -13,7 +13,8 @@ from shardwright.storage.folder import Folder
 from transforms.erasure.traces import is_lost
 from transforms.staged_files import PARTS
 
-_BUILD_DIRS = ("", *naming.SHARD_DIRS, naming.SPOOL_DIR)
+# The plan, which a build writes first, is listed last: no other file is seen without it.
+_BUILD_DIRS = (*naming.SHARD_DIRS, naming.SPOOL_DIR, "")
 _STAGED = (naming.STAGED_DIR, *(f"{naming.STAGED_DIR}/{part}" for part in PARTS))
 
 
@@ -33,8 +34,7 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
     found = []
     for folder in ["", *generation_folders(root)]:
         manifest, outputs = finished.get(folder), _outputs(root.below(folder))
-        published = manifest is None and naming.MANIFEST in outputs
-        if published and not _is_lost(root, folder):  # just now
+        if manifest is None and folder and _whole_manifest(root, folder) is not None:  # just now
             continue
         kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
         found += [_in(folder, name) for name in outputs if name not in kept]
@@ -52,18 +52,13 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
     Raises:
         StorageError: A file cannot be read or removed.
     """
-    lost = {_folder(path) for path in found if _is_of_generation(path, naming.MANIFEST)}
-    for folder in lost:
-        _remove_lost(root, folder, [path for path in found if path.startswith(f"{folder}/")])
-    found = [path for path in found if not path.startswith(tuple(f"{each}/" for each in lost))]
-    plans = [path for path in found if path.endswith(naming.PLAN)]
-    published = tuple(f"{_folder(path)}/" for path in plans if _is_published(root, path))
-    left = [path for path in found if path not in plans and not path.startswith(published)]
-    root.remove_all(left)
-    # A build that has passed its last check may still have written its manifest.
-    ended = [_folder(path) for path in plans if naming.is_generation_folder(_folder(path))]
-    manifests = [f"{folder}/{naming.MANIFEST}" for folder in ended]
-    root.remove_all([path for path in manifests if not path.startswith(published)])
+    by_generation: defaultdict[str, list[str]] = defaultdict(list)
+    for path in found:
+        folder = "/".join(path.split("/")[:2])
+        by_generation[folder if naming.is_generation_folder(folder) else ""].append(path)
+    _remove_in_order(root, by_generation.pop("", []))
+    for folder, paths in by_generation.items():
+        _remove_in_generation(root, folder, paths)
     for folder in ["", *generation_folders(root)]:
         for beside in (naming.NEXT_DIR, naming.STAGED_DIR, naming.SPOOL_DIR):
             root.below(_in(folder, beside)).remove_empty()
@@ -71,31 +66,34 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
             root.below(folder).remove_empty()
 
 
-def _remove_lost(root: Folder, folder: str, found: Sequence[str]) -> None:
-    """Remove a generation that lost files, unless its build has just made them again."""
-    with noted(root, Note.REMOVE, [folder]):  # as `gc` does, so that it is not committed meanwhile
-        if not is_noted(root, Note.COMMIT, folder) and _is_lost(root, folder):
-            root.remove_all(found)
+def _remove_in_generation(root: Folder, folder: str, paths: Sequence[str]) -> None:
+    """Remove leftovers of a generation; its build may publish it meanwhile, and commit it."""
+    manifest = _whole_manifest(root, folder)
+    if manifest is None:
+        with noted(root, Note.REMOVE, [folder]):  # as `gc` does, so that it is not committed now
+            manifest = _whole_manifest(root, folder)
+            if manifest is None and not is_noted(root, Note.COMMIT, folder):
+                _remove_in_order(root, paths)
+                # A build that has passed its last check may still have written it.
+                root.remove(f"{folder}/{naming.MANIFEST}")
+    if manifest is not None:
+        kept = {f"{folder}/{name}" for name in (naming.MANIFEST, *manifest.file_names())}
+        _remove_in_order(root, [path for path in paths if path not in kept])
 
 
-def _is_lost(root: Folder, folder: str) -> bool:
-    return is_lost(root, folder, read_manifest(root.below(folder)))
+def _whole_manifest(root: Folder, folder: str) -> Manifest | None:
+    """Return the manifest of a generation; None if it has none, or lost files uncommitted."""
+    below = root.below(folder)
+    if below.num_bytes_of(naming.MANIFEST) is None:
+        return None
+    manifest = read_manifest(below)
+    return None if is_lost(root, folder, manifest) else manifest
 
 
-def _is_published(root: Folder, plan: str) -> bool:
-    """Remove a plan, which stops its build; put it back if a generation has just been published."""
-    folder = _folder(plan)
-    try:
-        data = root.read_bytes(plan)
-    except MissingError:
-        return False
-    root.remove(plan)
-    if not naming.is_generation_folder(folder):
-        return False
-    if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
-        return False
-    root.write_bytes(plan, data)
-    return True
+def _remove_in_order(root: Folder, paths: Sequence[str]) -> None:
+    plans = [path for path in paths if path.endswith(naming.PLAN)]
+    root.remove_all(plans)
+    root.remove_all([path for path in paths if path not in plans])
 
 
 def is_dataset_file(path: str) -> bool:
@@ -109,15 +107,6 @@ def is_dataset_file(path: str) -> bool:
     for beside in (*reversed(_STAGED), naming.NEXT_DIR):
         path = path.removeprefix(f"{beside}/")
     return naming.is_build_output(path) or path == naming.CHANGES.rpartition("/")[2]
-
-
-def _is_of_generation(path: str, name: str) -> bool:
-    folder, _, found = path.rpartition("/")
-    return found == name and naming.is_generation_folder(folder)
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 def _outputs(below: Folder) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from shardwright.errors import UsageError
 from shardwright.format.contents import FileContent
-from shardwright.format.manifest import json_bytes, read_json
+from shardwright.format.manifest import json_bytes, read_json, time_text
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from transforms.erasure.wanted_ids import hash_of, new_salt
@@ -65,7 +64,7 @@ class Receipt:
     def begin(cls, dataset: str, ids: Iterable[str]) -> Receipt:
         """Return the receipt of an erasure that begins now."""
         salt = new_salt()
-        return cls(dataset, salt, frozenset(hash_of(salt, each) for each in ids), now())
+        return cls(dataset, salt, frozenset(hash_of(salt, each) for each in ids), time_text())
 
     def is_of(self, dataset: str, ids: Collection[str]) -> bool:
         """Return whether it is that of the same command."""
@@ -184,11 +183,6 @@ def read_receipt(folder: Folder, name: str) -> Receipt | None:
         return None if record is None else Receipt.from_json(record)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{folder.path(name)} is not a receipt of `erase`: {error}") from error
-
-
-def now() -> str:
-    """Return the time in UTC, ISO 8601 with seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _is_shard(path: str) -> bool:

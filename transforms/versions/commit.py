@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.schema import ExampleSchema
@@ -247,7 +246,7 @@ def _history(
     num_lost = sum(len(removal.rows) for removal in lost.values())
     return {
         "version": number_of(current) + 1,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": time_text(),
         "operation": str(change.operation),
         "generations": version.folders,
         "added": num_added,
