@@ -74,20 +74,18 @@ def version_numbers(root: Folder) -> list[int]:
     Raises:
         StorageError: The folder cannot be read.
     """
-    newest = 1
-    if _exists(root, 2):
-        newest = _newest_probed(root) if root.is_on_web else _newest_listed(root)
+    newest = _newest_probed(root) if root.is_on_web else _newest_listed(root)
     return list(range(1, newest + 1))
 
 
 def _newest_listed(root: Folder) -> int:
     found = map(naming.version_number, root.names(naming.VERSIONS_DIR))
-    return max((number for number in found if number is not None), default=2)
+    return max((number for number in found if number is not None), default=1)
 
 
 def _newest_probed(root: Folder) -> int:
     """Return the newest version on a web server, which cannot be listed."""
-    there, missing = 2, 4
+    there, missing = 1, 2
     while _exists(root, missing):
         there, missing = missing, 2 * missing
     while missing - there > 1:
@@ -162,7 +160,16 @@ def _read(root: Folder, number: int, numbers: list[int]) -> Manifest:
 def _read_file(root: Folder, number: int, numbers: list[int]) -> Manifest | None:
     """Return a version's manifest; None if it is collected."""
     if number > 1:
-        found = read_manifest(root, naming.version_file(number))
+        file = naming.version_file(number)
+        try:
+            found = read_manifest(root, file)
+        except NotADatasetError as error:
+            if number == numbers[-1] or root.num_bytes_of(file) is not None:
+                raise
+            raise NotADatasetError(
+                f"{root.path(file)} is missing, but later versions exist: copy it again "
+                "(`shardwright gc` keeps the files of versions that it removes)"
+            ) from error
         return None if found.history.get("collected") else found
     if len(numbers) > 1 and root.num_bytes_of(naming.MANIFEST) is None:
         return None

@@ -11,6 +11,7 @@ import shardwright as sw
 from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
+from tests.support.build_helpers import stamps_of
 from tests.transforms.erasure.grown import (
     GONE,
     assert_holds,
@@ -20,6 +21,8 @@ from tests.transforms.erasure.grown import (
     make_grown,
 )
 from tests.transforms.versions.histories import append, append_change, wanted
+from transforms.erasure.leftovers import find_leftovers, remove_leftovers
+from transforms.erasure.traces import finished_generations
 from transforms.versions.additions import Append, hash_of_shards
 from transforms.versions.changes import Operation, VersionChange
 from transforms.versions.commit import commit
@@ -126,3 +129,33 @@ def test_a_damaged_generation_of_a_version_stops_an_erasure(root: Path) -> None:
     append(root, {"t0": 50}, [])
     next(root.glob("generations/*/index/train-*")).unlink()
     assert erase(root, *GONE) == 1
+
+
+def test_a_build_that_goes_on_while_its_leftovers_are_listed(root: Path) -> None:
+    """It writes its plan and an index after the first listing: none is found without the plan."""
+    generation = root / "generations" / "00004-x"
+    (generation / "index").mkdir(parents=True)
+
+    class Building(Folder):
+        def below(self, name: str) -> Folder:
+            return Building(self.path(name))
+
+        def names(self, below: str = "") -> list[str]:
+            found = super().names(below)
+            if self.uri == str(generation):
+                (generation / "plan.json").write_text("{}")
+                (generation / "index" / "train-00000-of-00001.parquet").write_text("")
+            return found
+
+    found = find_leftovers(Building(str(root)), finished_generations(Folder(str(root))))
+    assert found == ["generations/00004-x/plan.json"]
+
+
+def test_leftovers_that_are_those_of_a_version_by_now_stay(root: Path) -> None:
+    folder, before = Folder(str(root)), stamps_of(root)
+    generation = read_version(folder).folders[-1]
+    files = [name for name in before if name.startswith(f"{generation}/")]
+    (root / generation / "spool").mkdir(exist_ok=True)
+    (root / generation / "spool" / "images.bin").write_text("")
+    remove_leftovers(folder, [*files, f"{generation}/spool/images.bin"])
+    assert stamps_of(root) == before

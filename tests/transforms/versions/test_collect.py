@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipelines.collect_versions import main
-from shardwright.errors import BuildError, UsageError
+from shardwright.errors import BuildError, NotADatasetError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.notes import Note, noted
 from shardwright.format.pins import Pin, add_pin
@@ -238,3 +238,14 @@ def test_a_folder_that_comes_back_after_the_plan_stays(root: Path) -> None:
     commit(folder, late)
     assert again not in [one.folder for one in collect(folder, found).generations]
     assert pictures_of(root) == wanted({**FIRST, "r3": 20})
+
+
+def test_the_file_of_a_version_that_is_lost(root: Path) -> None:
+    """Later versions stay, and nothing is removed that the lost one may need."""
+    lost = root / "versions" / "00002.json"
+    lost.unlink()
+    with pytest.raises(NotADatasetError, match=f"{lost} is missing, but later versions exist"):
+        plan_collection(Folder(str(root)), 1)
+    append(root, {"new": 5})
+    assert version_numbers(Folder(str(root))) == [1, 2, 3, 4]
+    assert pictures_of(root) == wanted({**FIRST, "r3": 20, "new": 5})
