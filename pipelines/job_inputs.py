@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.options import BuildOptions
-from pipelines.schemas_option import kinds_of, main_image
+from pipelines.schemas_option import kinds_of, main_image, shapes_of
 from shardwright.format.schema import ExampleSchema
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
@@ -24,6 +24,7 @@ def request_for(
         allow_outside=options.allow_outside,
         spool=spool,
         kinds=kinds_of(declared),
+        shapes=shapes_of(declared),
         image=main_image(options.schema, declared),
         input_format=options.input_format,
         changes=options.changes,

@@ -97,6 +97,15 @@ def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:
     )
 
 
+def shapes_of(schema: ExampleSchema | None) -> Mapping[str, tuple[int | None, ...]]:
+    """Return column -> shape of the stored values of the feature that a schema fills from it."""
+    return (
+        {}
+        if schema is None
+        else {each.column_name: each.stored[0].shape for each in column_features(schema)}
+    )
+
+
 def load_schema(
     given: str,
     read: ExampleSchema | None,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import queue
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from threading import Lock, Thread
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -93,7 +94,8 @@ class Writer:
             writer.write({"image": pixels, "label": "cat"})
 
     If the block raises an exception, nothing is published. Records are written to the spool while
-    the block runs; planning and shards follow at its end.
+    the block runs; planning and shards follow at its end. Threads may write at the same time; the
+    numbers of records without an id then depend on who comes first.
 
     Args:
         output: As for `write`, and so are `schema`, `split` and `options`.
@@ -114,14 +116,17 @@ class Writer:
         self._split = split
         self._feed: queue.Queue[list[Record] | BaseException | None] = queue.Queue(2)
         self._some: list[Record]  # handed over together, because each time waits for a lock
-        self._thread: ThreadPoolExecutor | None = None
+        self._lock = Lock()  # of `_some`
+        self._thread: Thread | None = None
         self._job: Future[BuildJob]
 
     def __enter__(self) -> Writer:
         self._started, self._some = monotonic(), []
         PROGRESS.start(total_images=0, total_shards=0)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardwright-writer")
-        self._job = self._thread.submit(_spooled_job, self._fed(), self._options, self._split)
+        self._job = Future()
+        # Not waited for at the end of a script that never leaves the block.
+        self._thread = Thread(target=self._spool, name="shardwright-writer", daemon=True)
+        self._thread.start()
         return self
 
     def write(self, record: Any) -> None:
@@ -132,9 +137,11 @@ class Writer:
         """
         if self._thread is None:
             raise UsageError("the writer is not open: write in `with sw.Writer(...) as writer:`")
-        self._some.append(simple_record(record))
-        if len(self._some) == SAMPLE_RECORDS:
-            self._hand_over()
+        simple = simple_record(record)
+        with self._lock:
+            self._some.append(simple)
+            if len(self._some) == SAMPLE_RECORDS:
+                self._hand_over()
 
     def __exit__(
         self,
@@ -144,16 +151,24 @@ class Writer:
     ) -> None:
         assert self._thread is not None
         thread, self._thread = self._thread, None
-        with thread:  # waits for it
+        try:
             if error is None:
                 self._hand_over()
                 self._put(None)
             else:
                 with suppress(Exception):  # of the thread; the block's own is raised
                     self._put(error)
+        finally:
+            thread.join()
         if error is None:
             with ProgressDisplay(PROGRESS):
                 _published(self._job.result(), self._started)
+
+    def _spool(self) -> None:
+        try:
+            self._job.set_result(_spooled_job(self._fed(), self._options, self._split))
+        except BaseException as error:
+            self._job.set_exception(error)
 
     def _fed(self) -> Iterator[Record]:
         """Yield the records of the block until it ends; raise the exception that ends it."""
@@ -192,15 +207,16 @@ def _job_of_shards(
     make: Callable[[int], Any], shards: int, options: RecordOptions, split: Split | None
 ) -> BuildJob:
     """Return the job of records that a function makes, shard by shard, on the workers."""
-    if not callable(make) or shards < 1:
+    if not callable(make) or type(shards) is not int or shards < 1:
         raise UsageError(
-            f"shards={shards} needs a function of a shard's number and at least 1 shard, got "
-            f"{type(make).__name__}"
+            f"shards={shards!r} needs a function of a shard's number and a whole number of shards, "
+            f"at least 1; got {type(make).__name__}"
         )
     # Pickles functions of notebooks and scripts by value; not at the top, as Beam takes seconds.
     from apache_beam.internal import cloudpickle
 
-    sample = list(itertools.islice(records_of(make(0)), SAMPLE_RECORDS))
+    each = (itertools.islice(records_of(make(shard)), SAMPLE_RECORDS) for shard in range(shards))
+    sample = next((found for records in each if (found := list(records))), [])
     opened = partial(open_records, sample, maker=cloudpickle.dumps(make), shards=shards)
     job = _prepared(options, split, sample, opened)
     forget_records(job.source)
@@ -223,7 +239,10 @@ def _published(job: BuildJob, started: float) -> Dataset:
     assert isinstance(facts, RecordFacts)
     # The graph is for functions of shards and options of Beam; its start takes longest of all.
     needs_graph = facts.maker or options.beam_args or options.writer == "beam"
-    (run_job if needs_graph else build_here)(job)
-    forget_records(job.source)  # they are spooled anew in any case, so nothing would use them
+    try:
+        (run_job if needs_graph else build_here)(job)
+    finally:
+        # Nothing would use them: they are spooled anew in any case. A cluster may still do.
+        forget_records(job.source, with_bytes=not needs_graph)
     say_result(job, monotonic() - started)
     return open_dataset(options.output, options.storage)

@@ -15,6 +15,8 @@ from shardwright.format.tensor_features import read_tensor
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import SparseColumn, bag_of, object_array, value_dtype
 
+_STRING = "string"
+
 
 def natural_encoding(feature: Feature) -> Encoding:
     """Return the default encoding of a feature."""
@@ -25,7 +27,7 @@ def natural_encoding(feature: Feature) -> Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Tensors(Encoding):
-    """Serialized TensorProtos as [b, *shape], or objects [b] of arrays if shape or dtype varies."""
+    """Serialized TensorProtos as [b, *shape]; objects [b] of arrays of strings, or if they vary."""
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         return (batch, *feature.shape) if _is_fixed(feature) else (batch,), _tensor_dtype(feature)
@@ -33,7 +35,9 @@ class Tensors(Encoding):
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
         if _is_fixed(feature):
             return np.zeros((batch, *(size or 0 for size in feature.shape)), feature.dtype)
-        blank = np.zeros([size or 0 for size in feature.shape], feature.dtype or np.float32)
+        sizes = [size or 0 for size in feature.shape]
+        is_text = feature.dtype == _STRING
+        blank = np.full(sizes, b"", object) if is_text else np.zeros(sizes, feature.dtype or "f4")
         return object_array([blank] * batch)
 
     def encode(self, feature: Feature, values: Values) -> Any:
@@ -45,11 +49,7 @@ def _tensor_dtype(feature: Feature) -> np.dtype[Any]:
 
 
 def _is_fixed(feature: Feature) -> bool:
-    return (
-        bool(feature.dtype)
-        and None not in feature.shape
-        and feature.dtype not in ("str", "bytes", "object")
-    )
+    return feature.dtype not in ("", _STRING) and None not in feature.shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -98,7 +100,7 @@ def test_the_spool_is_gone_and_every_file_is_right(written: Path) -> None:
     from shardwright.inspect.cli import main
 
     assert leftovers_of(written) == []
-    assert not list((written / "spool").glob("*.bin"))
+    assert not (written / "spool").exists()
     assert main(["verify", str(written)]) == 0
     assert records_per_shard(written)[:-1] == [5] * (len(records_per_shard(written)) - 1)
     assert manifest_of(written)["provenance"]["input"] == "Python records"
@@ -162,6 +164,7 @@ def test_the_same_records_again_change_nothing(
     assert shard_stamps(tmp_path / "out") == before
     with pytest.raises(BuildError, match="INPUT has changed"):
         sw.write(list(records())[1:], out, split=SPLIT, **OPTIONS)
+    assert not (tmp_path / "out" / "spool").exists()
 
 
 def test_an_unfinished_build_writes_only_what_it_lacks(tmp_path: Path) -> None:
@@ -303,6 +306,34 @@ def test_a_writer_whose_block_fails_leaves_nothing(tmp_path: Path, number: int) 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_threads_write_at_the_same_time(tmp_path: Path) -> None:
+    class Slow:
+        """An array that is read when it is converted, as those of h5py are."""
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+            time.sleep(0.0005 * (self.number % 10))
+            return np.array([self.number, self.number])
+
+    with sw.Writer(str(tmp_path / "out"), **OPTIONS) as writer, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda row: writer.write({"id": str(row), "x": Slow(row)}), range(300)))
+    assert sw.open(str(tmp_path / "out")).num_records == 300
+
+
+def test_a_script_that_never_leaves_the_block_ends(tmp_path: Path) -> None:
+    script = "import shardwright as sw; w = sw.Writer('out').__enter__(); w.write({'x': 1})"
+    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=60, check=False)
+    assert ended.returncode == 0
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_function_whose_first_shards_are_empty(tmp_path: Path) -> None:
+    sw.write(lambda shard: [{"x": shard}] * shard, str(tmp_path / "out"), shards=3)
+    assert sw.open(str(tmp_path / "out")).num_records == 3
+
+
 def test_a_writer_starts_anew_after_a_block_that_failed(tmp_path: Path) -> None:
     writer = sw.Writer(str(tmp_path / "out"))
     with suppress(KeyError), writer:
@@ -334,6 +365,7 @@ def test_a_writer_raises_what_is_wrong_with_its_records(tmp_path: Path) -> None:
         ({"schema": "nope"}, "--schema 'nope' is neither"),
         ({"schema": ExampleSchema(())}, "--schema ExampleSchema has no features"),
         ({"shards": 2}, "shards=2 needs a function of a shard's number"),
+        ({"shards": 2.0}, r"shards=2\.0 needs a function of a shard's number and a whole number"),
         ({"label_column": "species"}, "--label-column 'species' is not in the records"),
     ],
 )
@@ -350,6 +382,7 @@ def test_only_functions_with_shards_and_options_of_beam_need_beam(tmp_path: Path
     """Its import and graph take longer than writing thousands of records."""
     script = f"""
 import sys
+import time
 import shardwright as sw
 rows = [{{"id": str(row), "x": row}} for row in range(9)]
 sw.write(rows, {str(tmp_path / "a")!r}, name="n", records_per_shard=2)

@@ -51,6 +51,7 @@ class SourceRequest:
         spool: A folder for bytes that cannot be read in place (`spool`); None to write nothing.
         kinds: Column -> kind of the feature that `--schema` fills from it. For a column here or in
             `columns`, this decides the kind, whatever the values begin with.
+        shapes: Column -> shape of the stored values of that feature, with None for any size.
         image: The main image of `--schema`, which records may lack if it is optional; None if the
             schema has none.
         input_format: The format that the user chose (`--input-format`); None to detect it.
@@ -66,6 +67,7 @@ class SourceRequest:
     allow_outside: tuple[str, ...] = ()
     spool: Folder | None = None
     kinds: Mapping[str, FeatureKind] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     image: Feature | None = MAIN_IMAGE
     input_format: str | None = None
     changes: tuple[str, ...] = ()

@@ -6,6 +6,8 @@ import io
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,10 @@ def test_what_pandas_lacks_is_missing() -> None:
         ([b"bytes"], "a record must be a dict, or a pair of input and label, got bytes"),
         ((PIXELS, np.arange(4)), "of one length, got 2 arrays of lengths"),
         ((PIXELS, np.arange(5), np.arange(5)), "got 3 arrays"),
+        (np.array(3), "got int"),
+        (pd.Series([1, 2]), "got one column .Series.: name it"),
+        (pa.table([pa.array([1])] * 2, names=["a", "a"]), "two columns called 'a'"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'"),
     ],
 )
 def test_what_is_no_source_of_records_is_refused(source: Any, message: str) -> None:
@@ -172,6 +178,61 @@ def test_pillow_images_of_every_mode_become_png(mode: str) -> None:
     assert encoded is not None
     with Image.open(io.BytesIO(encoded)) as found:
         assert (found.format, found.size) == ("PNG", image.size)
+
+
+NUMBERS = (np.arange(64) * 1000).reshape(8, 8)
+
+
+@pytest.mark.parametrize(
+    ("image", "stored"),
+    [
+        (Image.fromarray(NUMBERS.astype(np.int32)), NUMBERS),
+        (Image.frombytes("I;16B", (8, 8), NUMBERS.astype(">u2").tobytes()), NUMBERS),
+        (Image.fromarray(NUMBERS > 9000), np.where(NUMBERS > 9000, 255, 0)),
+        (Image.new("La", (1, 1), (100, 50)), np.array([[[255, 255, 255, 50]]])),
+    ],
+    ids=["I", "I;16B", "1", "La"],
+)
+def test_pillow_images_keep_their_values(image: Any, stored: np.ndarray[Any, Any]) -> None:
+    encoded = picture_bytes(simple_value(image))
+    assert encoded is not None
+    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(encoded))), stored)
+
+
+@pytest.mark.parametrize(
+    "numbers", [NUMBERS - 1, NUMBERS + 5000, NUMBERS.astype(np.float32)], ids=["low", "high", "F"]
+)
+def test_pillow_images_whose_values_no_png_has(numbers: np.ndarray[Any, Any]) -> None:
+    kind = np.float32 if numbers.dtype == np.float32 else np.int32
+    with pytest.raises(ValueError, match="must be a uint8 or uint16 array"):
+        picture_bytes(simple_value(Image.fromarray(numbers.astype(kind))))
+
+
+def test_a_mask_has_the_numbers_of_a_palette_and_an_image_its_colors() -> None:
+    numbers = (np.arange(64) % 21).astype(np.uint8).reshape(8, 8)
+    palette = Image.fromarray(numbers)
+    palette.putpalette([value for number in range(21) for value in (number * 12, 0, 9)])
+    value = simple_value(palette)
+    for is_mask, expected in ((True, numbers), (False, np.array(palette.convert("RGB")))):
+        encoded = picture_bytes(value, is_mask=is_mask)
+        assert encoded is not None
+        np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(encoded))), expected)
+    two = picture_bytes(simple_value(Image.fromarray(numbers > 9)), is_mask=True)
+    assert two is not None
+    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(two))), numbers > 9)
+
+
+@pytest.mark.parametrize(
+    ("value", "simple"),
+    [
+        (np.ma.masked_array([1, 2], mask=[0, 1]), [1, None]),
+        (np.ma.masked_array([1, 2], mask=[0, 1])[1], None),
+        (np.datetime64("2020-01-01T00:00:00.000000001"), datetime(2020, 1, 1)),
+    ],
+    ids=str,
+)
+def test_values_that_are_no_numbers_become_none(value: Any, simple: Any) -> None:
+    assert simple_value(value) == simple
 
 
 def test_a_value_is_taken_at_once() -> None:
@@ -248,6 +309,63 @@ def test_values_that_do_not_fit_are_rejects(
     (reject,) = rejects
     assert (reject.id, reject.reason) == ("1", "bad_value")
     assert detail in reject.detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "value", "fault"),
+    [
+        (
+            FeatureKind.BOX,
+            (None, 4),
+            np.zeros((4, 2)),
+            "must have the shape (any, 4), got float64 (4",
+        ),
+        (
+            FeatureKind.FLOAT32,
+            (2, 3),
+            np.zeros((3, 2)),
+            "must have the shape (2, 3), got float64 (3",
+        ),
+        (
+            None,
+            None,
+            np.zeros((1, 2), np.float64),
+            "must be a int16 array of shape (1, 2), got float",
+        ),
+        (
+            None,
+            None,
+            np.zeros((2, 1), np.int16),
+            "must be a int16 array of shape (1, 2), got int16",
+        ),
+        (None, None, [1.0, 2.0], "must be a int16 array of shape (1, 2), got [1.0, 2.0]"),
+    ],
+)
+def test_arrays_of_another_shape_or_dtype_are_rejects(
+    kind: FeatureKind | None, shape: Any, value: Any, fault: str, pool: ThreadPoolExecutor
+) -> None:
+    first = np.zeros((1, 2), np.int16)
+    said = {} if kind is None else {"x": kind}
+    columns = infer_columns([{"x": first}], said, shapes={} if shape is None else {"x": shape})
+    _, rejects = columns.rows([{"x": value}], ["0"], pool)
+    assert [fault in reject.detail for reject in rejects] == [True]
+
+
+def test_a_reject_has_the_id_of_its_record(pool: ThreadPoolExecutor) -> None:
+    columns = replace(columns_of(id="a", x=1), id="id")
+    bad = [{"image": PIXELS[0], "id": name, "x": "bad"} for name in ("own", 7, None)]
+    _, rejects = columns.rows(bad, ["0", "1", "2"], pool)
+    assert [reject.id for reject in rejects] == ["own", "7", "2"]
+    assert rejects[0].detail.startswith("record own: key 'x'")
+
+
+def test_a_first_value_of_another_type() -> None:
+    """With a schema it is a reject, as it is later; without one, the message names it."""
+    records = [{"x": "a"}, {"x": 5}]
+    declared = infer_columns(records, {"x": FeatureKind.TEXT})
+    assert declared.schema.field("x").type == pa.string()
+    with pytest.raises(UsageError, match=r"key 'x' of record 1 is 5, which cannot be stored as"):
+        infer_columns(records, {})
 
 
 def test_a_new_key_is_a_reject_and_a_missing_one_is_null(pool: ThreadPoolExecutor) -> None:

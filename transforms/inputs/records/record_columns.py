@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,18 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
-from shardwright.format.tensors import TENSOR_DTYPES
-from transforms.features.lists import is_list, value_type
 from transforms.inputs.embedded.embedded_layout import PictureParts
 from transforms.inputs.embedded.embedded_references import RawRows
+from transforms.inputs.records.record_types import (
+    Shape,
+    array_and_misfits,
+    shape_fault,
+    tensor_fault,
+    tensor_feature,
+    type_of,
+)
 from transforms.inputs.records.record_values import (
+    IndexedPixels,
     column_value,
     is_picture,
     picture_bytes,
@@ -31,9 +39,6 @@ SAMPLE_RECORDS = 64  # the schema is inferred from them; as many are in memory a
 URI = "python"  # stands for the place of records in rejects
 _PICTURE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-_STATED = {
-    FeatureKind.FLOAT32: pa.float64(), FeatureKind.INT64: pa.int64(), FeatureKind.TEXT: pa.string()
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,23 @@ class RecordColumns:
 
     Attributes:
         schema: Name and type of each; that of images is a struct of bytes and path.
-        tensors: The features of arrays of several dimensions, unless a schema declares them.
+        tensors: The features of arrays of several dimensions.
+        inferred: The columns of `tensors` that no schema declares.
         flat: The columns whose arrays are flattened, because a schema declares them as lists.
+        shapes: The shapes that a schema declares for them.
+        masks: The columns of `pictures` that hold class or instance numbers.
+        id: Column of the ids, or "".
         numbered: Column for the numbers of records without an id, or "".
     """
 
     schema: pa.Schema
     tensors: Mapping[str, Feature] = field(default_factory=dict)
-    flat: tuple[str, ...] = ()  # in a fixed order: its text decides the name of a spool
+    # In a fixed order: their text decides the name of a spool.
+    inferred: tuple[str, ...] = ()
+    flat: tuple[str, ...] = ()
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    masks: tuple[str, ...] = ()
+    id: str = ""
     numbered: str = ""
 
     @property
@@ -63,12 +77,12 @@ class RecordColumns:
 
         Args:
             records: The records, of simple values.
-            ids: The number of each record as its id; for those without an id.
+            ids: The number of each record as its id; for those without one.
             pool: Threads that encode images.
             uri: The place of the records in rejects.
         """
         problems = {
-            row: f"unknown key {name!r}: the first {SAMPLE_RECORDS} records do not have it"
+            row: f"unknown key {name!r}; the known ones are {', '.join(self._known)}"
             for row, record in enumerate(records)
             for name in record
             if name not in self.schema.names
@@ -81,40 +95,65 @@ class RecordColumns:
             values = [record.get(column.name) for record in records]
             if column.type == _PICTURE:
                 arrays.append(pa.nulls(len(values), _PICTURE))
-                pictures[column.name], faults = _pictures(values, column.name, pool)
+                is_mask = column.name in self.masks
+                pictures[column.name], faults = _pictures(values, column.name, pool, is_mask)
             else:
                 array, faults = self._values(values, column)
                 arrays.append(array)
             problems |= faults
         rejects = [
-            Reject(ids[row], uri, RejectReason.BAD_VALUE, f"record {ids[row]}: {detail}")
+            Reject(name, uri, RejectReason.BAD_VALUE, f"record {name}: {detail}")
             for row, detail in sorted(problems.items())
+            for name in [self._id_of(records[row]) or ids[row]]
         ]
         whole = RawRows(pa.RecordBatch.from_arrays(arrays, self.schema.names), pictures)
         return _without(whole, problems) if problems else whole, rejects
 
+    @property
+    def _known(self) -> list[str]:
+        return [name for name in self.schema.names if name != self.numbered]
+
+    def _id_of(self, record: Record) -> str:
+        """Return the own id of a record; "" if it has none, or one of a wrong type."""
+        found = record.get(self.id)
+        return str(found) if isinstance(found, str | int) else ""
+
     def _values(self, values: Sequence[Any], column: pa.Field) -> tuple[pa.Array, dict[int, str]]:
-        plain = [column_value(value, as_lists=column.name in self.flat) for value in values]
-        try:
-            return _array_of(plain, column.type), {}
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            faults = {
-                row: f"key {column.name!r} must be {column.type}, got {values[row]!r:.80}"
-                for row, value in enumerate(plain)
-                if not _fits(value, column.type)
-            }
-        kept = [None if row in faults else value for row, value in enumerate(plain)]
-        return _array_of(kept, column.type), faults
+        name = column.name
+        faults = self._shape_faults(name, values)
+        plain = [
+            None if row in faults else column_value(value, as_lists=name in self.flat)
+            for row, value in enumerate(values)
+        ]
+        array, misfits = array_and_misfits(plain, column.type)
+        told = f"key {name!r} must be {column.type}"
+        return array, faults | {row: f"{told}, got {values[row]!r:.80}" for row in misfits}
+
+    def _shape_faults(self, name: str, values: Sequence[Any]) -> dict[int, str]:
+        """Return what is wrong with arrays that have not the dtype and shape of their key."""
+        if name in self.inferred:
+            feature = self.tensors[name]
+            found = [tensor_fault(value, feature.shape, feature.dtype) for value in values]
+        elif name in self.shapes:
+            found = [shape_fault(value, self.shapes[name]) for value in values]
+        else:
+            return {}
+        return {row: f"key {name!r} {fault}" for row, fault in enumerate(found) if fault}
 
 
 def infer_columns(
-    records: Sequence[Record], said: Mapping[str, FeatureKind], *, find_images: bool = True
+    records: Sequence[Record],
+    said: Mapping[str, FeatureKind],
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    find_images: bool = True,
 ) -> RecordColumns:
     """Return the columns of the first records.
 
     Args:
         records: The first records, of simple values; a key may be missing in some.
         said: Column -> kind, where `--schema` or an option sets it.
+        shapes: Column -> shape, where `--schema` sets it.
         find_images: Columns are images by their values, too; if False by `said` only.
 
     Raises:
@@ -135,11 +174,18 @@ def infer_columns(
             types[name] = _PICTURE
         elif arrays and said.get(name, FeatureKind.TENSOR) == FeatureKind.TENSOR:
             types[name] = pa.large_binary()
-            tensors[name] = _tensor_feature(name, arrays)
+            tensors[name] = tensor_feature(name, arrays)
         else:
             flat.append(name)
-            types[name] = _type_of(name, values, said.get(name))
-    return RecordColumns(pa.schema(list(types.items())), tensors, tuple(flat))
+            types[name] = type_of(name, values, said.get(name))
+    return RecordColumns(
+        pa.schema(list(types.items())),
+        tensors,
+        inferred=tuple(name for name in tensors if name not in said),
+        flat=tuple(flat),
+        shapes={name: shape for name, shape in (shapes or {}).items() if name in flat},
+        masks=tuple(name for name in sorted(pictures) if said.get(name) is FeatureKind.MASK),
+    )
 
 
 def hold_images(records: Sequence[Record]) -> bool:
@@ -195,46 +241,14 @@ def _check_pictures(name: str, values: Sequence[Any]) -> None:
         ) from error
 
 
-def _tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature:
-    """Return the feature of arrays; only the first dimension of their shape may vary."""
-    first = arrays[0]
-    shape: tuple[int | None, ...] = first.shape
-    if any(array.shape != first.shape for array in arrays):
-        shape = (None, *first.shape[1:])
-    if first.dtype.name not in TENSOR_DTYPES or any(
-        array.shape[1:] != first.shape[1:] for array in arrays
-    ):
-        shapes = sorted({f"{array.dtype} {array.shape}" for array in arrays})
-        raise UsageError(
-            f"key {name!r} holds arrays of {', '.join(shapes[:3])}: a tensor has one dtype of "
-            f"{', '.join(TENSOR_DTYPES)}, and only its first dimension may vary"
-        )
-    return Feature(name, FeatureKind.TENSOR, shape=shape, dtype=first.dtype.name)
-
-
-def _type_of(name: str, values: Sequence[Any], said: FeatureKind | None) -> pa.DataType:
-    """Return the Arrow type of a column's values; a schema decides that of integers and of none."""
-    try:
-        kind = pa.array([column_value(value, as_lists=True) for value in values]).type
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(
-            f"the values of key {name!r} cannot be stored as one feature: {error}"
-        ) from error
-    wanted = _STATED.get(said) if said is not None else None
-    inner = kind.value_type if is_list(kind) else kind
-    may_change = pa.types.is_null(inner) or (pa.types.is_integer(inner) and wanted != pa.string())
-    if wanted is None or not may_change:
-        return kind
-    return pa.list_(wanted) if is_list(kind) else wanted
-
-
 def _pictures(
-    values: Sequence[Any], name: str, pool: Executor
+    values: Sequence[Any], name: str, pool: Executor, is_mask: bool
 ) -> tuple[list[PictureParts], dict[int, str]]:
     """Return the images of a column, and what is wrong with the others."""
     # Handing bytes to a thread takes longer than what it does with them.
-    is_array = any(isinstance(value, np.ndarray) for value in values)
-    encoded = list((pool.map if is_array else map)(_encoded, values))
+    is_array = any(isinstance(value, np.ndarray | IndexedPixels) for value in values)
+    encode = partial(_encoded, is_mask=is_mask)
+    encoded = list((pool.map if is_array else map)(encode, values))
     faults = {
         row: f"key {name!r}: {result}"
         for row, result in enumerate(encoded)
@@ -252,30 +266,8 @@ def _without(rows: RawRows, left_out: Collection[int]) -> RawRows:
     return RawRows(rows.columns.filter(pa.array(fitting)), pictures)
 
 
-def _encoded(value: Any) -> bytes | ValueError | None:
+def _encoded(value: Any, is_mask: bool) -> bytes | ValueError | None:
     try:
-        return picture_bytes(value)
+        return picture_bytes(value, is_mask=is_mask)
     except ValueError as error:
         return error
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        _array_of([value], kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False
-    return True
-
-
-def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array of a type; raise an error for one that would change."""
-    if not pa.types.is_integer(value_type(kind)):
-        return pa.array(values, kind)
-    # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
-    array = pa.array(values)
-    found = value_type(array.type)
-    if not any(
-        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-    ):
-        raise TypeError(f"{found} is no number")
-    return array.cast(kind)

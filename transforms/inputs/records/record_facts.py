@@ -57,7 +57,8 @@ def facts_of(sample: Sequence[Record], request: SourceRequest, what: str, kind: 
     if not sample:
         raise UsageError(f"{what}: there are no records, so there is nothing to write")
     said = said_kinds(request.columns, request.kinds)
-    columns = infer_columns(sample, said, find_images=request.image is not None)
+    find_images = request.image is not None
+    columns = infer_columns(sample, said, shapes=request.shapes, find_images=find_images)
     columns, layout = _with_ids(columns, _layout_of(columns, request))
     features, unstorable = features_or_problem(
         lambda: tuple(
@@ -111,7 +112,7 @@ def _with_ids(
 ) -> tuple[RecordColumns, EmbeddedLayout]:
     """Return both with a column of numbers for records without ids."""
     if layout.id is not None:
-        return columns, layout
+        return replace(columns, id=layout.id), layout
     if _ID in columns.schema.names:
         raise UsageError(
             f"key {_ID!r} holds {columns.schema.field(_ID).type}: an id must be a text or a whole "

@@ -49,6 +49,8 @@ def simple_record(item: Any) -> Record:
 
 
 def _items_of(source: Any) -> Iterable[Any]:
+    if isinstance(source, np.ndarray) and not source.ndim:
+        source = source.item()
     if isinstance(source, str | bytes | os.PathLike):
         raise UsageError(
             f"records must be an iterable of dicts, a table, a data set or arrays, got {source!r}; "
@@ -62,7 +64,7 @@ def _items_of(source: Any) -> Iterable[Any]:
         return _rows_of_arrays(_named(source), len(source))
     if isinstance(source, Mapping):
         return _rows_of_arrays(source, len(source))
-    if hasattr(source, "iloc"):
+    if hasattr(source, "iloc") and hasattr(source, "columns"):
         return _rows_of_pandas(source)
     if hasattr(source, "__arrow_c_stream__"):
         return _rows_of_arrow(source)
@@ -103,16 +105,31 @@ def _rows_of_arrays(columns: Mapping[str, Any], number: int) -> Iterator[Record]
 
 def _rows_of_arrow(source: Any) -> Iterator[Record]:
     """Yield the rows of what has Arrow's interface: tables and readers of it, Polars, DuckDB."""
-    for batch in pa.RecordBatchReader.from_stream(source):
+    try:
+        reader = pa.RecordBatchReader.from_stream(source)
+    except pa.ArrowInvalid as error:
+        raise UsageError(
+            f"records must be a table, got one column ({type(source).__name__}): name it, as in "
+            '{"key": column}'
+        ) from error
+    _check_names(reader.schema.names)
+    for batch in reader:
         for start in range(0, batch.num_rows, SAMPLE_RECORDS):
             yield from batch.slice(start, SAMPLE_RECORDS).to_pylist()
 
 
 def _rows_of_pandas(table: Any) -> Iterator[Record]:
+    _check_names(list(table.columns))
     for start in range(0, len(table), SAMPLE_RECORDS):
         rows = table.iloc[start : start + SAMPLE_RECORDS]
         # A missing text is NaN, a float, which Arrow would not take for one.
         yield from rows.astype(object).where(rows.notna(), None).to_dict("records")
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise UsageError(f"the table has two columns called {twice[0]!r}: rename one of them")
 
 
 def _with_texts(item: Any) -> Any:
@@ -124,7 +141,9 @@ def _with_texts(item: Any) -> Any:
 
 def _as_text(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return [_as_text(each) for each in value.ravel().tolist()]
+        return _as_text(value.tolist())
+    if isinstance(value, list):
+        return list(map(_as_text, value))
     if not isinstance(value, bytes) or has_image_magic(value):
         return value
     try:

@@ -49,11 +49,13 @@ def spool_records(source: InputSource, records: Iterable[Record]) -> None:
     _spool_part(source.facts, next(source.facts.parts()), records)
 
 
-def forget_records(source: InputSource) -> None:
-    """Remove the listings of records, which every build makes anew."""
+def forget_records(source: InputSource, *, with_bytes: bool = False) -> None:
+    """Remove the listings of records, which every build makes anew, and perhaps their images."""
     assert isinstance(source.facts, RecordFacts)
-    names = [f"{_name_of(part)}.parquet" for part in source.facts.parts()]
-    _spool_of(source.facts).remove_all(names)
+    ends = (".parquet", ".bin") if with_bytes else (".parquet",)
+    spool = _spool_of(source.facts)
+    spool.remove_all([_name_of(part) + end for part in source.facts.parts() for end in ends])
+    spool.remove_empty()
 
 
 def list_part(facts: RecordFacts, part: str) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,29 @@ from transforms.inputs.records.array_png import encode_png, is_pixels
 
 _BYTES = (bytes, bytearray, memoryview)
 _PLAIN = (str, bytes, int, float, os.PathLike)  # taken as they are, without a closer look
-_MODES = ("L", "RGB", "RGBA", "I;16")  # Pillow's modes that a PNG of an array has, too
+# Pillow's modes whose pixels are stored as they are; those that no PNG has are rejects.
+_MODES = ("L", "RGB", "RGBA", "I;16", "I;16B", "I;16L", "I;16N", "F")
+_INDEXED = ("1", "P")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexedPixels:
+    """A Pillow image with a palette, or of two colors.
+
+    Attributes:
+        colors: What it shows, as a feature of images has it.
+        numbers: The numbers of its colors, as a mask has them, uint8 [height, width].
+    """
+
+    colors: np.ndarray[Any, Any]
+    numbers: np.ndarray[Any, Any]
 
 
 def simple_value(value: Any) -> Any:
     """Return a value that the caller cannot change: its buffer may be used for the next record.
 
-    Pillow's images and tensors of any library become NumPy arrays, and arrays of one value that
-    value.
+    Pillow's images and tensors of any library become NumPy arrays, arrays of one value that value,
+    and masked values None.
     """
     if isinstance(value, _PLAIN) or value is None:
         return value
@@ -32,7 +48,11 @@ def simple_value(value: Any) -> Any:
         return _pixels_of(value)
     if not hasattr(value, "__array__"):
         return value
+    if np.ma.is_masked(value):
+        return value.tolist()
     array = np.array(value)
+    if array.dtype.kind in "mM":  # nanoseconds would become numbers
+        return array.astype(f"{array.dtype.kind}8[us]").tolist()
     return array if array.ndim else array.item()
 
 
@@ -42,7 +62,7 @@ def is_picture(value: Any) -> bool:
         return is_pixels(value)
     if isinstance(value, bytes):
         return has_image_magic(value)
-    return isinstance(value, os.PathLike)
+    return isinstance(value, os.PathLike | IndexedPixels)
 
 
 def input_key(value: Any) -> str:
@@ -59,8 +79,12 @@ def input_key(value: Any) -> str:
     return "features" if is_vector else "image"
 
 
-def picture_bytes(value: Any) -> bytes | None:
+def picture_bytes(value: Any, *, is_mask: bool = False) -> bytes | None:
     """Return the encoded image of a simple value; None for a path, or without an image.
+
+    Args:
+        value: The value.
+        is_mask: It is a mask: of an image with a palette, the numbers are stored.
 
     Raises:
         ValueError: The value is no image.
@@ -69,6 +93,8 @@ def picture_bytes(value: Any) -> bytes | None:
         return None
     if isinstance(value, bytes):
         return value
+    if isinstance(value, IndexedPixels):
+        value = value.numbers if is_mask else value.colors
     if isinstance(value, np.ndarray) and is_pixels(value):
         return encode_png(value)
     found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else repr(value)[:80]
@@ -102,10 +128,21 @@ def column_value(value: Any, *, as_lists: bool) -> Any:
     return file.getvalue()
 
 
-def _pixels_of(image: Any) -> np.ndarray[Any, Any]:
-    """Return a Pillow image's pixels; modes that PNG lacks are converted, as Pillow does."""
-    if image.mode not in _MODES:
-        gray = image.mode in ("1", "F", "I")
-        clear = image.mode in ("LA", "PA", "La") or "transparency" in image.info
-        image = image.convert("L" if gray else "RGBA" if clear else "RGB")
-    return np.array(image)
+def _pixels_of(image: Any) -> np.ndarray[Any, Any] | IndexedPixels:
+    """Return a Pillow image's pixels without loss; other color spaces are converted."""
+    if image.mode in _INDEXED:
+        colors = np.array(image.convert("L" if image.mode == "1" else _with_colors(image)))
+        return IndexedPixels(colors, np.array(image).astype(np.uint8))
+    if image.mode == "I":
+        numbers = np.array(image)
+        fits = numbers.min(initial=0) >= 0 and numbers.max(initial=0) < 1 << 16
+        return numbers.astype(np.uint16) if fits else numbers
+    if image.mode == "La":  # Pillow has no direct way
+        image = image.convert("LA")
+    pixels = np.array(image if image.mode in _MODES else image.convert(_with_colors(image)))
+    return pixels.astype(pixels.dtype.newbyteorder("="))
+
+
+def _with_colors(image: Any) -> str:
+    is_clear = image.mode in ("LA", "PA") or "transparency" in image.info
+    return "RGBA" if is_clear else "RGB"
