@@ -35,8 +35,8 @@ class WriteRecords(beam.PTransform):
 
     Records are those of `sw.write`, with images or without, each with its key `id`: a PCollection
     has no order to number them by. Their images go to the spool once. It cannot be resumed: another
-    run of the pipeline writes all shards again, and needs `if_exists="overwrite"` if the dataset is
-    finished.
+    run of the pipeline writes all shards again. If the dataset is finished, it needs
+    `if_exists="overwrite"` for other records; the same ones leave the dataset as it is.
 
     Args:
         output: The dataset's folder, which workers reach.
