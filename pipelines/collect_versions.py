@@ -12,12 +12,12 @@ from shardwright.inspect.command_parts import (
     EXIT_DONE,
     fail,
     make_parser,
-    print_safely,
     root_of,
     to_json,
 )
 from shardwright.inspect.pin import describe_pin
 from shardwright.sizes import counted, show_bytes
+from shardwright.terminal import join_lines, print_safely
 from transforms.versions.collect import (
     ORPHANS_AFTER,
     Collection,
@@ -92,12 +92,12 @@ def _json(found: Collection, *, done: bool) -> dict[str, Any]:
 def _told(found: Collection, done: bool) -> str:
     pinned = [f"kept by a pin: version {pin.version} ({pin})" for pin in found.pins]
     if not found.versions and not found.generations:
-        return "\n".join(["nothing to remove", *pinned])
+        return join_lines(["nothing to remove", *pinned])
     verb = "removed" if done else "would remove (add --yes)"
     versions = ", ".join(map(str, found.versions)) or "none"
     files = f"{counted(len(found.files), 'file')}, {show_bytes(found.num_bytes)}"
     folders = [f"  {_told_of(one)}" for one in found.generations]
-    return "\n".join([f"{verb} versions: {versions}; {files}", *folders, *pinned])
+    return join_lines([f"{verb} versions: {versions}; {files}", *folders, *pinned])
 
 
 def _told_of(one: Generation) -> str:

@@ -19,13 +19,13 @@ from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
     make_parser,
-    print_safely,
     root_of,
     to_json,
 )
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
+from shardwright.terminal import join_lines, print_safely
 from transforms.erasure.check import check_erased
 from transforms.erasure.erase import Findings, check_some_stay, erase, look_through
 from transforms.erasure.old_objects import remove_old_objects
@@ -130,7 +130,7 @@ def _show(args: argparse.Namespace) -> int:
             *(f"  {path}" for path in content["paths"]),
             *(f"  {path}: removed, of a build that has not ended" for path in look.leftovers),
         ]
-        print_safely("\n".join(lines))
+        print_safely(join_lines(lines))
     return EXIT_DONE if found else EXIT_FAULTS
 
 
@@ -194,7 +194,7 @@ def _told(receipt: Receipt, path: str) -> str:
         lines[0] = f"none of {asked} was found; the receipt is {path}"
     lines += [f"not removed: {each['what']}: {each['why']}" for each in receipt.not_removed]
     lines += [f"not checked: {each['what']}: {each['why']}" for each in receipt.not_checked]
-    return "\n".join([*lines, "remove the images from INPUT before the next append"])
+    return join_lines([*lines, "remove the images from INPUT before the next append"])
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -217,7 +217,7 @@ def _verify(args: argparse.Namespace) -> int:
         print_safely(to_json({"erased": not left, "left": left, "not_checked": not_checked}))
     else:
         asked = counted(len(receipt.hashes), "id")
-        print_safely("\n".join(left) if left else f"nothing of {asked} is left in {root}")
+        print_safely(join_lines(left) if left else f"nothing of {asked} is left in {root}")
     return EXIT_FAULTS if left else EXIT_DONE
 
 

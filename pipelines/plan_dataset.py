@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,11 @@ from pipelines.job import BuildJob, describe_job
 from pipelines.local_plan import BuildState, LocalPlan, plan_locally
 from pipelines.options import parse_options
 from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
-from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
+from pipelines.running import EXIT_DONE, EXIT_FAILED, fail
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.inspect.describe import spread_of
 from shardwright.sizes import counted, show_bytes
+from shardwright.terminal import join_lines, print_safely, say, set_up_log
 from transforms.output_state import plan_json
 from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 if a build would succeed, 1 if it would fail or be refused, 2 for wrong usage.
     """
-    logging.getLogger().setLevel(logging.WARNING)
+    set_up_log()
     args = sys.argv[1:] if argv is None else argv
     try:
         asked = make_parser("plan").parse_known_args(args)[0]
@@ -59,9 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if asked.json:
         print(json.dumps(outline(job, plan, estimate), indent=1))
     else:
-        print(describe_plan(job, plan))
+        print_safely(describe_plan(job, plan))
         if estimate:
-            print("\n".join(estimate.to_lines(runner_of(job.options.beam_args))))
+            print_safely(join_lines(estimate.to_lines(runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
         say(f"a build {_VERDICTS[plan.state]}: {plan.reason}")
         return EXIT_FAILED
@@ -146,7 +146,7 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
         f"a build {_VERDICTS[plan.state]}: {counted(left, 'shard')} to write, "
         f"{done:,} already written"
     )
-    return "\n".join(lines)
+    return join_lines(lines)
 
 
 def _class_names(job: BuildJob, plan: LocalPlan) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,12 +16,12 @@ from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
     make_parser,
-    print_safely,
     root_of,
     show_progress,
     to_json,
 )
 from shardwright.storage.folder import Folder
+from shardwright.terminal import print_safely, set_up_log
 from transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ Exit codes: 0 nothing is broken any more, 1 a file is still broken, 2 wrong usag
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    logging.getLogger().setLevel(logging.WARNING)
+    set_up_log()
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     args = _parser().parse_args(words[:cut])

@@ -7,9 +7,7 @@ Errors of the user are reported without a stack trace. This file does not import
 from __future__ import annotations
 
 import itertools
-import logging
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +26,8 @@ from shardwright.inspect import command_parts
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
+from shardwright.terminal import say as say
+from shardwright.terminal import set_up_log
 from transforms.plan.size_errors import average, record_bytes_of
 from transforms.progress import PROGRESS
 from transforms.publish.leaks import LEAKS
@@ -49,7 +49,7 @@ REPORT = (
 
 def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
     """Prepare a job, run it, report its result and return the exit code."""
-    logging.getLogger().setLevel(logging.WARNING)
+    set_up_log()
     started = monotonic()
     PROGRESS.start(total_images=0, total_shards=0)
     with stop_signals() as stop:
@@ -125,11 +125,6 @@ def fail(error: ShardwrightError) -> int:
     """Print an error and return its exit code."""
     say(f"error: {error}")
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-
-
-def say(line: str) -> None:
-    """Print a line to stderr, because Airflow's Beam hook blocks on a child that fills stdout."""
-    print(f"shardwright: {line}", file=sys.stderr, flush=True)
 
 
 def say_result(job: BuildJob, seconds: float) -> None:

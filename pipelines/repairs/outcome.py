@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.sizes import counted
+from shardwright.terminal import join_lines
 
 _SHOWN = 10  # lost records of a shard in the text; the file of rejects lists all
 
@@ -61,7 +62,7 @@ class Outcome:
             summary += f", {counted(number, 'record')} lost and listed in rejects/"
         if self.failed:
             summary += f", {counted(len(self.failed), 'file')} still broken"
-        return "\n".join([*lines, summary])
+        return join_lines([*lines, summary])
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""

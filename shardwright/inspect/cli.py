@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
 from shardwright.extras import APPLICATION_PACKAGES, import_packages_beside
+from shardwright.terminal import say, set_up_log
 
 _GROUP = "shardwright.commands"
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
-        print("shardwright: interrupted", file=sys.stderr)
+        say("interrupted")
         return _EXIT_INTERRUPTED
     return code
 
@@ -99,6 +100,7 @@ def _run(args: list[str]) -> int:
     try:
         if commands[args[0]].module.partition(".")[0] in APPLICATION_PACKAGES:
             import_packages_beside()
+        set_up_log()
         command: Command = commands[args[0]].load()
         return command(args[1:])  # which may import more, such as Beam
     except ImportError as error:
@@ -147,7 +149,7 @@ def _import_text(name: str, error: ImportError) -> str:
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"shardwright: error: {text}", file=sys.stderr)
+    say(f"error: {text}")
     return code
 
 

@@ -17,6 +17,7 @@ from shardwright.format.versions import LATEST, VersionKey, read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.terminal import say, visible_json
 
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 
@@ -75,17 +76,11 @@ def root_of(args: argparse.Namespace, address: str | None = None) -> Folder:
 
 
 def to_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False)
-
-
-def print_safely(text: str) -> None:
-    """Print text, with backslash escapes for characters that stdout's encoding lacks."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    return visible_json(json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def fail(error: ShardwrightError) -> int:
-    print(f"shardwright: error: {error}", file=sys.stderr)
+    say(f"error: {error}")
     return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS
 
 

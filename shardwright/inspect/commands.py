@@ -18,12 +18,12 @@ from shardwright.inspect.command_parts import (
     fail,
     make_parser,
     manifest_of,
-    print_safely,
     root_of,
     show_progress,
     to_json,
 )
 from shardwright.storage.options import StorageOptions
+from shardwright.terminal import print_safely, say
 
 _VERIFY_EPILOG = """\
 Checks the length and checksum of every shard; the frame, example, features, label and id of every
@@ -175,7 +175,7 @@ def show(argv: Sequence[str]) -> int:
             to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
         )
         if args.save is not None:
-            print(f"shardwright: saved {save_image(manifest, found, args.save)}", file=sys.stderr)
+            say(f"saved {save_image(manifest, found, args.save)}")
     except ShardwrightError as error:
         return fail(error)
     return EXIT_DONE
@@ -213,7 +213,7 @@ def diff(argv: Sequence[str]) -> int:
         return fail(error)
     above = exceeded(limits, diffing.measured_values(found, new.manifest))
     for line in above:
-        print(f"shardwright: --fail-on {line}", file=sys.stderr)
+        say(f"--fail-on {line}")
     return EXIT_FAULTS if above else EXIT_DONE
 
 

@@ -10,6 +10,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.schema import Feature
 from shardwright.format.splits import SplitInfo
 from shardwright.sizes import counted, show_bytes
+from shardwright.terminal import join_lines, one_line
 
 _SHOWN_CLASSES = 10
 _INDENT = "  "
@@ -82,7 +83,7 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
         ["settings", *_pairs(manifest.settings)],
         ["provenance", *_pairs(_short_provenance(manifest))],
     ]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return "\n\n".join(join_lines(lines) for lines in parts if lines)
 
 
 def _short_provenance(manifest: Manifest) -> dict[str, Any]:
@@ -201,6 +202,7 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
 
 def table_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the rows in columns as wide as their longest cell, numbers aligned right."""
+    rows = [tuple(map(one_line, row)) for row in rows]
     columns = max((len(row) for row in rows), default=0)
     widths = [
         max(len(row[column]) if column < len(row) else 0 for row in rows)

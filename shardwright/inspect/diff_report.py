@@ -10,6 +10,7 @@ from shardwright.inspect.describe import table_lines
 from shardwright.inspect.proposed_version import format_proposal
 from shardwright.inspect.record_changes import CHANGES
 from shardwright.sizes import counted, show_bytes
+from shardwright.terminal import join_lines
 
 _SHOWN_CLASSES = 10
 _Rows = list[tuple[str, ...]]
@@ -28,7 +29,7 @@ def format_difference(summary: Mapping[str, Any]) -> str:
         ["drift, from 0 (none) to 1", *table_lines(_drift_rows(summary["drift"]))],
         [format_proposal(summary["proposed_version"])],
     ]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return "\n\n".join(join_lines(lines) for lines in parts if lines)
 
 
 def _dataset_row(which: str, summary: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import math
 
 from shardwright.inspect.doctor import Diagnosis
 from shardwright.sizes import counted, show_bytes
+from shardwright.terminal import join_lines
 
 _BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
 _RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
@@ -92,4 +93,4 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
         lines.append(
             f"  {target:,.0f} images/s need {math.ceil(found.cores_for(target))} such cores"
         )
-    return "\n".join([*lines, "", "the one change to make", f"  {advice(found, target)}"])
+    return join_lines([*lines, "", "the one change to make", f"  {advice(found, target)}"])

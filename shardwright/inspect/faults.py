@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwright.format.contents import FileContent
 from shardwright.sizes import counted, show_bytes
+from shardwright.terminal import join_lines
 
 MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and terminal
 
@@ -79,7 +80,7 @@ class Verification:
             )
         verdict = "sound" if self.is_sound else f"{counted(len(self.faults), 'fault')} found"
         if self.by != "content":
-            return "\n".join(
+            return join_lines(
                 [
                     *lines,
                     f"{self.dataset}: {verdict} by {self.by} "
@@ -90,7 +91,7 @@ class Verification:
             f"{counted(self.num_shards, 'shard')}, {counted(self.num_records, 'record')}, "
             f"{show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
         )
-        return "\n".join([*lines, f"{self.dataset}: {verdict} ({looked})"])
+        return join_lines([*lines, f"{self.dataset}: {verdict} ({looked})"])
 
     def to_json(self) -> dict[str, Any]:
         return {

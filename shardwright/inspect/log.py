@@ -13,12 +13,12 @@ from shardwright.inspect.command_parts import (
     EXIT_DONE,
     fail,
     make_parser,
-    print_safely,
     root_of,
     to_json,
 )
 from shardwright.inspect.describe import table_lines
 from shardwright.sizes import show_bytes
+from shardwright.terminal import join_lines, print_safely
 
 _EPILOG = """\
 examples
@@ -44,7 +44,7 @@ def log(argv: Sequence[str]) -> int:
         found = [describe_version(manifest, pins) for manifest in read_versions(root)]
     except ShardwrightError as error:
         return fail(error)
-    print_safely(to_json({"versions": found}) if args.json else "\n".join(_lines(found)))
+    print_safely(to_json({"versions": found}) if args.json else join_lines(_lines(found)))
     return EXIT_DONE
 
 

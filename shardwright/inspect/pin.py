@@ -13,12 +13,12 @@ from shardwright.inspect.command_parts import (
     add_version,
     fail,
     make_parser,
-    print_safely,
     root_of,
     to_json,
     version_of,
 )
 from shardwright.inspect.describe import table_lines
+from shardwright.terminal import join_lines, print_safely
 
 _EPILOG = """\
 examples
@@ -62,7 +62,7 @@ def _run(args: argparse.Namespace) -> str:
     if args.name is None:
         pins = read_pins(root)
         found = {"pins": [describe_pin(one) for one in pins]}
-        return to_json(found) if args.json else "\n".join(_lines(pins))
+        return to_json(found) if args.json else join_lines(_lines(pins))
     if args.remove:
         remove_pin(root, args.name)
         return to_json({"removed": args.name}) if args.json else f"removed the pin {args.name}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from shardwright.inspect.command_parts import (
     fail,
     make_parser,
     manifest_of,
-    print_safely,
     root_of,
     to_json,
 )
@@ -23,6 +21,7 @@ from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.terminal import print_safely, say
 
 _EPILOG = """\
 examples
@@ -68,7 +67,7 @@ def report(argv: Sequence[str]) -> int:
         print_safely(to_json(told))
     else:
         shown = f"{counted(told['pictures'], 'picture')}, {show_bytes(told['num_bytes'])}"
-        print(f"shardwright: wrote {told['report']}: {shown}", file=sys.stderr)
+        say(f"wrote {told['report']}: {shown}")
     return EXIT_DONE
 
 

@@ -21,6 +21,7 @@ from shardwright.inspect.record_lookup import FoundRecord
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
+from shardwright.terminal import join_lines
 
 _SHOWN_BYTES = 24
 _SHOWN_VALUES = 16
@@ -85,7 +86,7 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
     ]
     shown = [*lines, ("", ""), ("features", ""), *_feature_lines(manifest, found.features)]
     width = max(len(key) for key, _ in shown)
-    return "\n".join(f"{key.ljust(width)}  {value}".rstrip() for key, value in shown)
+    return join_lines(f"{key.ljust(width)}  {value}".rstrip() for key, value in shown)
 
 
 def _image_text(row: Mapping[str, Any]) -> str:

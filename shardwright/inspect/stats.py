@@ -9,6 +9,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.splits import SplitInfo
 from shardwright.images.signals import SIGNALS
 from shardwright.sizes import counted
+from shardwright.terminal import join_lines
 
 _COLORS = ("red", "green", "blue")
 _COLUMNS = ("min", "mean", "max", "std")
@@ -26,7 +27,7 @@ def statistics_json(manifest: Manifest) -> dict[str, Any]:
 
 def format_statistics(manifest: Manifest) -> str:
     """Return the statistics as tables of text, split by split."""
-    return "\n\n".join("\n".join(_lines(split)) for split in manifest.splits.values())
+    return "\n\n".join(join_lines(_lines(split)) for split in manifest.splits.values())
 
 
 def _lines(split: SplitInfo) -> Iterator[str]:

@@ -11,9 +11,9 @@ from shardwright.inspect.command_parts import (
     fail,
     make_parser,
     manifest_of,
-    print_safely,
     to_json,
 )
+from shardwright.terminal import print_safely
 
 _EPILOG = """\
 Reads only the manifest: the statistics of the build. Signals and channels are those of all images

@@ -18,13 +18,13 @@ from shardwright.inspect.command_parts import (
     EXIT_FAULTS,
     fail,
     make_parser,
-    print_safely,
     root_of,
     to_json,
 )
 from shardwright.inspect.watch_report import show_line, show_lines
 from shardwright.sizes import show_seconds
 from shardwright.storage.folder import Folder
+from shardwright.terminal import join_lines, one_line, print_safely, say
 
 _EPILOG = """\
 examples
@@ -95,7 +95,7 @@ def _print_once(progress: BuildProgress, root: Folder, *, as_json: bool) -> None
     if as_json:
         print_safely(to_json({"output": root.uri, **progress.to_json()}))
     else:
-        print_safely("\n".join(show_lines(progress, root.uri)))
+        print_safely(join_lines(show_lines(progress, root.uri)))
 
 
 class _Watch:
@@ -143,7 +143,7 @@ class _Watch:
                 progress = self._scan.look(began)
             except StorageError as error:
                 self._clear()
-                print(f"shardwright: {error}; trying again", file=sys.stderr, flush=True)
+                say(f"{error}; trying again")
                 continue
             self._last_look = time.time() - began
             return progress
@@ -157,9 +157,9 @@ class _Watch:
             sys.stdout.flush()
             return
         width = shutil.get_terminal_size().columns - 1  # a wrapped line would take two
-        lines = [line[:width] for line in show_lines(progress, self._root.uri)]
+        lines = [one_line(line)[:width] for line in show_lines(progress, self._root.uri)]
         self._clear()
-        print_safely("\n".join(lines))
+        print_safely(join_lines(lines))
         sys.stdout.flush()
         self._num_lines = len(lines)
 
@@ -170,10 +170,9 @@ class _Watch:
         self._num_lines = 0
 
     def _give_up(self, seconds: float) -> int:
-        print(
-            f"shardwright: error: no build has begun in {self._root} for "
+        say(
+            f"error: no build has begun in {self._root} for "
             f"{show_seconds(seconds)}: check that it is the OUTPUT of the build, or wait longer "
-            "with --wait MINUTES",
-            file=sys.stderr,
+            "with --wait MINUTES"
         )
         return EXIT_FAULTS

@@ -7,15 +7,11 @@ become a tag, a script or an attribute.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from html import escape
 
-# Characters that cannot be seen: controls, those that change the direction of the text after them
-# (Unicode Standard Annex 9), surrogates of file names that are not UTF-8, and noncharacters.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
+from shardwright.terminal import visible
+
 _VOID = frozenset({"br", "img", "input", "meta"})
 
 
@@ -23,15 +19,6 @@ class Html(str):
     """A piece of HTML; other texts are escaped wherever they are put into one."""
 
     __slots__ = ()
-
-
-def visible(value: str) -> str:
-    """Return a text with escapes, such as `U+202E` has, for the characters that cannot be seen."""
-    return _UNSEEN.sub(lambda found: _escape(ord(found[0])), value)
-
-
-def _escape(code: int) -> str:
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def text(value: object) -> Html:

@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shardwright.report.charts import bar
-from shardwright.report.markup import Html, data_block, join, name_of, tag, text, visible
+from shardwright.report.markup import Html, data_block, join, name_of, tag, text
 from shardwright.sizes import show_bytes
+from shardwright.terminal import visible
 
 Cell = Html | str | int | float | None
 SHOWN_ROWS = 100  # in the page at first

@@ -5,13 +5,14 @@ from __future__ import annotations
 import faulthandler
 import functools
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+
+from shardwright.terminal import say
 
 EXIT_STUCK = 75  # EX_TEMPFAIL: run it again
 _PERIOD = 1.0  # seconds between two looks
@@ -37,11 +38,9 @@ class Watched:
         if self._waited <= self.seconds:
             return
         image_id, uri = (self._references.column(name)[self._row].as_py() for name in ("id", "uri"))
-        print(
-            f"shardwright: error: {image_id} ({uri}) has taken more than {self.seconds:g} seconds "
-            "to read, decode and transform: this process ends, so that a retry can reject it",
-            file=sys.stderr,
-            flush=True,
+        say(
+            f"error: {image_id} ({uri}) has taken more than {self.seconds:g} seconds "
+            "to read, decode and transform: this process ends, so that a retry can reject it"
         )
         os._exit(EXIT_STUCK)  # no other way ends a thread
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.report.markup import Html, data_block, name_of, tag, text, visible
+from shardwright.report.markup import Html, data_block, name_of, tag, text
+from shardwright.terminal import visible
 from tests.support.random_tests import examples
 
 NASTY = st.text(alphabet=st.characters(), max_size=30) | st.text(
