@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from shardwright.errors import MissingError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
+from shardwright.format.reject_counts import NO_FAULTS
 from shardwright.storage.folder import Folder
-from transforms.rejects import NO_FAULTS, REJECT_SCHEMA, Reject, rejects_in, rejects_to_table
+from transforms.rejects import REJECT_SCHEMA, Reject, rejects_in, rejects_to_table
 
 
 def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> FileContent | None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from shardwright.errors import TooManyRejectsError
 from shardwright.format import naming
+from shardwright.format.reject_counts import NO_FAULTS, RejectShare
 from shardwright.sizes import counted
 from transforms.images.options import IMAGES
 from transforms.options import Rule, check_values
-from transforms.rejects import NO_FAULTS, REJECTED_LABELS, count_faults
+from transforms.rejects import REJECTED_LABELS
 
 _FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)
 
@@ -79,7 +80,7 @@ def check_rejects(
     Raises:
         TooManyRejectsError: There are no images, or there are more rejects than `limits` allow.
     """
-    faults = count_faults(rejects)
+    faults, num_inputs = RejectShare.of(rejects, num_records)
     if num_records == 0:
         raise TooManyRejectsError(
             "INPUT has no images"
@@ -90,7 +91,7 @@ def check_rejects(
             )
             + (_UNMOUNTED if grows else "")
         )
-    fraction = faults / (faults + num_records)
+    fraction = faults / num_inputs
     limit = ""
     if fraction > limits.max_reject_fraction:
         limit = f"--max-reject-fraction {limits.max_reject_fraction:g}"
@@ -98,7 +99,7 @@ def check_rejects(
         limit = f"--max-rejects {limits.max_rejects}"
     if faults and limit:
         raise TooManyRejectsError(
-            f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than "
+            f"{faults} of {num_inputs} inputs ({fraction:.2%}) are rejects, more than "
             f"{limit} allows ({_faults_first(rejects)}): {_fix(folder, limit.split()[0])}"
         )
 

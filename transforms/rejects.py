@@ -172,26 +172,6 @@ def rejects_in(rows: pa.RecordBatch | pa.Table) -> list[Reject]:
     return [Reject(**{**row, "reason": RejectReason(row["reason"])}) for row in rows.to_pylist()]
 
 
-# Listed for information. Only for incomplete inputs, which fail the build unless they are accepted
-# by name, are wanted images missing.
-NO_FAULTS = frozenset(
-    {
-        RejectReason.OTHER_FILE,
-        RejectReason.EMPTY_BOX,
-        RejectReason.UNMATCHED_LABEL,
-        RejectReason.UNUSED_ID,
-        RejectReason.DROPPED_DUPLICATE,
-        RejectReason.DROPPED_NEAR_DUPLICATE,
-        RejectReason.INCOMPLETE,
-    }
-)
-
-
 def count_reasons(rejects: Iterable[Reject]) -> dict[str, int]:
     """Return the number of rejects by reason, in its order."""
     return dict(sorted(Counter(str(reject.reason) for reject in rejects).items()))
-
-
-def count_faults(counts: Mapping[str, int]) -> int:
-    """Return the number of rejects that count against the limits."""
-    return sum(number for reason, number in counts.items() if reason not in NO_FAULTS)

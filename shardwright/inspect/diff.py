@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from shardwright.errors import StorageError
 from shardwright.fail_on import Measured
 from shardwright.format.manifest import Manifest
+from shardwright.format.reject_counts import RejectShare
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import read_version
 from shardwright.inspect.drift import number_drift, share_drift
@@ -98,7 +99,7 @@ def measured_values(difference: Difference, new: Manifest) -> dict[str, Measured
     return {
         "drift": Measured(max(summary["drift"].values(), default=0.0)),
         **{name: Measured(summary["records"][name], wholes[name]) for name in CHANGES},
-        "rejects": Measured(sum(new.rejects.values()), new.num_inputs),
+        "rejects": Measured(*RejectShare.of(new.rejects, new.num_records)),
     }
 
 

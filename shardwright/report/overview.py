@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
+from shardwright.format.reject_counts import RejectShare
 from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.report.data import ReportData
@@ -17,8 +18,9 @@ def overview(data: ReportData) -> Section:
     """Return the section of figures and splits."""
     manifest = data.manifest
     shards = sum(len(split.shards) for split in manifest.splits.values())
-    rejects = sum(manifest.rejects.values())
-    share = f" ({rejects / manifest.num_inputs:.2%})" if rejects else ""
+    rejects, num_inputs = RejectShare.of(manifest.rejects, manifest.num_records)
+    share = f" ({rejects / num_inputs:.2%})" if rejects else ""
+    no_faults = sum(manifest.rejects.values()) - rejects
     values: dict[str, object] = {
         "records": f"{manifest.num_records:,}",
         "bytes": show_bytes(manifest.num_bytes),
@@ -26,6 +28,8 @@ def overview(data: ReportData) -> Section:
         "inputs": f"{manifest.num_inputs:,}",
         "rejects": f"{rejects:,}{share}",
     }
+    if no_faults:
+        values["listed, no faults"] = f"{no_faults:,}"
     if manifest.schema.main_class_names:
         values["classes"] = f"{len(manifest.schema.main_class_names):,}"
     columns = (

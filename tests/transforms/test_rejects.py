@@ -8,10 +8,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from shardwright.format.reject_counts import NO_FAULTS, count_faults
 from shardwright.storage.folder import Folder
-from transforms import rejects
 from transforms.reject_files import pack_rejects, unpack_rejects, write_reject_rows
-from transforms.rejects import REJECT_SCHEMA, Reject, RejectReason, rejects_in, rejects_to_table
+from transforms.rejects import (
+    REJECT_SCHEMA,
+    RETRYABLE,
+    Reject,
+    RejectReason,
+    rejects_in,
+    rejects_to_table,
+)
 
 ROWS = [
     Reject("b", "/b", RejectReason.CORRUPT, "x"),
@@ -44,7 +51,8 @@ def test_rejects_come_back_from_their_batch() -> None:
      ({"dropped_duplicate": 9, "unused_id": 2, "duplicate_image": 1}, 1)],
 )  # fmt: skip
 def test_expected_rejects_are_no_faults(counts: dict[str, int], faults: int) -> None:
-    assert rejects.count_faults(counts) == faults
+    assert count_faults(counts) == faults
+    assert set(map(str, RejectReason)) >= NO_FAULTS
 
 
 def test_reasons() -> None:
@@ -60,4 +68,4 @@ def test_reasons() -> None:
         "outside_input", "incomplete", "crashed", "lost", "internal_error",
     ]  # fmt: skip
     retryable = ["changed", "internal_error", "lost", "missing_file", "unreadable"]
-    assert sorted(rejects.RETRYABLE) == retryable
+    assert sorted(RETRYABLE) == retryable

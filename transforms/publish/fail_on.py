@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from shardwright.errors import BuildError
 from shardwright.fail_on import Limit, Measured, exceeded, parse_limits
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.reject_counts import RejectShare
 from shardwright.storage.folder import Folder
-from transforms.rejects import count_faults
 
 NEAR = "near-leaks"
 NAMES = ("drift", "leaks", NEAR, "rejects")
@@ -90,11 +90,10 @@ def _count(manifest: Manifest) -> dict[str, Measured]:
         number = sum(leak["records"] + leak["unchecked"] for found in shared for leak in found)
         return Measured(number, manifest.num_records)
 
-    faults = count_faults(manifest.rejects)
     return {
         "leaks": leaks(LEAKS),
         NEAR: leaks(NEAR_LEAKS),
-        "rejects": Measured(faults, faults + manifest.num_records),
+        "rejects": Measured(*RejectShare.of(manifest.rejects, manifest.num_records)),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +17,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import shardwright as sw
+from shardwright.fail_on import Measured
+from shardwright.inspect import diff
 from shardwright.inspect.cli import main
 from shardwright.inspect.drift import number_drift, share_drift
+from shardwright.storage.folder import Folder
 
 CLASSES = ("ape", "bee", "cat")
 
@@ -170,6 +174,14 @@ def test_limits(
 ) -> None:
     assert main(["diff", day.old, day.new, "--fail-on", limits]) == code
     assert capsys.readouterr().err == message
+
+
+def test_rejects_without_a_fault_do_not_count(day: Day) -> None:
+    old, new = (diff.OpenedDataset.at(Folder(root)) for root in (day.old, day.new))
+    found = diff.compare(old, new)
+    counted = replace(new.manifest, rejects={"empty_box": 5, "corrupt": 2})
+    of_all = 2 + new.manifest.num_records
+    assert diff.measured_values(found, counted)["rejects"] == Measured(2, of_all)
 
 
 @pytest.mark.parametrize(

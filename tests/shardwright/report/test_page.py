@@ -16,6 +16,7 @@ from schemas.detection import detection
 from schemas.image_classification import image_classification
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.reject_counts import NO_FAULTS
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.images.signals import SIGNALS, measure_picture
@@ -27,7 +28,7 @@ from shardwright.report.reject_rows import RejectedInput
 from shardwright.report.reject_texts import REASONS, SHOWN
 from shardwright.report.sampled_rows import SplitRows
 from shardwright.report.thumbnails import Thumbnail
-from transforms.rejects import NO_FAULTS, RejectReason
+from transforms.rejects import RejectReason
 
 VOID = {"meta", "img", "input"}
 HOSTILE = '</script><img src=y onerror="x">'
@@ -107,7 +108,8 @@ def test_figures_splits_classes_and_settings() -> None:
     for told in (
         "records|1,500",
         "bytes|3.0 MB",
-        "rejects|3 (0.20%)",
+        "rejects|2 (0.13%)",
+        "listed, no faults|1",
         "train|1,500|100.0%|3.0 MB|2|500 to 1,000|1.5 MB|3 x 4 to 5 x 4|jpeg 1,500",
         '<b>&"bad"|1|1,500|1,500',
         "empty classes",
