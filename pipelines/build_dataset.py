@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.arguments import answer_help
 from shardwright.errors import UsageError
+from shardwright.inspect.process_end import run_to_end
 
 if TYPE_CHECKING:
     from pipelines.job import BuildJob
@@ -86,4 +87,4 @@ def run_job(job: BuildJob) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_end(main))

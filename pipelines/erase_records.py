@@ -22,6 +22,7 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
+from shardwright.inspect.process_end import run_to_end
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
@@ -222,4 +223,4 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_end(main))

@@ -19,6 +19,7 @@ from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
 from pipelines.running import EXIT_DONE, EXIT_FAILED, fail
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.inspect.describe import spread_of
+from shardwright.inspect.process_end import run_to_end
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines, print_safely, say, set_up_log
 from transforms.output_state import plan_json
@@ -183,4 +184,4 @@ def _describe_split(plan: LocalPlan, split: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_end(main))

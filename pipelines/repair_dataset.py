@@ -20,6 +20,7 @@ from shardwright.inspect.command_parts import (
     show_progress,
     to_json,
 )
+from shardwright.inspect.process_end import run_to_end
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, set_up_log
 from transforms.progress import PROGRESS
@@ -128,4 +129,4 @@ def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_end(main))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
 from shardwright.extras import APPLICATION_PACKAGES, import_packages_beside
+from shardwright.inspect.process_end import run_to_end
 from shardwright.terminal import say, set_up_log
 
 _GROUP = "shardwright.commands"
@@ -71,8 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 on success, 1 if the command failed or found faults, 2 for wrong usage, 130 if
         interrupted, 141 if stdout was closed.
     """
+    if argv is None:  # the console script
+        return run_to_end(lambda: main(sys.argv[1:]))
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        code = _run(list(argv))
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes stdout at exit, which would print this error again.

@@ -39,6 +39,27 @@ def run_command(
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
+@pytest.mark.parametrize(("word", "code"), [("--version", 0), ("bild", 2), ("verify", 2)])
+def test_a_command_ends_without_the_interpreters_teardown(word: str, code: int) -> None:
+    """The teardown ends pyarrow's threads, which may abort the process after all is printed."""
+    program = """
+import sys, threading
+from shardwright.inspect.cli import main
+class Last:
+    def __del__(self):
+        print("torn down")
+last = Last()
+thread = threading.Timer(0.1, print, ("threads are joined",))
+thread.start()
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", program, word]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "threads are joined" in done.stdout
+    assert "torn down" not in done.stdout
+
+
 @pytest.mark.parametrize("word", ["--help", "-h", "help"])
 def test_help_lists_every_command(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word]) == 0
