@@ -58,6 +58,9 @@ class Signals:
         return astuple(self)
 
 
+Outside = Literal["", "above", "both"]
+
+
 class Signal(NamedTuple):
     """The description of one signal.
 
@@ -69,6 +72,7 @@ class Signal(NamedTuple):
             depend on the dataset (`size_limits`) or there is no fault.
         fault: The name of the fault, "" if there is none.
         edges: The `BINS` + 1 edges of its histogram; values outside count in the first or last bin.
+        outside: Where values may lie outside of the edges.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Signal(NamedTuple):
     limit: float | None
     fault: str
     edges: tuple[float, ...]
+    outside: Outside = ""
 
     def is_fault(self, value: float) -> bool:
         """Return whether a value is beyond the limit."""
@@ -119,6 +124,7 @@ SIGNALS = (
         0.1,
         "blurry",
         _linear(2),
+        "above",
     ),
     Signal(
         "entropy",
@@ -135,11 +141,12 @@ SIGNALS = (
         0.5,
         "gray",
         _linear(150),
+        "above",
     ),
     Signal(
         "aspect", "shorter side by longer side, above 0 to 1", "low", 0.35, "odd_aspect", _linear(1)
     ),
-    Signal("size", "square root of the number of pixels", "both", None, "odd_size", _SIZES),
+    Signal("size", "square root of the number of pixels", "both", None, "odd_size", _SIZES, "both"),
 )
 """All signals, in the order of the fields of `Signals`."""
 

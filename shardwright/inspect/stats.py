@@ -9,9 +9,10 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.splits import SplitInfo
 from shardwright.images.signals import SIGNALS
 from shardwright.sizes import counted
-from shardwright.terminal import join_lines
+from shardwright.terminal import join_lines, one_line
 
 _COLORS = ("red", "green", "blue")
+_WIDTH = 12  # of a column at least
 _COLUMNS = ("min", "mean", "max", "std")
 
 Row = tuple[str, Mapping[str, Any]]
@@ -66,11 +67,15 @@ def _title(name: str, found: Mapping[str, Any]) -> str:
 def _table(title: str, rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         return
-    width = max(len(title), *(len(name) + 2 for name, _ in rows)) + 4
-    yield f"  {title}".ljust(width) + "".join(f"{column:>12}" for column in _COLUMNS)
+    lines: list[tuple[str, ...]] = [(f"  {title}", *_COLUMNS)]
     for name, found in rows:
-        values = "".join(f"{_number(found.get(column)):>12}" for column in _COLUMNS)
-        yield (f"    {name}".ljust(width) + values).rstrip()
+        lines.append((f"    {one_line(name)}", *(_number(found.get(key)) for key in _COLUMNS)))
+    first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+    for head, *values in lines:
+        cells = (
+            value.rjust(max(width + 2, _WIDTH)) for value, width in zip(values, others, strict=True)
+        )
+        yield (head.ljust(first + 2) + "".join(cells)).rstrip()
 
 
 def _number(value: float | None) -> str:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from shardwright.images.signals import Outside
 from shardwright.report.markup import Html, join, tag
 
 _WIDTH, _HEIGHT, _BASE = 320, 132, 112  # of a histogram; its bars stand on _BASE
@@ -32,25 +33,30 @@ def bar(share: float) -> Html:
 
 
 def histogram(
-    title: str, edges: Sequence[float], counts: Sequence[int], show: Callable[[float], str]
+    title: str,
+    edges: Sequence[float],
+    counts: Sequence[int],
+    show: Callable[[float], str],
+    outside: Outside = "",
 ) -> Html:
-    """Return a histogram with its least and largest value, and the count of each bin on hover.
+    """Return a histogram with the ends of its axis, and the count of each bin on hover.
 
     Args:
         title: Names it.
         edges: One more than `counts`, ascending.
         counts: Of each bin.
         show: Formats an edge.
+        outside: Where values lie outside, which are in the first or last bin.
     """
+    names, (low, high) = _bin_names(edges, show, outside)
     most, width = max(max(counts), 1), _WIDTH / len(counts)
     bars = []
     for number, found in enumerate(counts):
         height = max(100 * found / most, 1.5) if found else 0
-        told = f"{show(edges[number])} to {show(edges[number + 1])}: {found:,}"
         bars.append(
             tag(
                 "rect",
-                tag("title", told),
+                tag("title", f"{names[number]}: {found:,}"),
                 x=f"{number * width:.2f}",
                 y=f"{_BASE - height:.1f}",
                 width=f"{max(width - 1, 0.6):.2f}",
@@ -58,9 +64,21 @@ def histogram(
                 class_="fill",
             )
         )
-    label = f"{title}: {show(edges[0])} to {show(edges[-1])}, most in one bin {max(counts):,}"
-    ends = _ends(show(edges[0]), show(edges[-1]))
-    return _figure(title, label, join((*bars, _axis(), *ends)))
+    label = f"{title}: {low} to {high}, most in one bin {max(counts):,}"
+    return _figure(title, label, join((*bars, _axis(), *_ends(low, high))))
+
+
+def _bin_names(
+    edges: Sequence[float], show: Callable[[float], str], outside: Outside
+) -> tuple[list[str], tuple[str, str]]:
+    """Return the range of each bin, and the ends of the axis."""
+    names = [f"{show(start)} to {show(stop)}" for start, stop in pairwise(edges)]
+    low, high = show(edges[0]), show(edges[-1])
+    if outside:
+        names[-1], high = f"{show(edges[-2])} and more", f"{high} and more"
+    if outside == "both":
+        names[0], low = f"up to {show(edges[1])}", f"{low} and less"
+    return names, (low, high)
 
 
 def density(

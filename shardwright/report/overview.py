@@ -34,7 +34,8 @@ def overview(data: ReportData) -> Section:
         values["classes"] = f"{len(manifest.schema.main_class_names):,}"
     columns = (
         *(names("split"), numbers("records"), texts("share"), sizes("bytes"), numbers("shards")),
-        *(texts("records a shard"), sizes("median shard"), texts("image sizes"), texts("formats")),
+        *(texts("records a shard"), sizes("median shard"), texts("width"), texts("height")),
+        texts("formats"),
     )
     rows = [_split_row(split, manifest.num_records) for split in manifest.splits.values()]
     parts = [cards(values), table("Splits", columns, rows), *_estimates(data)]
@@ -54,17 +55,17 @@ def _split_row(split: SplitInfo, total: int) -> list[Cell]:
         len(split.shards),
         f"{records[0]:,}" if records[0] == records[-1] else f"{records[0]:,} to {records[-1]:,}",
         median([shard.num_bytes for shard in split.shards] or [0]),
-        _sides(split),
+        *_sides(split),
         formats,
     ]
 
 
-def _sides(split: SplitInfo) -> str:
-    width, height = split.stats.get("width"), split.stats.get("height")
-    if not width or not height:
-        return ""
-    least, most = (f"{width[end]} x {height[end]}" for end in ("min", "max"))
-    return least if least == most else f"{least} to {most}"
+def _sides(split: SplitInfo) -> list[str]:
+    """Return the widths and heights, apart: the widest image need not be the highest."""
+    found = [split.stats.get(side, {}) for side in ("width", "height")]
+    # A side that all images share appears once.
+    ends = [dict.fromkeys(str(side[end]) for end in ("min", "max") if side) for side in found]
+    return [" to ".join(each) for each in ends]
 
 
 def _estimates(data: ReportData) -> list[object]:

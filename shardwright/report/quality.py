@@ -47,7 +47,7 @@ def _signal(
     title = f"{signal.name}: {signal.text}"
     counts = _counts_of_all(data, signal)
     chart = (
-        histogram(title, signal.edges, counts, show_number)
+        histogram(title, signal.edges, counts, show_number, signal.outside)
         if counts
         else histogram_of(title, values, show_number)
     )

@@ -1,0 +1,26 @@
+"""`shardwright stats` as text."""
+
+from __future__ import annotations
+
+from shardwright.format.manifest import Manifest
+from shardwright.format.schema import ExampleSchema
+from shardwright.format.splits import SplitInfo
+from shardwright.inspect.stats import format_statistics
+
+
+def test_columns_are_apart_and_in_line_however_long_their_values_are() -> None:
+    wide = {"of": "values", "min": -(2**62), "mean": 0.0, "max": 2**62, "std": 3.765e18}
+    stats = {"features": {"a": wide, "other": wide | {"min": 1}}}
+    splits = {"train": SplitInfo("train", (), stats)}
+    manifest = Manifest("m", "1.0.0", ExampleSchema(()), splits, {}, 0, {}, "f", {})
+    _, head, *rows = format_statistics(manifest).splitlines()
+    assert head.split() == ["features", "min", "mean", "max", "std"]
+    assert rows[0].split() == [
+        "a",
+        "-4,611,686,018,427,387,904",
+        "0",
+        "4,611,686,018,427,387,904",
+        "3.765e+18",
+    ]
+    assert rows[1].split()[1] == "1"
+    assert len({len(line) for line in (head, *rows)}) == 1
