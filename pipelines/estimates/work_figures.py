@@ -102,10 +102,10 @@ def times_of(work: PlannedWork) -> Iterator[Figure]:
     timed = (
         f"{counted(sample.num_timed, 'image')} on {counted(sample.cores, 'core')} of this machine"
     )
-    yield Figure(
-        "image", wall, "seconds", f"{sample.wall_seconds:.2f} s / {timed}, without writing"
-    )
-    yield Figure("CPU of image", cpu, "seconds", f"{sample.cpu_seconds:.2f} s of CPU / {timed}")
+    # Four digits, so that the quotient has the three that are shown.
+    took, used = (f"{seconds:.4g} s" for seconds in (sample.wall_seconds, sample.cpu_seconds))
+    yield Figure("image", wall, "seconds", f"{took} / {timed}, without writing")
+    yield Figure("CPU of image", cpu, "seconds", f"{used} of CPU / {timed}")
     each, name = (wall, "image") if workers.is_local else (cpu, "CPU of image")
     largest = f"{work.largest_records:,} records of the largest shard x {name}"
     yield Figure("shard", each * work.largest_records, "seconds", largest)

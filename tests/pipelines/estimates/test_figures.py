@@ -65,6 +65,15 @@ def test_a_local_build_from_a_store() -> None:
     assert (estimate.unknown, estimate.warning, estimate.sources) == ([], "", ["s3: a page"])
 
 
+def test_the_times_of_an_image_follow_from_their_formulas() -> None:
+    work = replace(
+        LOCAL, sample=replace(SAMPLE, num_timed=1, wall_seconds=0.01, cpu_seconds=4.444e-3)
+    )
+    figures = {figure.name: figure for figure in estimate_build(work, PRICES).figures}
+    assert figures["image"].formula.startswith("0.01 s / 1 image ")
+    assert figures["CPU of image"].formula.startswith("0.004444 s of CPU / 1 image ")
+
+
 def test_a_store_to_write_to() -> None:
     work = replace(LOCAL, output="gs", sample=replace(SAMPLE, stores={}))
     found = values(work)
