@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,7 @@ class Dataset(Manifest):
 
 
 def open_dataset(
-    dataset: str,
+    dataset: str | os.PathLike[str],
     storage_options: Mapping[str, object] | StorageOptions | None = None,
     *,
     version: VersionKey = LATEST,

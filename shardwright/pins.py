@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from shardwright.format.pins import Pin, add_pin, remove_pin
@@ -11,7 +12,7 @@ from shardwright.storage.options import StorageOptions
 
 
 def pin(
-    dataset: str,
+    dataset: str | os.PathLike[str],
     name: str,
     *,
     version: VersionKey = LATEST,
@@ -41,7 +42,7 @@ def pin(
 
 
 def unpin(
-    dataset: str,
+    dataset: str | os.PathLike[str],
     name: str,
     *,
     storage_options: Mapping[str, object] | StorageOptions | None = None,

@@ -43,13 +43,13 @@ class Folder:
     options: StorageOptions = NO_OPTIONS
 
     @classmethod
-    def at(cls, uri: str, options: StorageOptions = NO_OPTIONS) -> Folder:
+    def at(cls, uri: str | os.PathLike[str], options: StorageOptions = NO_OPTIONS) -> Folder:
         """Return the folder at an address as users write it.
 
         Raises:
             UsageError: The address is invalid.
         """
-        return cls(absolute(uri), options)
+        return cls(absolute(os.fspath(uri)), options)
 
     def __str__(self) -> str:
         return self.uri

@@ -30,7 +30,7 @@ from shardwright.tfdata.records import (
 
 
 def load(
-    dataset: str,
+    dataset: str | os.PathLike[str],
     split: str = "train",
     *,
     batch_size: int | None = None,

@@ -53,9 +53,9 @@ def test_the_command(root: Folder, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_in_python(root: Folder) -> None:
-    made = sw.pin(root.uri, "mine", version=1, until=str(TODAY))
+    made = sw.pin(Path(root.uri), "mine", version=1, until=str(TODAY))
     assert [made] == read_pins(root)
-    sw.unpin(root.uri, "mine")
+    sw.unpin(Path(root.uri), "mine")
     assert read_pins(root) == []
 
 
