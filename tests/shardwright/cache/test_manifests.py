@@ -136,7 +136,7 @@ def test_a_missing_or_damaged_manifest_in_the_cache_raises_the_stores_error(
 
     def fail() -> None:
         s3_proxy.add(Fault("status", None))
-        with pytest.raises(ThrottledError, match=r"versions/00002.json cannot be read"):
+        with pytest.raises(ThrottledError, match=r"versions cannot be listed"):
             ShardCache.open(remote, at(tmp_path))
         s3_proxy.clear()
 
