@@ -25,6 +25,7 @@ class Dataset(Manifest):
 
     Attributes:
         root: Its folder.
+        history: As of `Manifest`, and always with the number of the version, as "version".
     """
 
     root: Folder
@@ -152,6 +153,7 @@ def open_dataset(
     """
     root = Folder.at(dataset, StorageOptions.of(storage_options))
     manifest = read_version(root, version)
-    return Dataset(
-        **{field.name: getattr(manifest, field.name) for field in fields(Manifest)}, root=root
-    )
+    values = {field.name: getattr(manifest, field.name) for field in fields(Manifest)}
+    # A manifest of version 1 does not state it: its bytes are the same whether the dataset grows.
+    values["history"] = {"version": number_of(manifest), **manifest.history}
+    return Dataset(**values, root=root)

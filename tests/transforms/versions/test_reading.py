@@ -55,6 +55,11 @@ def test_load_reads_what_is_left(root: Path, options: dict[str, Any]) -> None:
     assert loaded(str(root), **options, version=1) == wanted(FIRST)
 
 
+def test_every_version_states_its_number(root: Path) -> None:
+    numbers = [sw.open(str(root), version=number).history["version"] for number in (1, 2)]
+    assert numbers == [1, 2]
+
+
 def test_load_has_the_order_of_the_reader(root: Path) -> None:
     with sw.Reader(str(root), global_batch_size=50, epochs=1, remainder="keep") as reader:
         ids = next(iter(reader))["id"].tolist()
