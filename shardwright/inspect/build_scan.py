@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from shardwright.errors import NotADatasetError
 from shardwright.format import naming
-from shardwright.format.manifest import read_manifest
+from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.inspect.build_progress import Amount, BuildPhase, BuildProgress
 from shardwright.inspect.reject_counts import by_number, count_reasons
 from shardwright.inspect.watched_plan import MOST_REJECT_FILES, WatchedPlan
@@ -49,7 +49,7 @@ class BuildScan:
         root = self._root if manifest is None else self._root.below(naming.NEXT_DIR)
         stamp = root.stamp(naming.PLAN)
         if stamp is None:
-            return self._unplanned(now) if manifest is None else self._published(now, manifest)
+            return self._unplanned(now) if manifest is None else self._published(now)
         rejects = root.stamps(naming.REJECTS_DIR)
         if (failed := self._failed(now, rejects, after=stamp.modified)) is not None:
             return failed
@@ -62,6 +62,8 @@ class BuildScan:
         names = self._root.first_names()
         if not names and self._root.is_file():
             raise NotADatasetError(f"{self._root} is a file; give the OUTPUT of a build")
+        if naming.VERSIONS_DIR in names and version_numbers(self._root) != [1]:
+            return self._published(now)  # `gc` has removed the manifest with version 1
         if strangers := [name for name in names if not _is_of_a_build(name)]:
             raise NotADatasetError(
                 f"{self._root} is not the OUTPUT of a build: it holds {strangers[0]!r}, and no "
@@ -95,8 +97,10 @@ class BuildScan:
         idle = max(0.0, now - changed)
         return BuildProgress(BuildPhase.FAILED, rejects=by_number(counts), idle_seconds=idle)
 
-    def _published(self, now: float, stamp: FileStamp) -> BuildProgress:
-        manifest = read_manifest(self._root)
+    def _published(self, now: float) -> BuildProgress:
+        manifest = read_version(self._root)
+        number = number_of(manifest)
+        stamp = self._root.stamp(naming.version_file(number) if number > 1 else naming.MANIFEST)
         shards = sum(len(split.shards) for split in manifest.splits.values())
         held = Amount(shards, manifest.num_records, manifest.num_bytes)
         return BuildProgress(
@@ -104,7 +108,7 @@ class BuildScan:
             planned=held,
             done=held,
             rejects=by_number(Counter(manifest.rejects)),
-            idle_seconds=max(0.0, now - stamp.modified),
+            idle_seconds=max(0.0, now - stamp.modified) if stamp is not None else None,
             replaces=bool(manifest.folder),
         )
 

@@ -17,8 +17,10 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.notes import Note, noted
 from shardwright.format.pins import Pin, add_pin
 from shardwright.format.versions import number_of, read_version, read_versions, version_numbers
+from shardwright.inspect.cli import main as command
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
+from tests.support.tfrecord_makers import source_of
 from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
 from transforms.versions.changes import Operation, VersionChange
 from transforms.versions.collect import Collection, collect, plan_collection
@@ -82,6 +84,16 @@ def test_what_no_kept_version_names_is_removed(
     append(root, {"new": 5})
     assert version_numbers(Folder(str(root))) == [1, 2, 3, 4]
     assert pictures_of(root) == wanted({**FIRST, "r3": 20, "new": 5})
+
+
+def test_a_dataset_without_its_first_version_is_finished(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gc(capsys, root, "--keep", 1, "--yes")
+    assert source_of(root).name == "dataset"
+    assert command(["watch", str(root), "--once", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["phase"], found["done"]["records"]) == ("published", len(FIRST))
 
 
 def test_a_stopped_collection_goes_on(root: Path) -> None:

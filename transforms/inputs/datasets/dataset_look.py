@@ -65,12 +65,15 @@ def _manifest_of(request: SourceRequest) -> Manifest | None:
     """Return the manifest in INPUT, None if INPUT is no folder with one of this project."""
     if has_wildcard(request.uri):
         return None
+    root, filename = _root_of(request), naming.MANIFEST
     found = find_files(request, naming.MANIFEST.__eq__)
     if not any(file.name == naming.MANIFEST and file.uri != request.uri for file in found):
-        return None
-    root = _root_of(request)
+        # `gc` removes the manifest with version 1; the files of the later versions stay.
+        if naming.VERSIONS_DIR not in request.listings.look_in(request.uri).folders:
+            return None
+        filename = naming.version_file(2)
     try:
-        content = read_json(root, naming.MANIFEST)
+        content = read_json(root, filename)
     except NotADatasetError:  # another program's file
         return None
     return read_version(root) if "format_version" in (content or {}) else None
