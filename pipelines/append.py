@@ -60,14 +60,14 @@ def prepare_append(
     there = f"OUTPUT {options.root} holds a dataset with other"
     if details := differences(manifest.settings, added.settings):
         raise BuildError(
-            f"{there} settings ({details}): add to it with the same options, or use --if-exists "
-            "overwrite to replace it"
+            f"{there} settings ({details}): add to it with the same options, or build into "
+            "another OUTPUT"
         )
     job = prepare_job(added, detect)
     if details := schema_differences(manifest.schema, job.schema):
         raise BuildError(
-            f"{there} features ({details}): bring INPUT or --schema in line with it, or use "
-            "--if-exists overwrite to replace it"
+            f"{there} features ({details}): bring INPUT or --schema in line with it, or build "
+            "into another OUTPUT"
         )
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
