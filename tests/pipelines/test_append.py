@@ -118,7 +118,7 @@ def test_too_many_rejects_of_all_inputs_fail(tmp_path: Path) -> None:
         (
             "--seed 1",
             "--seed 2",
-            r"other settings \(seed is 1 there and 2 here\): add .* same options, or build into another",
+            r"other settings \(seed is 1 there and 2 here\): add .* or build into another",
         ),
         ("", "--records-per-shard 3", r"shards is \{'num_bytes': 150000000, 'multiple_of': 1\} th"),
         ("", "--writer beam", "--if-exists append needs --writer planned"),
