@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines.display import ProgressDisplay
 from pipelines.running import run_on_dataset, say
-from shardwright.errors import BuildError, UsageError
+from shardwright.errors import BuildError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import read_version, version_numbers
 from shardwright.inspect.command_parts import (
@@ -41,7 +41,8 @@ build's command, which the manifest records. Give its --storage-option again, an
 its options that run code. Other parts of INPUT may have changed meanwhile.
 
 A record whose source is gone or changed stays broken. With --salvage it is left out of its shard
-and listed in rejects/ with the reason "lost"; all other records stay.
+and listed in rejects/ with the reason "lost"; all other records stay. In a dataset that has grown,
+remove its image from INPUT instead, append, and run compact and gc.
 
 Exit codes: 0 nothing is broken any more, 1 a file is still broken, 2 wrong usage or not a dataset.
 """
@@ -72,15 +73,13 @@ def _parser() -> argparse.ArgumentParser:
 def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
     root = root_of(args)
     folders = _generations(root)
-    if args.salvage and folders != [""]:
-        raise UsageError(
-            f"--salvage would change shards that several versions of {root} name: take the "
-            "records out of INPUT, and append"
-        )
-    found = {folder: _repair_built(root.below(folder), args, words) for folder in folders}
+    grown = folders != [""]
+    found = {
+        folder: _repair_built(root.below(folder), args, words, grown=grown) for folder in folders
+    }
     if args.json:
         told = {folder: repaired.outcome.to_json() for folder, repaired in found.items()}
-        print_safely(to_json(told[""] if folders == [""] else {"generations": told}))
+        print_safely(to_json({"generations": told} if grown else told[""]))
     else:
         print_safely("\n".join(repaired.told for repaired in found.values()))
     failed = any(repaired.outcome.failed for repaired in found.values())
@@ -101,7 +100,9 @@ class _Repaired(NamedTuple):
     told: str
 
 
-def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]) -> _Repaired:
+def _repair_built(
+    root: Folder, args: argparse.Namespace, words: tuple[str, ...], *, grown: bool
+) -> _Repaired:
     """Repair a dataset, or a generation of one, by the manifest in its folder."""
     # Late, because they import most of the build, and `--help` is answered without it.
     from pipelines.repairs.broken_files import find_broken
@@ -122,7 +123,11 @@ def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]
     given = GivenBuild(args.input, tuple(args.storage_option), words)
     with ProgressDisplay(PROGRESS):
         outcome = Repair(
-            root, broken, lambda: recorded_job(manifest, root, given), salvage=args.salvage
+            root,
+            broken,
+            lambda: recorded_job(manifest, root, given),
+            salvage=args.salvage,
+            grown=grown,
         ).run()
     told = f"{root}: nothing is broken" if found.is_sound else outcome.to_text(root.uri)
     return _Repaired(outcome, told)

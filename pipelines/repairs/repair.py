@@ -47,6 +47,10 @@ _FRESH, _MENDED = PARTS
 # INPUT is gone or another one. Other errors, such as a store that does not respond, may pass: no
 # record is given up for them.
 _WITHOUT_INPUT = (UsageError, BuildError, MissingError, MissingBucketError)
+_REMOVE_IF_GROWN = (
+    "remove their images from INPUT, append, and run `shardwright compact` and `shardwright gc` "
+    "(--salvage would change a shard that several versions name)"
+)
 
 
 class Repair:
@@ -57,6 +61,7 @@ class Repair:
         broken: Its broken files.
         prepare: Returns the job of its build; called only if INPUT is needed.
         salvage: Leave records out that cannot be made again.
+        grown: Several versions may name the shards, so none may lose a record.
     """
 
     def __init__(
@@ -66,10 +71,11 @@ class Repair:
         prepare: Callable[[], BuildJob],
         *,
         salvage: bool,
+        grown: bool,
     ) -> None:
         self._outcome = Outcome(failed={fault.file: fault.what for fault in broken.others})
         self._root, self._broken, self._prepare = root, broken, prepare
-        self._salvage = salvage
+        self._salvage, self._grown = salvage and not grown, grown
         self._manifest = read_manifest(root)
         self._staged = staged_folder(root)
 
@@ -157,11 +163,10 @@ class Repair:
             put_in_place(mended, name.shard, self._root)
             self._outcome.repaired.append(name.shard)
         elif lost:
-            kept = info.num_records - len(lost)
             self._outcome.failed[name.shard] = (
                 f"{counted(len(lost), 'record')} cannot be made again: {show_records(lost)}. "
-                "Restore the sources, give a moved INPUT with --input, or keep the other "
-                f"{counted(kept, 'record')} with --salvage"
+                "Restore the sources, give a moved INPUT with --input, or "
+                f"{_REMOVE_IF_GROWN if self._grown else 'leave them out with --salvage'}"
             )
         else:
             told = "its records are sound, but the file is not the one that the manifest states"
