@@ -122,7 +122,8 @@ class Manifest:
             "provenance": dict(self.provenance),
             **({"files": files} if files else {}),
             **({"folder": self.folder} if self.folder else {}),
-            **({"history": dict(self.history)} if self.history else {}),
+            # Version 1 does not state its number: `shardwright.open` adds it.
+            **({"history": dict(self.history)} if self.history.keys() - {"version"} else {}),
             **({"erased": [each.to_json() for each in self.erased]} if self.erased else {}),
         }
 
@@ -178,15 +179,22 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
+def read_json(
+    root: Folder, filename: str, *, fix: str = "rebuild the dataset"
+) -> dict[str, Any] | None:
     """Return the content of a JSON file of the dataset, None if the file is missing.
+
+    Args:
+        root: The dataset's folder.
+        filename: The file.
+        fix: The end of the message if it is damaged.
 
     Raises:
         NotADatasetError: The file is not a JSON object.
         StorageError: The file cannot be read.
     """
     data = _read(root, filename)
-    return None if data is None else _parse(data, root.path(filename))
+    return None if data is None else _parse(data, root.path(filename), fix)
 
 
 def _read(root: Folder, filename: str) -> bytes | None:
@@ -196,15 +204,13 @@ def _read(root: Folder, filename: str) -> bytes | None:
         return None
 
 
-def _parse(data: bytes, path: str) -> dict[str, Any]:
+def _parse(data: bytes, path: str, fix: str) -> dict[str, Any]:
     try:
         content = load_json(data)
     except ValueError as error:
-        raise NotADatasetError(
-            f"{path} is not readable JSON ({error}): rebuild the dataset"
-        ) from error
+        raise NotADatasetError(f"{path} is not readable JSON ({error}): {fix}") from error
     if not isinstance(content, dict):
-        raise NotADatasetError(f"{path} does not hold a JSON object: rebuild the dataset")
+        raise NotADatasetError(f"{path} does not hold a JSON object: {fix}")
     return content
 
 
@@ -221,8 +227,8 @@ def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
     """
     data, path = _read(root, filename), root.path(filename)
     if data is None:
-        raise NotADatasetError(_why_no_manifest(root))
-    content = _parse(data, path)
+        raise NotADatasetError(_why_no_manifest(root, filename))
+    content = _parse(data, path, "copy it again")
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise NotADatasetError(
@@ -246,7 +252,12 @@ def _is_intact(data: bytes) -> bool:
     return google_crc32c.value(data[: found.start()] + _END) == int(found[1])
 
 
-def _why_no_manifest(root: Folder) -> str:
+def _why_no_manifest(root: Folder, filename: str) -> str:
+    if root.num_bytes_of(naming.version_file(2)) is not None:
+        return (
+            f"{root.path(filename)} is missing, the manifest of a version: copy it again, or read "
+            "another version with --at"
+        )
     if root.num_bytes_of(naming.PLAN) is not None:
         return (
             f"{root} holds an unfinished build (no {naming.MANIFEST}): "

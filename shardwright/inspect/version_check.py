@@ -35,7 +35,7 @@ def verify_version(root: Folder, verify: Callable[[Folder], Verification]) -> Ve
     version = read_version(root)
     if not version.history:
         return verify(root)
-    found = [(folder, verify(root.below(folder))) for folder in version.folders]
+    found = [(folder, _verified(root.below(folder), verify)) for folder in version.folders]
     faults = [_below(folder, fault) for folder, each in found for fault in each.faults]
     if not faults:
         faults = [*_shard_faults(root, version), *_doubled(root, version)]
@@ -47,8 +47,19 @@ def verify_version(root: Folder, verify: Callable[[Folder], Verification]) -> Ve
         seconds=monotonic() - started,
         faults=tuple(faults),
         notes=tuple(_below(folder, note) for folder, each in found for note in each.notes),
-        by=found[0][1].by if found else "content",
+        by=next((each.by for _, each in found if each.by), "content"),
     )
+
+
+def _verified(generation: Folder, verify: Callable[[Folder], Verification]) -> Verification:
+    """Check a generation. A manifest that is missing or damaged is a fault."""
+    try:
+        return verify(generation)
+    except NotADatasetError as error:
+        missing = generation.num_bytes_of(naming.MANIFEST) is None
+        what = "the file is missing: copy it again" if missing else str(error)
+        fault = DatasetFault.of_file(naming.MANIFEST, what)
+        return Verification(generation.uri, 0, 0, 0, 0.0, (fault,), (), by="")
 
 
 def _below(folder: str, fault: DatasetFault) -> DatasetFault:

@@ -178,7 +178,7 @@ def read_receipt(folder: Folder, name: str) -> Receipt | None:
         NotADatasetError, UsageError: It holds something else.
         StorageError: It cannot be read.
     """
-    record = read_json(folder, name)
+    record = read_json(folder, name, fix="give a receipt that `shardwright erase` has written")
     try:
         return None if record is None else Receipt.from_json(record)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -137,7 +137,7 @@ def test_another_format_version(version: object, tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_damaged_json(text: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(NotADatasetError, match=f"manifest.json {what}.*: rebuild the dataset"):
+    with pytest.raises(NotADatasetError, match=f"manifest.json {what}.*: copy it again"):
         read_manifest(Folder(str(tmp_path)))
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.cache.eviction import find_files
+from shardwright.errors import NotADatasetError
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.cli import main
 from shardwright.storage.folder import Folder
@@ -155,6 +156,26 @@ def test_verify_checks_every_generation(
     assert f"{shard.relative_to(copy)}: record" in out
     shard.write_bytes(b"".join([shard.read_bytes(), b"more"]))
     assert told_by(capsys, "verify", copy, "--quick")[0] == 1
+
+
+@pytest.mark.parametrize("folder", ["", "generations/00002-x/"])
+def test_a_lost_or_truncated_manifest_is_named(
+    root: Path, tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(root, tmp_path / "out")
+    [shard] = copy.glob("generations/*/grown-train*")
+    shard.write_bytes(b"")
+    file = copy / folder / "manifest.json"
+    file.write_bytes(file.read_bytes()[:100])
+    code, out = told_by(capsys, "verify", copy)
+    assert (code, "is not readable JSON" in out) == (1, True)
+    file.unlink()
+    code, out = told_by(capsys, "verify", copy)
+    assert (code, f"{folder}manifest.json: the file is missing: copy it again" in out) == (1, True)
+    assert (str(shard.relative_to(copy)) in out) == (not folder)
+    if not folder:
+        with pytest.raises(NotADatasetError, match=r"out/manifest.json is missing.*: copy it"):
+            read_version(Folder(str(copy)), 1)
 
 
 def test_verify_finds_a_version_that_does_not_fit(
