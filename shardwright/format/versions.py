@@ -193,4 +193,7 @@ def _end_of(version: str) -> datetime:
             f'2026-11-22T06:00, or "{LATEST}"'
         ) from error
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return found + (timedelta(days=1) if _DAY.fullmatch(version) else timedelta(seconds=1))
+    try:
+        return found + (timedelta(days=1) if _DAY.fullmatch(version) else timedelta(seconds=1))
+    except OverflowError:  # the last day that there is
+        return datetime.max.replace(tzinfo=UTC)

@@ -190,6 +190,11 @@ def test_a_version_that_is_not_there(root: Path, version: object, message: str) 
         sw.open(str(root), version=version)  # type: ignore[arg-type]
 
 
+def test_the_last_day_has_the_newest_version(root: Path) -> None:
+    append(root, {"x": 11})
+    assert number_of(read_version(Folder(str(root)), "9999-12-31")) == 2
+
+
 def test_other_features_are_refused(root: Path) -> None:
     sw.write([{"id": "x", "size": 3}], str(root / "generations/00002-x"), name="grown")
     change = append_change(root, {}, [], "x")
