@@ -15,12 +15,12 @@ from typing import Any
 from pipelines.build_dataset import run_job
 from pipelines.job import BuildJob, prepare_job
 from pipelines.options import BuildOptions, parse_options
-from pipelines.running import EXIT_DONE, fail, run_build, say
+from pipelines.running import EXIT_DONE, run_build, say
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.command_parts import make_parser
+from shardwright.inspect.command_parts import fail, make_parser
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwright.errors import ShardwrightError
 from shardwright.format.pins import Pin, add_pin, read_pins, remove_pin
+from shardwright.format.versions import read_version
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
@@ -60,6 +61,7 @@ def pin(argv: Sequence[str]) -> int:
 def _run(args: argparse.Namespace) -> str:
     root = root_of(args)
     if args.name is None:
+        read_version(root)  # fails if there is no dataset
         pins = read_pins(root)
         found = {"pins": [describe_pin(one) for one in pins]}
         return to_json(found) if args.json else join_lines(_lines(pins))

@@ -115,6 +115,7 @@ def test_nothing_to_compact_and_wrong_words(
     shutil.rmtree(grown / "fresh")
     assert main([str(grown / "out"), "--seed", "3"]) == 2
     assert main([str(grown / "out"), "--encode", "jpeg"]) == 2
+    assert main([str(grown / "nowhere")]) == 2
     assert stamps_of(grown) == before
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardwright.errors import ShardwrightError
+from shardwright.format.versions import read_version
 from shardwright.inspect.verify import verify_built
 from shardwright.storage.folder import Folder
 from transforms.erasure.erase import Findings, content_of, look_through
@@ -40,7 +41,10 @@ def check_erased(root: Folder, receipt: Receipt) -> Checked:
     left = []
     if receipt.ended is None:
         left.append("the receipt is that of a run that was stopped: run its command again")
-    for folder in finished_generations(root):
+    generations = finished_generations(root)
+    if not generations:
+        read_version(root)  # fails: there is no dataset
+    for folder in generations:
         faults = verify_built(root.below(folder)).faults
         left += [f"{folder}/{fault}" if folder else str(fault) for fault in faults]
     try:

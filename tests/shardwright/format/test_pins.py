@@ -158,4 +158,5 @@ def test_a_note_of_a_killed_process_counts_for_a_day(root: Folder) -> None:
 def test_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(ShardwrightError, match="is not a shardwright dataset"):
         add_pin(Folder(str(tmp_path)), "one")
+    assert main(["pin", str(tmp_path)]) == 2
     assert list(tmp_path.iterdir()) == []

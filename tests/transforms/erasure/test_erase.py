@@ -158,12 +158,16 @@ def test_a_dataset_of_an_earlier_release(
     assert stamps_of(root) == before
 
 
-def test_wrong_usage(root: Path, tmp_path: Path) -> None:
+def test_wrong_usage(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert erase(root, "r0") == 0
     assert erase(root, "r4") == 2  # the receipt is that of another run
     (tmp_path / "bad.json").write_text("{}")
     assert erase(root, "r4", receipt="bad.json") == 2
     assert main([str(root), "--verify", str(tmp_path / "none.json")]) == 2
+    assert main([str(tmp_path), "--verify", str(tmp_path / "receipt.json")]) == 2
+    capsys.readouterr()
+    assert main([str(root), "--verify", str(tmp_path / "ids")]) == 2
+    assert "give a receipt that `shardwright erase` has written" in capsys.readouterr().err
     assert erase(tmp_path / "nowhere", "r4", receipt="new.json") == 2
     assert not (tmp_path / "new.json").exists()
     for words in (["--ids", "x", "--yes"], ["--yes", "--receipt", "x"]):
