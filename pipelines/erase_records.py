@@ -42,7 +42,8 @@ examples
   shardwright erase dataset/ --verify erased.json
 
 Removes the records with these ids, one on each line of FILE, from every version and generation: the
-shards that hold them are rewritten by copying the other records. Their rows in indexes, signals,
+shards that hold them are rewritten by copying the other records. A FILE that ends in .json is a
+JSON list of ids, also of those with line breaks. Their rows in indexes, signals,
 rejects, near-duplicates and reports go, too, and so do spools, staged files and unfinished builds,
 uploads and old object versions below DATASET, and what caches hold of it. A stopped run goes on
 when its command is repeated. Stop appends, compact, gc and repair before: a build that runs
@@ -74,7 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "erase", "Remove records from every version of a dataset, with a receipt.", _EPILOG
     )
-    parser.add_argument("--ids", metavar="FILE", help="the ids of the records, one on each line")
+    parser.add_argument(
+        "--ids",
+        metavar="FILE",
+        help="the ids of the records, one on each line; of a .json file, a JSON list",
+    )
     parser.add_argument(
         "--receipt", metavar="FILE", help="write the receipt there; needed by --yes"
     )
@@ -139,7 +144,8 @@ def _shown(look: Findings) -> dict[str, Any]:
     shards = [
         traces.manifest.splits[name.split].shards[name.index]
         for traces in look.traces
-        for name in traces.rows
+        for name, rows in traces.rows.items()
+        if len(rows)  # none if only the shard's rejects name an id
     ]
     return {
         "num_shards": len(shards),

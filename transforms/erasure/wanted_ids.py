@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
+from shardwright.format.json_text import load_json
 from transforms.rejects import Reject
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
@@ -69,19 +70,39 @@ def hash_of(salt: str, name: str) -> str:
 
 
 def parse_ids(data: bytes, path: str) -> frozenset[str]:
-    """Return the ids in a file, one on each line; empty lines do not count.
+    """Return the ids in a file: a JSON list if its name ends in `.json`, else one on each line.
+
+    Empty lines do not count.
 
     Raises:
-        UsageError: There is none, or the file is not UTF-8.
+        UsageError: There is none, or the file is not UTF-8, or not such a list.
     """
+    found = _listed(data, path) if path.endswith(".json") else _on_lines(data, path)
+    if not found:
+        raise UsageError(f"--ids {path} has no ids: write one on each line, or a list into a .json")
+    return found
+
+
+def _on_lines(data: bytes, path: str) -> frozenset[str]:
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UsageError(f"--ids {path} is not UTF-8 text: {error}") from error
-    found = frozenset(line.removesuffix("\r") for line in lines) - {""}
-    if not found:
-        raise UsageError(f"--ids {path} has no ids: write one on each line")
-    return found
+    return frozenset(line.removesuffix("\r") for line in lines) - {""}
+
+
+def _listed(data: bytes, path: str) -> frozenset[str]:
+    try:
+        found = load_json(data)
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise ValueError("it holds something else")
+        for each in found:
+            each.encode()
+    except ValueError as error:
+        raise UsageError(
+            f'--ids {path} must be a JSON list of ids, such as ["a.png", "b.png"]: {error}'
+        ) from error
+    return frozenset(found) - {""}
 
 
 def named_by(reject: Reject, ids: WantedIds) -> frozenset[str]:

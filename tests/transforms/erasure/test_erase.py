@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from pipelines.erase_records import main
+from shardwright.errors import UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
@@ -35,6 +36,7 @@ from tests.transforms.erasure.grown import (
     told,
 )
 from tests.transforms.versions.histories import append, write
+from transforms.erasure.wanted_ids import parse_ids
 
 
 @pytest.fixture
@@ -50,6 +52,25 @@ def test_without_yes_nothing_changes(root: Path, capsys: pytest.CaptureFixture[s
     shown = json.loads(capsys.readouterr().out)
     assert (shown["asked"], shown["found"], shown["num_shards"]) == (2, 1, 1)
     assert stamps_of(root) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('["a", "b\\nc", "", "é"]', {"a", "b\nc", "é"}),
+        ("[]", "has no ids"),
+        ("a", "must be a JSON list of ids"),
+        ('{"a": 1}', "must be a JSON list of ids"),
+        ("[1]", "must be a JSON list of ids"),
+        ('["\\ud800"]', "must be a JSON list of ids"),
+    ],
+)
+def test_ids_as_json(text: str, wanted: set[str] | str) -> None:
+    if isinstance(wanted, set):
+        assert parse_ids(text.encode(), "ids.json") == wanted
+        return
+    with pytest.raises(UsageError, match=wanted):
+        parse_ids(text.encode(), "ids.json")
 
 
 def test_only_touched_shards_are_rewritten(root: Path) -> None:
@@ -191,6 +212,21 @@ def test_a_damaged_shard_is_repaired_without_the_erased_record(tmp_path: Path) -
     assert repair(root) == 1
     assert shard.read_bytes() == before
     assert gone.encode() not in b"".join(path.read_bytes() for path in root.glob("*tfrecord*"))
+
+
+def test_a_shard_of_which_only_rejects_name_an_id_is_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, root = make_images(tmp_path / "in", 9), tmp_path / "out"
+    next(iter(sorted(source.glob("*/*.png")))).write_bytes(b"no image")
+    build_plainly(source, root, "--max-reject-fraction", "0.5", "--name", "data")
+    [rejects] = root.glob("rejects/*.parquet")
+    (tmp_path / "ids").write_text(pq.read_table(rejects)["id"][0].as_py())
+    capsys.readouterr()
+    assert main([str(root), "--ids", str(tmp_path / "ids"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["found"], shown["num_shards"], shown["num_bytes"]) == (1, 0, 0)
+    assert shown["paths"] == [f"rejects/{rejects.name}"]
 
 
 def test_near_duplicates_of_an_erased_image(tmp_path: Path) -> None:
