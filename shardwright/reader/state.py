@@ -72,7 +72,8 @@ class ReaderState:
         if self.dataset != other.dataset:
             raise UsageError(
                 "this state is of other records: resume with the same build of the dataset and "
-                "the same split, `where` and `sampling` "
+                "the same split, `where` and `sampling`; if the dataset has grown since, with "
+                "version= of that time, such as version=1 "
                 f"(fingerprint {self.dataset[:12]}, not {other.dataset[:12]})"
             )
         for name in ("shuffle", "seed", "window"):

@@ -101,8 +101,8 @@ def test_a_state_of_another_dataset() -> None:
         STATE.check_same(replace(STATE, dataset="ffff" * 8))
     assert str(caught.value) == (
         "this state is of other records: resume with the same build of the dataset and the same "
-        "split, `where` and `sampling` "
-        "(fingerprint 0123456789ab, not ffffffffffff)"
+        "split, `where` and `sampling`; if the dataset has grown since, with version= of that "
+        "time, such as version=1 (fingerprint 0123456789ab, not ffffffffffff)"
     )
 
 
