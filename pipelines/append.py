@@ -7,6 +7,7 @@ committed after this build, or by its last step.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from pipelines.job import BuildJob, Detect, prepare_job
@@ -17,6 +18,7 @@ from pipelines.options import BuildOptions
 from pipelines.runners import is_local
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.schema import ExampleSchema, Source
 from transforms.changes.known_files import KnownDataset, write_known
 from transforms.changes.known_records import read_known
 from transforms.changes.schema_differences import known_vocabularies, schema_differences
@@ -29,6 +31,7 @@ from transforms.rejects import RejectReason
 from transforms.splits.split_rules import SplitCounts
 from transforms.versions.additions import Additions
 
+_LOG = logging.getLogger("shardwright.append")
 # More additions are written by Beam, whose import and start take as long as a few thousand images.
 _MOST_HERE = 10_000
 
@@ -72,6 +75,8 @@ def prepare_append(
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
     copies = job.source.facts.copied_schema is not None
+    if not copies:
+        _warn_of_not_compared(job.schema)
     keeps_places = options.keep_missing and not copies and not _states_ids(job)
     records = read_known(options.root, manifest, by_content=copies, keeps_places=keeps_places)
     file = write_known(job.spool, records)
@@ -93,6 +98,15 @@ def _check_options(options: BuildOptions) -> None:
         raise UsageError(
             "--if-exists append cannot keep groups in one split with --stratify or exact numbers, "
             "because the dataset does not store groups: use fractions without --stratify"
+        )
+
+
+def _warn_of_not_compared(schema: ExampleSchema) -> None:
+    """Warn of features whose values the index does not have: their changes are not found."""
+    names = [repr(each.name) for each in schema.features if each.source is Source.COLUMN]
+    if names and any(each.source is Source.IMAGE for each in schema.features):
+        _LOG.warning(
+            "changes of %s are not noticed for images that are unchanged", ", ".join(names)
         )
 
 

@@ -149,12 +149,15 @@ def test_other_options_are_refused(tmp_path: Path, built: str, options: str, mes
     assert not (output / GENERATION / "plan.json").exists()
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
+def test_another_schema_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     images, output = make_images(tmp_path / "in", 6), tmp_path / "pets"
     table = images / "t.csv"
     names = sorted(str(path.relative_to(images)) for path in images.glob("*/*.png"))
     table.write_text("path,label,weight\n" + "".join(f"{name},a,1\n" for name in names))
     build_here(job_of(table, output))
+    append_job(table, output)
+    told = "changes of 'weight' are not noticed for images that are unchanged"
+    assert caplog.messages == [told]
     table.write_text("path,label,weight,age\n" + "".join(f"{name},a,1.5,2\n" for name in names))
     with pytest.raises(BuildError, match=r"other features \(") as raised:
         append_job(table, output)
