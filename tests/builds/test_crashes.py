@@ -18,7 +18,13 @@ OPTIONS = (
 )
 
 
-@pytest.mark.parametrize("again", [(), PROCESSES], ids=["local", "multi_processing"])
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param((), id="local"),
+        pytest.param(PROCESSES, marks=pytest.mark.long, id="multi_processing"),
+    ],
+)
 def test_the_same_command_rejects_the_images_that_ended_the_build(
     tmp_path: Path, again: tuple[str, ...]
 ) -> None:

@@ -105,7 +105,9 @@ def test_stores_that_serve_only_so_many_requests_a_second(
         pytest.param("s3", Fault("status", None, skip=60), "returned 503", marks=pytest.mark.long),
         ("gs", Fault("status", None, skip=60), "returned 503"),
         ("s3", Fault("reset", None, skip=60), ""),
-        ("gs", Fault("stall", None, skip=60), "did not respond"),
+        pytest.param(
+            "gs", Fault("stall", None, skip=60), "did not respond", marks=pytest.mark.long
+        ),
         ("gs", Fault("status", None, skip=60, status=403), "access denied: these credentials may "),
     ],
     ids=["s3-503", "gs-503", "s3-reset", "gs-stall", "gs-403"],

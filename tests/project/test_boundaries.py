@@ -308,7 +308,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("running", ["in_memory", "multi_processing"])
+@pytest.mark.parametrize(
+    "running", [pytest.param("in_memory", marks=pytest.mark.long), "multi_processing"]
+)
 def test_a_build_runs_beside_decoys(tmp_path: Path, running: str) -> None:
     """Another distribution, or the current folder, has packages of the same names."""
     write_decoys(tmp_path / "site")
