@@ -12,6 +12,7 @@ from pipelines.job import BuildJob, prepare_job
 from pipelines.options import BuildOptions
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
+from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
 from transforms.versions.additions import commit_additions
@@ -36,13 +37,14 @@ def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterat
     """Yield folders for the additions: the same ones in every try, so that it can resume.
 
     A finished folder is left out. It is never written again, because another process may be about
-    to commit it.
+    to commit it. So is one that `gc` or `erase` removes now, or did when it was killed.
     """
     told = f"{options.input}\0{options.labels}".encode()
     token = hashlib.blake2b(told, digest_size=4).hexdigest()
     for number in count():
         folder = naming.generation_folder(number_of(base) + 1, f"{token}x{number}")
-        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
+        is_finished = root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is not None
+        if not is_finished and not is_noted(root, Note.REMOVE, folder):
             yield folder
 
 

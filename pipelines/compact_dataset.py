@@ -10,6 +10,7 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from pipelines.build_dataset import run_job
@@ -19,6 +20,7 @@ from pipelines.running import EXIT_DONE, run_build, say
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import fail, make_parser
 from shardwright.sizes import counted
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ShardwrightError as error:
         return fail(error)
     stores = [word for option in args.storage_option for word in ("--storage-option", option)]
-    folder = _folder_for(base, words)
+    folder = _folder_for(root, base, words)
 
     def run(job: BuildJob) -> None:
         run_job(job)
@@ -90,13 +92,16 @@ def _check_words(words: Sequence[str]) -> None:
             raise UsageError(f"compact keeps what {word} would change: leave it out")
 
 
-def _folder_for(base: Manifest, words: Sequence[str]) -> str:
+def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> str:
     """Return the folder for the shards: the same one in every try of the same command.
 
     So a try resumes, or commits what an earlier one has finished: the records are those of `base`.
+    A folder that `gc` or `erase` removes now, or did when it was killed, is left out.
     """
     token = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
-    return naming.generation_folder(number_of(base) + 1, f"compact{token}")
+    names = (f"compact{token}{f'x{number}' if number else ''}" for number in count())
+    folders = (naming.generation_folder(number_of(base) + 1, name) for name in names)
+    return next(each for each in folders if not is_noted(root, Note.REMOVE, each))
 
 
 def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildJob:

@@ -96,6 +96,26 @@ def test_the_dataset_follows_the_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert version_numbers(Folder(str(out))) == [1, 2]
 
 
+def test_a_killed_erase_or_gc_leaves_the_next_append_another_folder(tmp_path: Path) -> None:
+    """Its note says for a day that it removes the folder, so no commit would accept it."""
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    put(CHANGED, images)
+    options = parse_options([str(images), str(out), *OPTIONS, *APPEND])
+    folders = []
+    for _ in range(2):
+        job = prepare_version(options)
+        assert job.append is not None
+        folders.append(job.append.folder)
+        name = folders[-1].rpartition("/")[2]
+        note = out / "versions" / f".{name}.remove-1234abcd.tmp"
+        note.parent.mkdir(exist_ok=True)
+        note.write_text("{}")
+    assert len(set(folders)) == 2
+    assert append(images, out) == 0
+    assert named(out) == wanted(CHANGED)
+
+
 def test_missing_ones_stay_if_asked(tmp_path: Path) -> None:
     images, out = tmp_path / "in", tmp_path / "out"
     first_build(images, out)
