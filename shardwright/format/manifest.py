@@ -253,6 +253,11 @@ def _is_intact(data: bytes) -> bool:
 
 
 def _why_no_manifest(root: Folder, filename: str) -> str:
+    if filename != naming.MANIFEST:
+        return (
+            f"{root.path(filename)} is missing, but later versions exist: copy it again "
+            "(`shardwright gc` keeps the files of versions that it removes)"
+        )
     if root.num_bytes_of(naming.version_file(2)) is not None:
         return (
             f"{root.path(filename)} is missing, the manifest of a version: copy it again, or read "

@@ -162,16 +162,7 @@ def _read(root: Folder, number: int, numbers: list[int]) -> Manifest:
 def _read_file(root: Folder, number: int, numbers: list[int]) -> Manifest | None:
     """Return a version's manifest; None if it is collected."""
     if number > 1:
-        file = naming.version_file(number)
-        try:
-            found = read_manifest(root, file)
-        except NotADatasetError as error:
-            if number == numbers[-1] or root.num_bytes_of(file) is not None:
-                raise
-            raise NotADatasetError(
-                f"{root.path(file)} is missing, but later versions exist: copy it again "
-                "(`shardwright gc` keeps the files of versions that it removes)"
-            ) from error
+        found = read_manifest(root, naming.version_file(number))
         return None if found.history.get("collected") else found
     if len(numbers) > 1 and root.num_bytes_of(naming.MANIFEST) is None:
         return None

@@ -40,7 +40,7 @@ def place_report(
     kept = _page_in_place(root, digest)
     if kept is not None:
         return kept
-    page = report_bytes(root, manifest, old, pictures)
+    page = _with_seal(_page_of(root, manifest, old, pictures), digest)
     try:
         root.create_bytes(naming.REPORT, page)
     except ExistsError:  # of another publisher, or damaged
@@ -65,6 +65,12 @@ def report_bytes(
         old: The folder of the dataset to compare with, such as the one that is replaced.
         pictures: The sample of its images, if it is read already.
     """
+    return _with_seal(_page_of(root, manifest, old, pictures), digest_of(manifest))
+
+
+def _page_of(
+    root: Folder, manifest: Manifest, old: Folder | None, pictures: Sequence[Picture] | None
+) -> bytes:
     try:
         page = report_html(
             collect(root, manifest, pictures=pictures, difference=_difference(root, manifest, old))
@@ -73,7 +79,7 @@ def report_bytes(
         told = f"{type(error).__name__}: {error}"
         _LOG.warning("%s has no pictures, because of %s", naming.REPORT, told)
         page = report_html(ReportData(manifest, can_decode=False))
-    return _with_seal(page.encode(), digest_of(manifest))
+    return page.encode()
 
 
 def _with_seal(page: bytes, digest: str) -> bytes:
