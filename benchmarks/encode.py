@@ -34,9 +34,9 @@ from photos import make_photos
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from transforms.images.options import EncodeOptions
-from transforms.images.storing import store_image
-from transforms.write.read_ahead import ReadAhead
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.storing import store_image
+from shardwright.transforms.write.read_ahead import ReadAhead
 
 CORES = os.cpu_count() or 1
 BLOCK = 16

@@ -42,8 +42,8 @@ _GROW = ("--if-exists", "append")
 _NOTHING = "nothing has changed"
 _LIST = """
 import sys
-from transforms.inputs.detection import detect_source
-from transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.source import SourceRequest
 source = detect_source(SourceRequest(sys.argv[1]))
 parts = source.facts.parts()
 print(sum(rows.num_rows for part in parts for rows in source.list_part(part)))

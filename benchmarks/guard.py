@@ -76,11 +76,11 @@ class Guard:
         return usage
 
     def build(self, tree: Path) -> Usage:
-        words = ("-m", "pipelines.build_dataset", str(self.photos.folder), str(self.out))
+        words = (*_command(tree, "build"), str(self.photos.folder), str(self.out))
         return self._run(tree, *words, "--shard-size", "150MB")
 
     def plan(self, tree: Path) -> Usage:
-        words = ("-m", "pipelines.plan_dataset", str(self.table), str(self.out))
+        words = (*_command(tree, "plan"), str(self.table), str(self.out))
         usage = self._run(tree, *words, *PLAN_OPTIONS)
         check_plan(usage.stdout.read_text(), self.rows)
         return usage
@@ -89,9 +89,8 @@ class Guard:
         if not self.dataset.exists():
             photos = make_photos(self.dataset.parent, photos=_PHOTOS).folder
             # By the earlier one: it may not know all that a newer manifest says.
-            self._run(
-                self.trees[0], "-m", "pipelines.build_dataset", str(photos), str(self.dataset)
-            )
+            before = self.trees[0]
+            self._run(before, *_command(before, "build"), str(photos), str(self.dataset))
         usage = self._run(tree, "-c", _READ, str(self.dataset))
         if int(usage.stdout.read_text()) != 2 * _PHOTOS:
             raise RunFailedError(f"read {usage.stdout.read_text()} images of {2 * _PHOTOS}")
@@ -122,6 +121,13 @@ class Guard:
             slow |= median(ratios) < fail_below
             print(f"{name}: {spread(ratios, '.2f')} times the speed of before", flush=True)
         return slow
+
+
+def _command(tree: Path, name: str) -> tuple[str, str]:
+    """Return Python's arguments for `shardwright NAME` of a tree."""
+    # Before 0.2 the application's packages were installed under their own names.
+    package = "shardwright." if (tree / "shardwright" / "pipelines").exists() else ""
+    return "-m", f"{package}pipelines.{name}_dataset"
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[str]:

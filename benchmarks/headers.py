@@ -22,7 +22,7 @@ from pathlib import Path
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from transforms.images.checks import check_image
+from shardwright.transforms.images.checks import check_image
 
 SIZE = (500, 375)
 ROUNDS = 7

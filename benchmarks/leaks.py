@@ -26,7 +26,7 @@ _COMPARE = """
 import sys
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from transforms.publish.leaks import find_leaks
+from shardwright.transforms.publish.leaks import find_leaks
 root, count = sys.argv[1], int(sys.argv[2])
 every = range(count)
 names = {split: [ShardName("many", split, n, count) for n in every] for split in sys.argv[3:]}

@@ -23,10 +23,10 @@ from page import scratch_folder
 from PIL import Image
 from systems import shardwright_command
 
-from schemas.image_classification import image_classification
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, write_json
 from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
 
 MAX_BUILD_BYTES, MAX_FILES, MAX_THREADS = 2 * 10**9, 256, 64

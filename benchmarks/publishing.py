@@ -22,22 +22,22 @@ from apache_beam.pvalue import AsSingleton
 from measure import Usage, measure
 from page import scratch_folder
 
-from schemas.image_classification import image_classification
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance, OutputRequest
-from transforms.plan.packing import Layout, ShardCuts
-from transforms.plan.shard_plans import ShardPlan
-from transforms.publish.publication import Publication
-from transforms.publish.publish_dataset import PublishDataset
-from transforms.references import REFERENCE_SCHEMA
-from transforms.reject_files import pack_rejects
-from transforms.reject_limits import RejectLimits
-from transforms.rejects import REJECT_SCHEMA
-from transforms.write.clear_output import ClearOutput
+from shardwright.transforms.output_state import Clearance, OutputRequest
+from shardwright.transforms.plan.packing import Layout, ShardCuts
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.publication import Publication
+from shardwright.transforms.publish.publish_dataset import PublishDataset
+from shardwright.transforms.references import REFERENCE_SCHEMA
+from shardwright.transforms.reject_files import pack_rejects
+from shardwright.transforms.reject_limits import RejectLimits
+from shardwright.transforms.rejects import REJECT_SCHEMA
+from shardwright.transforms.write.clear_output import ClearOutput
 
 MAX_S, MAX_BYTES = 60, 10**9
 _BATCH, _RECORDS = 10_000, 1000  # rejects in a batch, records in a shard

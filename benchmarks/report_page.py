@@ -23,16 +23,16 @@ from measure import Usage, measure
 from page import scratch_folder
 from photos import make_photos
 
-from pipelines import build_dataset
 from shardwright.format import naming
 from shardwright.format.index import ShardSummary, read_index, write_sidecar
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.pipelines import build_dataset
 from shardwright.sizes import show_bytes
 from shardwright.storage.folder import Folder
-from transforms.reject_files import write_rejects
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.reject_files import write_rejects
+from shardwright.transforms.rejects import Reject, RejectReason
 
 MAX_BYTES, MAX_SECONDS = 5_000_000, 10.0
 _CLASSES, _RECORDS, _REJECTS, _PHOTOS = 1000, 10_000, 100_000, 200

@@ -52,7 +52,7 @@ def shardwright(place: Place) -> Read:
     import pyarrow as pa
 
     from shardwright.storage.options import StorageOptions
-    from transforms.write.image_reads import read_ahead
+    from shardwright.transforms.write.image_reads import read_ahead
 
     options = StorageOptions.of(place.options)
 

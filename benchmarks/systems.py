@@ -35,7 +35,10 @@ def shardwright_command(*arguments: str) -> list[str]:
     script = Path(sys.executable).with_name("shardwright")
     if script.exists():
         return [str(script), *arguments]
-    module = {"build": "pipelines.build_dataset", "plan": "pipelines.plan_dataset"}[arguments[0]]
+    module = {
+        "build": "shardwright.pipelines.build_dataset",
+        "plan": "shardwright.pipelines.plan_dataset",
+    }[arguments[0]]
     return [sys.executable, "-m", module, *arguments[1:]]
 
 

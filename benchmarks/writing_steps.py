@@ -18,20 +18,20 @@ from pathlib import Path
 import pyarrow as pa
 from google_crc32c import value
 
-from schemas.image_classification import image_classification
 from shardwright.format.naming import ShardName
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
-from transforms.features.rows import index_labels
-from transforms.images.checks import check_image
-from transforms.images.options import EncodeOptions
-from transforms.inputs.detection import detect_source
-from transforms.inputs.source import SourceRequest
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import from_ipc, to_ipc
-from transforms.write.examples import ExampleEncoder
-from transforms.write.image_reads import ImageLocation, read_local_image
-from transforms.write.shard_writing import make_chunks, write_shard
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.features.rows import index_labels
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import from_ipc, to_ipc
+from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.write.image_reads import ImageLocation, read_local_image
+from shardwright.transforms.write.shard_writing import make_chunks, write_shard
+from shardwright.transforms.write.write_job import WriteJob
 
 IMAGES, THREADS = 4000, (1, 2, 3)
 _PIECE_ROWS = 250  # of a batch of 10,000 rows in each bucket of a shuffle

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from schemas.image_classification import image_classification
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
-from transforms import (
+from shardwright.transforms import (
     AssignSplits,
     ClearOutput,
     EncodeFeatures,

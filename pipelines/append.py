@@ -10,26 +10,26 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from pipelines.job import BuildJob, Detect, prepare_job
-from pipelines.job_schema import read_option_classes
-from pipelines.local_build import build_here
-from pipelines.local_shards import LocalShards
-from pipelines.options import BuildOptions
-from pipelines.runners import is_local
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.schema import ExampleSchema, Source
-from transforms.changes.known_files import KnownDataset, write_known
-from transforms.changes.known_records import read_known
-from transforms.changes.schema_differences import known_vocabularies, schema_differences
-from transforms.changes.seen_records import SeenRecords
-from transforms.inputs.detection import detect_source
-from transforms.inputs.tables.table_layout import TableFacts
-from transforms.output_state import differences
-from transforms.reject_limits import check_rejects
-from transforms.rejects import RejectReason
-from transforms.splits.split_rules import SplitCounts
-from transforms.versions.additions import Additions
+from shardwright.pipelines.job import BuildJob, Detect, prepare_job
+from shardwright.pipelines.job_schema import read_option_classes
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.local_shards import LocalShards
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.runners import is_local
+from shardwright.transforms.changes.known_files import KnownDataset, write_known
+from shardwright.transforms.changes.known_records import read_known
+from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
+from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.output_state import differences
+from shardwright.transforms.reject_limits import check_rejects
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.splits.split_rules import SplitCounts
+from shardwright.transforms.versions.additions import Additions
 
 _LOG = logging.getLogger("shardwright.append")
 # More additions are written by Beam, whose import and start take as long as a few thousand images.

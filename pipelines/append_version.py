@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from pipelines.append import build_additions, prepare_append
-from pipelines.job import BuildJob, prepare_job
-from pipelines.options import BuildOptions
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import number_of, read_version, version_numbers
+from shardwright.pipelines.append import build_additions, prepare_append
+from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.options import BuildOptions
 from shardwright.storage.folder import Folder
-from transforms.versions.additions import commit_additions
+from shardwright.transforms.versions.additions import commit_additions
 
 
 def prepare_version(options: BuildOptions) -> BuildJob:
@@ -64,8 +64,8 @@ def append_version(job: BuildJob) -> Manifest:
     if additions is not None:
         return commit_additions(append, known.base, additions)
     # Late, because both take longer than a small build.
-    from pipelines.beam_running import run_pipeline
-    from pipelines.graphs import build_graph
+    from shardwright.pipelines.beam_running import run_pipeline
+    from shardwright.pipelines.graphs import build_graph
 
     run_pipeline(build_graph, job)
     return read_version(known.root)

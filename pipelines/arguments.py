@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
-from pipelines.option_parser import OptionParser
-from schemas.image_classification import FEATURE_NAMES
-from schemas.ready import READY_SCHEMAS
 from shardwright.fail_on import Limit
 from shardwright.format.naming import is_dataset_name
+from shardwright.pipelines.option_parser import OptionParser
+from shardwright.schemas.image_classification import FEATURE_NAMES
+from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.sizes import parse_size
 from shardwright.storage.addresses import absolute
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.images.checks import CHECKS
-from transforms.images.options import IMAGES, EncodeOptions
-from transforms.near_duplicates.options import NearDuplicateOptions
-from transforms.options import OptionGroup
-from transforms.publish.fail_on import NAMES as LIMITED
-from transforms.publish.fail_on import parse_fail_on
-from transforms.reject_limits import RejectLimits
-from transforms.splits.split_rules import SplitRule, parse_split
-from transforms.user_code import UserTransform
+from shardwright.transforms.images.checks import CHECKS
+from shardwright.transforms.images.options import IMAGES, EncodeOptions
+from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+from shardwright.transforms.options import OptionGroup
+from shardwright.transforms.publish.fail_on import NAMES as LIMITED
+from shardwright.transforms.publish.fail_on import parse_fail_on
+from shardwright.transforms.reject_limits import RejectLimits
+from shardwright.transforms.splits.split_rules import SplitRule, parse_split
+from shardwright.transforms.user_code import UserTransform
 
 # Join keys of --labels: the id (its column, else the path), the path, or the name of the file.
 _LABEL_KEYS = ("id", "path", "stem")

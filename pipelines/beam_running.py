@@ -9,16 +9,16 @@ from collections.abc import Callable
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.deaths import lost_worker, reporting_death
-from pipelines.job import BuildJob
-from pipelines.networks import keep_proxies_out
-from pipelines.prism import ending_prism, fetching_prism
-from pipelines.remote import follow, reason_of
-from pipelines.runners import is_local, option_of, runner_of
-from pipelines.running import say
-from pipelines.temporary import temporary_folder
 from shardwright import errors
 from shardwright.errors import BuildError, ShardwrightError, UsageError
+from shardwright.pipelines.deaths import lost_worker, reporting_death
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.networks import keep_proxies_out
+from shardwright.pipelines.prism import ending_prism, fetching_prism
+from shardwright.pipelines.remote import follow, reason_of
+from shardwright.pipelines.runners import is_local, option_of, runner_of
+from shardwright.pipelines.running import say
+from shardwright.pipelines.temporary import temporary_folder
 
 _TRACE = "Traceback (most recent call last):"
 # Beam's addition to the message of a worker's error: the step that raised it.

@@ -1,4 +1,4 @@
-"""The command `shardwright build`, also run by `python -m pipelines.build_dataset`.
+"""The command `shardwright build`, also run by `python -m shardwright.pipelines.build_dataset`.
 
 Options are imported when no help is asked for, Beam and the steps when options are valid, so that
 `--help` and mistakes are answered at once.
@@ -10,48 +10,48 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.arguments import answer_help
 from shardwright.errors import UsageError
 from shardwright.inspect.process_end import run_to_end
+from shardwright.pipelines.arguments import answer_help
 
 if TYPE_CHECKING:
-    from pipelines.job import BuildJob
-    from pipelines.options import BuildOptions
+    from shardwright.pipelines.job import BuildJob
+    from shardwright.pipelines.options import BuildOptions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 the build failed, 2 wrong usage."""
     words = sys.argv[1:] if argv is None else argv
     answer_help("build", words)
-    from pipelines.running import run_build
+    from shardwright.pipelines.running import run_build
 
     return run_build(run_job, lambda: _prepare(words))
 
 
 def _prepare(argv: Sequence[str]) -> BuildJob:
-    from pipelines.options import parse_options
+    from shardwright.pipelines.options import parse_options
 
     options = parse_options(argv)
     check_services(options)
     if options.keep_missing and options.if_exists != "append":
         raise UsageError(f"--keep-missing needs --if-exists append, not {options.if_exists}")
     if options.if_exists == "append":
-        from pipelines.append_version import prepare_version
+        from shardwright.pipelines.append_version import prepare_version
 
         return prepare_version(options)
-    from pipelines.job import prepare_job
+    from shardwright.pipelines.job import prepare_job
 
     return prepare_job(options)
 
 
 def check_services(options: BuildOptions) -> None:
     """Ask registry and stores what would fail or cost on Dataflow, before INPUT is listed."""
-    from pipelines.runners import is_dataflow, option_of
+    from shardwright.pipelines.runners import is_dataflow, option_of
 
     if not is_dataflow(options.beam_args):
         return
-    from pipelines.dataflow_stores import check_buckets
-    from pipelines.worker_image import check_image
+    from shardwright.pipelines.dataflow_stores import check_buckets
+    from shardwright.pipelines.worker_image import check_image
 
     if image := option_of(options.beam_args, "sdk_container_image"):
         check_image(image)
@@ -65,23 +65,23 @@ def run_job(job: BuildJob) -> None:
         ShardwrightError: INPUT cannot be read, there are too many rejects, or a worker failed.
     """
     if job.known is not None:
-        from pipelines.append_version import append_version
+        from shardwright.pipelines.append_version import append_version
 
         append_version(job)
         return
     if job.options.writer == "beam":
-        from pipelines.stock_build import run_stock_build
+        from shardwright.pipelines.stock_build import run_stock_build
 
         run_stock_build(job)
         return
-    from pipelines.up_to_date import publish_finished
+    from shardwright.pipelines.up_to_date import publish_finished
 
     if not publish_finished(job):
-        from pipelines.garbage import import_beam
+        from shardwright.pipelines.garbage import import_beam
 
         import_beam()
-        from pipelines.beam_running import run_pipeline
-        from pipelines.graphs import build_graph
+        from shardwright.pipelines.beam_running import run_pipeline
+        from shardwright.pipelines.graphs import build_graph
 
         run_pipeline(build_graph, job)
 

@@ -18,7 +18,7 @@ from shardwright.inspect.command_parts import (
 from shardwright.inspect.pin import describe_pin
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines, print_safely
-from transforms.versions.collect import (
+from shardwright.transforms.versions.collect import (
     ORPHANS_AFTER,
     Collection,
     Generation,

@@ -13,24 +13,24 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from pipelines.build_dataset import run_job
-from pipelines.job import BuildJob, prepare_job
-from pipelines.options import BuildOptions, parse_options
-from pipelines.running import EXIT_DONE, run_build, say
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import fail, make_parser
+from shardwright.pipelines.build_dataset import run_job
+from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.options import BuildOptions, parse_options
+from shardwright.pipelines.running import EXIT_DONE, run_build, say
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.datasets.dataset_look import facts_of
-from transforms.inputs.datasets.dataset_references import FORMAT
-from transforms.inputs.source import InputSource, SourceRequest
-from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.commit import commit
+from shardwright.transforms.inputs.datasets.dataset_look import facts_of
+from shardwright.transforms.inputs.datasets.dataset_references import FORMAT
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
+from shardwright.transforms.versions.changes import Operation, VersionChange
+from shardwright.transforms.versions.commit import commit
 
 _EPILOG = """\
 examples

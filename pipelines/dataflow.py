@@ -17,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.worker_image import is_beams_own
 from shardwright.errors import UsageError
+from shardwright.pipelines.worker_image import is_beams_own
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions

@@ -7,7 +7,7 @@ import threading
 from time import monotonic
 
 from shardwright.sizes import counted, show_bytes, show_seconds
-from transforms.progress import Progress as Counters
+from shardwright.transforms.progress import Progress as Counters
 
 _TICK_SECONDS = 0.2
 _LINE_SECONDS = 10.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
-from transforms.images.options import EncodeOptions
+from shardwright.transforms.images.options import EncodeOptions
 
 
 def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.running import run_on_dataset, say
 from shardwright.cache.forgetting import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
@@ -23,17 +22,18 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.inspect.process_end import run_to_end
+from shardwright.pipelines.running import run_on_dataset, say
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
 from shardwright.terminal import join_lines, print_safely
-from transforms.erasure.check import check_erased
-from transforms.erasure.erase import Findings, check_some_stay, erase, look_through
-from transforms.erasure.old_objects import remove_old_objects
-from transforms.erasure.receipt import Receipt, read_receipt, write_receipt
-from transforms.erasure.traces import finished_generations
-from transforms.erasure.wanted_ids import WantedIds, hash_of, parse_ids
-from transforms.staged_files import read_change
+from shardwright.transforms.erasure.check import check_erased
+from shardwright.transforms.erasure.erase import Findings, check_some_stay, erase, look_through
+from shardwright.transforms.erasure.old_objects import remove_old_objects
+from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
+from shardwright.transforms.erasure.traces import finished_generations
+from shardwright.transforms.erasure.wanted_ids import WantedIds, hash_of, parse_ids
+from shardwright.transforms.staged_files import read_change
 
 _EPILOG = """\
 examples

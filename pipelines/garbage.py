@@ -24,5 +24,5 @@ def no_collections() -> Iterator[None]:
 def import_beam() -> None:
     """Import the graphs and Beam, whose objects no collection visits, now or later."""
     with no_collections():
-        import pipelines.graphs  # noqa: F401
+        import shardwright.pipelines.graphs  # noqa: F401
     gc.freeze()

@@ -11,22 +11,25 @@ from typing import NamedTuple
 
 import apache_beam as beam
 
-from pipelines.job import BuildJob
-from pipelines.runners import is_local
-from transforms.changes.find_changes import Changes, FindChanges
-from transforms.duplicates.drop_duplicates import DropDuplicates
-from transforms.features.encode_features import EncodeFeatures
-from transforms.inputs.list_images import ListImages
-from transforms.labels.join_labels import JoinLabels
-from transforms.near_duplicates.find_near_duplicates import FindNearDuplicates, NearDuplicates
-from transforms.plan.estimate_sizes import EstimateSizes
-from transforms.plan.plan_shards import PlanShards
-from transforms.publish.publish_dataset import PublishDataset
-from transforms.routing import Routed
-from transforms.splits.assign_splits import AssignSplits
-from transforms.versions.commit_version import CommitVersion
-from transforms.write.clear_output import ClearOutput
-from transforms.write.write_shards import WriteShards
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.runners import is_local
+from shardwright.transforms.changes.find_changes import Changes, FindChanges
+from shardwright.transforms.duplicates.drop_duplicates import DropDuplicates
+from shardwright.transforms.features.encode_features import EncodeFeatures
+from shardwright.transforms.inputs.list_images import ListImages
+from shardwright.transforms.labels.join_labels import JoinLabels
+from shardwright.transforms.near_duplicates.find_near_duplicates import (
+    FindNearDuplicates,
+    NearDuplicates,
+)
+from shardwright.transforms.plan.estimate_sizes import EstimateSizes
+from shardwright.transforms.plan.plan_shards import PlanShards
+from shardwright.transforms.publish.publish_dataset import PublishDataset
+from shardwright.transforms.routing import Routed
+from shardwright.transforms.splits.assign_splits import AssignSplits
+from shardwright.transforms.versions.commit_version import CommitVersion
+from shardwright.transforms.write.clear_output import ClearOutput
+from shardwright.transforms.write.write_shards import WriteShards
 
 
 class ReferenceGraph(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from transforms.batch_file import BatchFile, Place
-from transforms.partial_inputs import PartialInputs
-from transforms.references import BATCH_ROWS
-from transforms.reject_files import pack_rejects
-from transforms.reject_tally import RejectTally
-from transforms.rejects import Reject, rejects_to_table
+from shardwright.transforms.batch_file import BatchFile, Place
+from shardwright.transforms.partial_inputs import PartialInputs
+from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.reject_files import pack_rejects
+from shardwright.transforms.reject_tally import RejectTally
+from shardwright.transforms.rejects import Reject, rejects_to_table
 
 
 class HeldBatches:

@@ -7,39 +7,39 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipelines.encoded_schema import as_encoded
-from pipelines.job_inputs import label_facts, label_table_of, request_for
-from pipelines.job_schema import (
+from shardwright.errors import UsageError
+from shardwright.format import naming
+from shardwright.format.schema import WORDS, ExampleSchema, Source
+from shardwright.format.versions import number_of
+from shardwright.pipelines.encoded_schema import as_encoded
+from shardwright.pipelines.job_inputs import label_facts, label_table_of, request_for
+from shardwright.pipelines.job_schema import (
     check_copied,
     default_schema,
     fit_schema,
     read_option_classes,
 )
-from pipelines.options import BuildOptions
-from pipelines.own_files import check_own_files
-from pipelines.provenance import provenance_of
-from pipelines.runners import is_local
-from pipelines.schemas_option import with_given_names
-from schemas.ready import READY_SCHEMAS
-from shardwright.errors import UsageError
-from shardwright.format import naming
-from shardwright.format.schema import WORDS, ExampleSchema, Source
-from shardwright.format.versions import number_of
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.own_files import check_own_files
+from shardwright.pipelines.provenance import provenance_of
+from shardwright.pipelines.runners import is_local
+from shardwright.pipelines.schemas_option import with_given_names
+from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.storage.folder import Folder
-from transforms.changes.known_files import KnownDataset, KnownFile
-from transforms.features.vocabularies import Vocabularies, indexed_features
-from transforms.inputs.detection import detect_source
-from transforms.inputs.source import InputSource, SourceRequest
-from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
-from transforms.inputs.tables.table_layout import TableFacts
-from transforms.output_state import OutputRequest, check_output
-from transforms.partial_inputs import PartialInputs
-from transforms.publish.fail_on import FailOn, check_against
-from transforms.publish.publication import Publication
-from transforms.splits.split_lists import SplitLists
-from transforms.splits.split_rules import SplitRule, rule_for_additions
-from transforms.versions.additions import Append, hash_of_shards
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
+from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
+from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
+from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.output_state import OutputRequest, check_output
+from shardwright.transforms.partial_inputs import PartialInputs
+from shardwright.transforms.publish.fail_on import FailOn, check_against
+from shardwright.transforms.publish.publication import Publication
+from shardwright.transforms.splits.split_lists import SplitLists
+from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
+from shardwright.transforms.versions.additions import Append, hash_of_shards
+from shardwright.transforms.write.write_job import WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pipelines.options import BuildOptions
-from pipelines.schemas_option import kinds_of, main_image, shapes_of
 from shardwright.format.schema import ExampleSchema
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.schemas_option import kinds_of, main_image, shapes_of
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
-from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
-from transforms.inputs.tables.table_layout import TableFacts
-from transforms.inputs.tables.table_look import open_label_table
+from shardwright.transforms.inputs.source import InputSource, SourceFacts, SourceRequest
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_look import open_label_table
 
 
 def request_for(

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pipelines.options import BuildOptions
-from pipelines.schemas_option import check_columns, load_schema
-from schemas import multi_label
-from schemas.image_classification import image_classification
-from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.schemas_option import check_columns, load_schema
+from shardwright.schemas import multi_label
+from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
-from transforms.features.rows import column_features
-from transforms.features.vocabularies import read_class_names
-from transforms.inputs.source import InputSource, SourceFacts
-from transforms.inputs.tables.table_layout import TableFacts
-from transforms.options import given_options
+from shardwright.transforms.features.rows import column_features
+from shardwright.transforms.features.vocabularies import read_class_names
+from shardwright.transforms.inputs.source import InputSource, SourceFacts
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.options import given_options
 
 
 def default_schema(

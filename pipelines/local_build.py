@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from pipelines.deaths import reporting_death
-from pipelines.job import BuildJob
-from pipelines.local_shards import LocalShards
 from shardwright.format.index import ShardSummary
-from transforms.plan.shard_plans import ShardPlan
-from transforms.progress import PROGRESS
-from transforms.publish.publication import publish
-from transforms.publish.written_shards import WrittenShards
-from transforms.write.shard_writing import find_finished
-from transforms.write.shards_in_turn import ShardsInTurn
-from transforms.write.write_job import WriteJob
+from shardwright.pipelines.deaths import reporting_death
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_shards import LocalShards
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.publish.publication import publish
+from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.write.shard_writing import find_finished
+from shardwright.transforms.write.shards_in_turn import ShardsInTurn
+from shardwright.transforms.write.write_job import WriteJob
 
 
 def build_here(job: BuildJob, planned: LocalShards | None = None) -> None:

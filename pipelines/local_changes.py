@@ -6,10 +6,15 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from pipelines.held_batches import HeldBatches
-from transforms.changes.known_files import KnownFile
-from transforms.changes.seen_records import SeenRecords, mark_rows, no_rows, take_changed
-from transforms.rejects import Reject
+from shardwright.pipelines.held_batches import HeldBatches
+from shardwright.transforms.changes.known_files import KnownFile
+from shardwright.transforms.changes.seen_records import (
+    SeenRecords,
+    mark_rows,
+    no_rows,
+    take_changed,
+)
+from shardwright.transforms.rejects import Reject
 
 
 class LocalChanges:

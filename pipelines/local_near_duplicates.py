@@ -8,20 +8,20 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines.held_batches import HeldBatches, HeldRejects
-from pipelines.job import BuildJob
-from transforms.duplicates.contents import leave_out
-from transforms.hashing import joined
-from transforms.near_duplicates.components import join_pairs
-from transforms.near_duplicates.groups import (
+from shardwright.pipelines.held_batches import HeldBatches, HeldRejects
+from shardwright.pipelines.job import BuildJob
+from shardwright.transforms.duplicates.contents import leave_out
+from shardwright.transforms.hashing import joined
+from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.near_duplicates.groups import (
     HashGroups,
     choose_keepers,
     collapse,
     leave_out_copies,
     listed_rows,
 )
-from transforms.near_duplicates.hash_files import PHASH, hash_batch
-from transforms.near_duplicates.pairs import Pairs, find_pairs
+from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
+from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
 
 
 class LocalNearDuplicates:

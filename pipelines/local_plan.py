@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from pipelines.estimates.even_sample import EvenSample
-from pipelines.job import BuildJob
-from pipelines.local_shards import LocalShards
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_json, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.pipelines.estimates.even_sample import EvenSample
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_shards import LocalShards
 from shardwright.storage.folder import Folder
-from transforms.output_state import (
+from shardwright.transforms.output_state import (
     check_fingerprint,
     check_output,
     fingerprint_of,
     is_earlier_try,
 )
-from transforms.plan.packing import Layout
-from transforms.reject_limits import check_rejects
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.reject_limits import check_rejects
 
 
 class BuildState(StrEnum):

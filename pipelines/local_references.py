@@ -12,34 +12,34 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.held_batches import HeldBatches, HeldRejects
-from pipelines.job import BuildJob
-from pipelines.local_changes import LocalChanges
-from pipelines.local_near_duplicates import LocalNearDuplicates
-from pipelines.options import BuildOptions
-from transforms.batch_file import BatchFile
-from transforms.changes.seen_records import SeenRecords
-from transforms.duplicates import contents
-from transforms.features.rows import index_references, settle_references
-from transforms.features.vocabularies import (
+from shardwright.pipelines.held_batches import HeldBatches, HeldRejects
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_changes import LocalChanges
+from shardwright.pipelines.local_near_duplicates import LocalNearDuplicates
+from shardwright.pipelines.options import BuildOptions
+from shardwright.transforms.batch_file import BatchFile
+from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.duplicates import contents
+from shardwright.transforms.features.rows import index_references, settle_references
+from shardwright.transforms.features.vocabularies import (
     Counts,
     Vocabularies,
     add_counts,
     count_values,
     order_vocabularies,
 )
-from transforms.hashing import joined, union
-from transforms.inputs.source import InputSource
-from transforms.inputs.tables.table_layout import TableFacts
-from transforms.inputs.tables.table_references import list_table
-from transforms.labels.label_table import LabelRules, join_bucket, spread
-from transforms.plan.size_estimate import SizeEstimate
-from transforms.plan.sizing import ReferenceSample, estimate_sizes
-from transforms.progress import PROGRESS
-from transforms.references import concat
-from transforms.rejects import Reject
-from transforms.splits import grouped_splits, split_lists, stratified
-from transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
+from shardwright.transforms.hashing import joined, union
+from shardwright.transforms.inputs.source import InputSource
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
+from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.references import concat
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.splits import grouped_splits, split_lists, stratified
+from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
 
 # About a million references; more are in a temporary file.
 PLAIN_BYTES = 256 << 20

@@ -11,24 +11,24 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines.estimates.even_sample import EvenSample
-from pipelines.garbage import no_collections
-from pipelines.held_batches import HeldBatches, HeldRejects
-from pipelines.job import BuildJob
-from pipelines.local_references import PLAIN_BYTES, LocalReferences
 from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
+from shardwright.pipelines.estimates.even_sample import EvenSample
+from shardwright.pipelines.garbage import no_collections
+from shardwright.pipelines.held_batches import HeldBatches, HeldRejects
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_references import PLAIN_BYTES, LocalReferences
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from transforms.batch_file import BatchFile
-from transforms.features.vocabularies import Vocabularies
-from transforms.output_state import Clearance
-from transforms.plan import layouts, packing
-from transforms.plan.packing import KNOWN_BYTES, Layout
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import set_column
-from transforms.write.clearance import clear_here, judge
-from transforms.write.shard_writing import find_finished
+from shardwright.transforms.batch_file import BatchFile
+from shardwright.transforms.features.vocabularies import Vocabularies
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan import layouts, packing
+from shardwright.transforms.plan.packing import KNOWN_BYTES, Layout
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import set_column
+from shardwright.transforms.write.clearance import clear_here, judge
+from shardwright.transforms.write.shard_writing import find_finished
 
 # A bucket at a time is in memory and sorted.
 _MIN_BUCKETS, _BUCKET_BYTES = 8, 64 << 20

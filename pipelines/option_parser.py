@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar, cast
 
-from pipelines.help_texts import DESCRIPTION, LONG, SHORT, USAGE
 from shardwright.errors import UsageError
-from transforms.options import Option, option_of, options_of
+from shardwright.pipelines.help_texts import DESCRIPTION, LONG, SHORT, USAGE
+from shardwright.transforms.options import Option, option_of, options_of
 
 _Options = TypeVar("_Options")
 
@@ -62,7 +62,7 @@ class OptionParser(argparse.ArgumentParser):
     def format_all(self) -> str:
         """Return the help of every option, and the installed input formats."""
         # Imported here, because `--help` lists no formats, and they need many modules.
-        from transforms.inputs.detection import known_formats
+        from shardwright.transforms.inputs.detection import known_formats
 
         formats = known_formats()
         width = max(map(len, formats))

@@ -8,26 +8,26 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pipelines.arguments import BuildArguments, make_parser
-from pipelines.command_line import split_command_line
-from pipelines.dataflow_stores import check_credentials
-from pipelines.option_parser import read_options
-from pipelines.runners import (
+from shardwright.errors import UsageError
+from shardwright.format.naming import dataset_name_for, is_generation_folder
+from shardwright.format.schema import ExampleSchema
+from shardwright.pipelines.arguments import BuildArguments, make_parser
+from shardwright.pipelines.command_line import split_command_line
+from shardwright.pipelines.dataflow_stores import check_credentials
+from shardwright.pipelines.option_parser import read_options
+from shardwright.pipelines.runners import (
     beam_arguments,
     check_code,
     check_runner,
     is_dataflow,
     option_of,
 )
-from shardwright.errors import UsageError
-from shardwright.format.naming import dataset_name_for, is_generation_folder
-from shardwright.format.schema import ExampleSchema
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.options import check_values, given_options
-from transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
-from transforms.publish.fail_on import NEAR
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.options import check_values, given_options
+from shardwright.transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
+from shardwright.transforms.publish.fail_on import NEAR
 
 _CHANGING = (
     "--check",
@@ -111,7 +111,7 @@ class BuildOptions(BuildArguments):
             UsageError: The schema does not exist or is invalid.
         """
         # Late, because the import of the features' code would delay `--help`.
-        from pipelines.schemas_option import read_schema
+        from shardwright.pipelines.schemas_option import read_schema
 
         return None if self.schema is None else read_schema(self.schema, self.storage)
 

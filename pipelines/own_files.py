@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from pipelines.options import BuildOptions
 from shardwright.errors import UsageError
+from shardwright.pipelines.options import BuildOptions
 from shardwright.storage.addresses import absolute, is_remote
-from transforms.inputs.wildcards import has_wildcard, matching
+from shardwright.transforms.inputs.wildcards import has_wildcard, matching
 
 
 def check_own_files(options: BuildOptions) -> None:

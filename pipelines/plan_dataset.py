@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.arguments import make_parser
-from pipelines.display import ProgressDisplay
-from pipelines.job import BuildJob, describe_job
-from pipelines.local_plan import BuildState, LocalPlan, plan_locally
-from pipelines.options import parse_options
-from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
-from pipelines.running import EXIT_DONE, EXIT_FAILED, fail
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.inspect.describe import spread_of
 from shardwright.inspect.process_end import run_to_end
+from shardwright.pipelines.arguments import make_parser
+from shardwright.pipelines.display import ProgressDisplay
+from shardwright.pipelines.job import BuildJob, describe_job
+from shardwright.pipelines.local_plan import BuildState, LocalPlan, plan_locally
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.runners import LOCAL_RUNNER, is_local, runner_of
+from shardwright.pipelines.running import EXIT_DONE, EXIT_FAILED, fail
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines, print_safely, say, set_up_log
-from transforms.output_state import plan_json
-from transforms.plan.packing import Layout
-from transforms.progress import PROGRESS
+from shardwright.transforms.output_state import plan_json
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
-    from pipelines.estimates.planned_work import BuildEstimate
+    from shardwright.pipelines.estimates.planned_work import BuildEstimate
 
 _VERDICTS = {
     BuildState.NEW: "would write all shards",
@@ -74,7 +74,7 @@ def _plan(
 ) -> tuple[BuildJob, LocalPlan, BuildEstimate | None]:
     estimator = None
     if asked.estimate or asked.prices:
-        from pipelines.estimates.estimator import Estimator  # not for a plan alone
+        from shardwright.pipelines.estimates.estimator import Estimator  # not for a plan alone
 
         estimator = Estimator(asked.prices)
     options = parse_options(args, "plan")

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pipelines.runners import kind_of, option_of
 from shardwright.errors import BuildError, UsageError
+from shardwright.pipelines.runners import kind_of, option_of
 
 _FETCH_SECONDS = 20.0
 _RUNNER = "apache_beam.runners.portability.prism_runner"

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
-from pipelines.options import BuildOptions
-from pipelines.runners import runner_of
 from shardwright.format.manifest import time_text
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.runners import runner_of
 from shardwright.storage.addresses import HIDDEN, redact
 from shardwright.storage.options import is_secret
 

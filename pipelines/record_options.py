@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from pipelines.arguments import make_parser
-from pipelines.command_line import split_command_line
-from pipelines.option_parser import read_options
-from pipelines.options import BuildOptions
-from pipelines.running import say
-from pipelines.schemas_option import checked_schema
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from transforms.inputs.records.record_columns import Record, hold_images
-from transforms.splits.split_rules import parse_split
+from shardwright.pipelines.arguments import make_parser
+from shardwright.pipelines.command_line import split_command_line
+from shardwright.pipelines.option_parser import read_options
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.running import say
+from shardwright.pipelines.schemas_option import checked_schema
+from shardwright.transforms.inputs.records.record_columns import Record, hold_images
+from shardwright.transforms.splits.split_rules import parse_split
 
 INPUT = "Python records"
 _OWN_SCHEMA = "ExampleSchema"

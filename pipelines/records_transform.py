@@ -9,17 +9,17 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from pipelines.graphs import build_graph
-from pipelines.job import prepare_job
-from pipelines.record_options import Split, record_options
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from transforms.features.lists import value_type
-from transforms.inputs.records.record_columns import RecordColumns
-from transforms.inputs.records.record_facts import RecordFacts
-from transforms.inputs.records.record_forms import simple_record
-from transforms.inputs.records.record_source import open_records
-from transforms.inputs.spool_records import SpoolRecords
+from shardwright.pipelines.graphs import build_graph
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.record_options import Split, record_options
+from shardwright.transforms.features.lists import value_type
+from shardwright.transforms.inputs.records.record_columns import RecordColumns
+from shardwright.transforms.inputs.records.record_facts import RecordFacts
+from shardwright.transforms.inputs.records.record_forms import simple_record
+from shardwright.transforms.inputs.records.record_source import open_records
+from shardwright.transforms.inputs.spool_records import SpoolRecords
 
 # What a pipeline's options say about its workers, beside the runner.
 _OF_WORKERS = (

@@ -11,12 +11,12 @@ import grpc
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from pipelines.dataflow import console_url
-from pipelines.options import BuildOptions
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.manifest import read_json
-from transforms.progress import PROGRESS, Progress
+from shardwright.pipelines.dataflow import console_url
+from shardwright.pipelines.options import BuildOptions
+from shardwright.transforms.progress import PROGRESS, Progress
 
 _LOG = logging.getLogger(__name__)
 _TICK_SECONDS = 10.0

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipelines.display import ProgressDisplay
-from pipelines.running import run_on_dataset, say
 from shardwright.errors import BuildError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import read_version, version_numbers
@@ -21,12 +19,14 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.inspect.process_end import run_to_end
+from shardwright.pipelines.display import ProgressDisplay
+from shardwright.pipelines.running import run_on_dataset, say
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, set_up_log
-from transforms.progress import PROGRESS
+from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
-    from pipelines.repairs.outcome import Outcome
+    from shardwright.pipelines.repairs.outcome import Outcome
 
 _EPILOG = """\
 examples
@@ -105,11 +105,11 @@ def _repair_built(
 ) -> _Repaired:
     """Repair a dataset, or a generation of one, by the manifest in its folder."""
     # Late, because they import most of the build, and `--help` is answered without it.
-    from pipelines.repairs.broken_files import find_broken
-    from pipelines.repairs.recorded_build import GivenBuild, recorded_job
-    from pipelines.repairs.repair import Repair
     from shardwright.inspect.verify import verify_built
-    from transforms.publish.republication import finish_change
+    from shardwright.pipelines.repairs.broken_files import find_broken
+    from shardwright.pipelines.repairs.recorded_build import GivenBuild, recorded_job
+    from shardwright.pipelines.repairs.repair import Repair
+    from shardwright.transforms.publish.republication import finish_change
 
     if finish_change(root):
         say("finished the repair that was stopped")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.dataflow import dataflow_arguments
 from shardwright.errors import UsageError
+from shardwright.pipelines.dataflow import dataflow_arguments
 from shardwright.storage.addresses import is_remote
 
 LOCAL_RUNNER = "FnApiRunner"

@@ -16,28 +16,28 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from pipelines.display import ProgressDisplay
-from pipelines.runners import describe_runner, option_of
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
+from shardwright.pipelines.display import ProgressDisplay
+from shardwright.pipelines.runners import describe_runner, option_of
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.terminal import say as say
 from shardwright.terminal import set_up_log
-from transforms.plan.size_errors import average, record_bytes_of
-from transforms.progress import PROGRESS
-from transforms.publish.leaks import LEAKS
-from transforms.publish.near_duplicates import NEAR_LEAKS
-from transforms.reject_files import first_faults
-from transforms.rejects import RejectReason
+from shardwright.transforms.plan.size_errors import average, record_bytes_of
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.publish.leaks import LEAKS
+from shardwright.transforms.publish.near_duplicates import NEAR_LEAKS
+from shardwright.transforms.reject_files import first_faults
+from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
-    from pipelines.job import BuildJob
-    from transforms.changes.known_files import KnownDataset
+    from shardwright.pipelines.job import BuildJob
+    from shardwright.transforms.changes.known_files import KnownDataset
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5

@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.errors import StorageError, UsageError
 from shardwright.format.json_text import load_json
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.features.column_types import check_column, check_computed, check_dtype
-from transforms.features.rows import column_features
-from transforms.inputs.source import MAIN_IMAGE
-from transforms.references import extra_name
+from shardwright.transforms.features.column_types import check_column, check_computed, check_dtype
+from shardwright.transforms.features.rows import column_features
+from shardwright.transforms.inputs.source import MAIN_IMAGE
+from shardwright.transforms.references import extra_name
 
 _FILES = (".py", ".json")
 _ONE_EACH = (Source.IMAGE, Source.ID, Source.LABEL)

@@ -2,7 +2,7 @@
 
 `WriteToTFRecord` takes its number of shards when the graph is built, so the plan is first made on
 this machine. The build plans again on its own runner and fails if the two plans differ. Limits:
-see `transforms.write.write_stock`.
+see `shardwright.transforms.write.write_stock`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import replace
 
 import apache_beam as beam
 
-from pipelines.beam_running import run_pipeline
-from pipelines.graphs import plan_graph
-from pipelines.job import BuildJob
-from pipelines.local_plan import BuildState, plan_locally
-from pipelines.running import say
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_json
+from shardwright.pipelines.beam_running import run_pipeline
+from shardwright.pipelines.graphs import plan_graph
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_plan import BuildState, plan_locally
+from shardwright.pipelines.running import say
 from shardwright.storage.addresses import is_remote
-from transforms.output_state import Clearance
-from transforms.plan.packing import Layout, ShardCuts
-from transforms.progress import PROGRESS
-from transforms.promotion import finish_promotion
-from transforms.publish.publish_dataset import PublishDataset
-from transforms.write.clear_output import ClearOutput
-from transforms.write.write_stock import WriteWithBeam, remove_leftovers
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.packing import Layout, ShardCuts
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.promotion import finish_promotion
+from shardwright.transforms.publish.publish_dataset import PublishDataset
+from shardwright.transforms.write.clear_output import ClearOutput
+from shardwright.transforms.write.write_stock import WriteWithBeam, remove_leftovers
 
 
 def run_stock_build(job: BuildJob) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pipelines.job import BuildJob
-from pipelines.local_shards import LocalShards
-from pipelines.runners import is_local
 from shardwright.format import naming
 from shardwright.format.manifest import read_json, read_manifest
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_shards import LocalShards
+from shardwright.pipelines.runners import is_local
 from shardwright.storage.folder import Folder
-from transforms.progress import PROGRESS
-from transforms.publish.publication import publish
-from transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.publish.publication import publish
+from shardwright.transforms.publish.written_shards import WrittenShards
 
 
 def publish_finished(job: BuildJob) -> bool:

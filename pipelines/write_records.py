@@ -17,20 +17,24 @@ from time import monotonic
 from types import TracebackType
 from typing import Any
 
-from pipelines.build_dataset import check_services, run_job
-from pipelines.display import ProgressDisplay
-from pipelines.job import BuildJob, prepare_job
-from pipelines.local_build import build_here
-from pipelines.record_options import RecordOptions, Split, record_options
-from pipelines.running import say, say_result
 from shardwright.dataset import Dataset, open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
-from transforms.inputs.records.record_facts import RecordFacts
-from transforms.inputs.records.record_forms import records_of, simple_record
-from transforms.inputs.records.record_source import forget_records, open_records, spool_records
-from transforms.progress import PROGRESS
+from shardwright.pipelines.build_dataset import check_services, run_job
+from shardwright.pipelines.display import ProgressDisplay
+from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.record_options import RecordOptions, Split, record_options
+from shardwright.pipelines.running import say, say_result
+from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
+from shardwright.transforms.inputs.records.record_facts import RecordFacts
+from shardwright.transforms.inputs.records.record_forms import records_of, simple_record
+from shardwright.transforms.inputs.records.record_source import (
+    forget_records,
+    open_records,
+    spool_records,
+)
+from shardwright.transforms.progress import PROGRESS
 
 _WAIT_SECONDS = 0.2  # between two looks if the thread that reads records has failed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.image_classification import FEATURE_NAMES
 from shardwright.format.schema import Feature, Source
+from shardwright.schemas.image_classification import FEATURE_NAMES
 
 
 def image_features(feature_names: str, *, labelled: bool = False) -> tuple[Feature, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.base import image_features
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.schemas.base import image_features
 
 OBJECTS = (
     Feature("objects/bbox", FeatureKind.BOX, shape=(None, 4), sequence="objects"),

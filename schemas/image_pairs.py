@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.base import image_features, unless_same, usual_column
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.schemas.base import image_features, unless_same, usual_column
 
 COLUMNS = ("second_image", "image2", "image_2", "image_b", "second", "target_image", "pair")
 

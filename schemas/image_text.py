@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schemas.base import image_features, unless_same, usual_column
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.schemas.base import image_features, unless_same, usual_column
 
 COLUMNS = ("text", "caption", "captions", "txt", "description", "sentence", "prompt")
 

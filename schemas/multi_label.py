@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.base import image_features, unless_same, usual_column
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.schemas.base import image_features, unless_same, usual_column
 
 COLUMNS = ("labels", "label", "tags", "classes", "categories", "category")
 

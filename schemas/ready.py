@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from schemas.detection import detection
-from schemas.image_classification import image_classification
-from schemas.image_pairs import image_pairs
-from schemas.image_text import image_text
-from schemas.multi_label import multi_label
-from schemas.records import records
-from schemas.segmentation import segmentation
-from schemas.tabular import tabular
-from schemas.unlabeled import unlabeled
 from shardwright.format.schema import ExampleSchema, Feature
+from shardwright.schemas.detection import detection
+from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.image_pairs import image_pairs
+from shardwright.schemas.image_text import image_text
+from shardwright.schemas.multi_label import multi_label
+from shardwright.schemas.records import records
+from shardwright.schemas.segmentation import segmentation
+from shardwright.schemas.tabular import tabular
+from shardwright.schemas.unlabeled import unlabeled
 
 ReadySchema = Callable[[str, Sequence[str], Sequence[Feature]], ExampleSchema]
 

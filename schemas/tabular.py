@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schemas.base import image_features
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.schemas.base import image_features
 
 _CATEGORIES = {False: FeatureKind.CLASS_LABEL, True: FeatureKind.MULTI_LABEL}
 _TEXTS = (FeatureKind.BYTES, FeatureKind.TEXT)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.base import image_features
 from shardwright.format.schema import ExampleSchema, Feature
+from shardwright.schemas.base import image_features
 
 
 def unlabeled(

@@ -62,9 +62,9 @@ _MODULES = {
 }
 # Of the application: the one exception to its packages not being imported from here.
 _WRITERS = {
-    "WriteRecords": "pipelines.records_transform",
-    "Writer": "pipelines.write_records",
-    "write": "pipelines.write_records",
+    "WriteRecords": "shardwright.pipelines.records_transform",
+    "Writer": "shardwright.pipelines.write_records",
+    "write": "shardwright.pipelines.write_records",
 }
 
 __all__ = [

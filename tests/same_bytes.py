@@ -21,7 +21,7 @@ ENCODINGS = ("keep", "jpeg", "tensor")
 # Builds in one process: argument lists come on stdin, a line each.
 _BUILDER = """
 import shlex, sys
-from pipelines import build_dataset
+from shardwright.pipelines import build_dataset
 for line in sys.stdin:
     assert build_dataset.main(shlex.split(line)) == 0, line
 """

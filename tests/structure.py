@@ -18,7 +18,8 @@ from pathlib import Path
 
 from tests import ROOT
 
-PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
+APPLICATION = ("schemas", "transforms", "pipelines")  # imported as shardwright.schemas and so on
+PACKAGES = ("shardwright", *APPLICATION)
 QUESTIONS = {"What", "Whether", "How", "Which", "Where", "Who", "Why", "When", "All"}
 PASSAGE_LINES = 6
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,6 +32,8 @@ def python_files(root: Path, folders: Sequence[str] = PACKAGES) -> list[Path]:
 
 def module_name(path: Path, root: Path) -> str:
     parts = path.relative_to(root).with_suffix("").parts
+    if parts[0] in APPLICATION:
+        parts = ("shardwright", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

@@ -28,35 +28,35 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transforms.changes.find_changes import FindChanges
-    from transforms.duplicates.drop_duplicates import DropDuplicates
-    from transforms.features.encode_features import EncodeFeatures
-    from transforms.images.options import EncodeOptions
-    from transforms.inputs.detection import detect_source
-    from transforms.inputs.list_images import ListImages
-    from transforms.inputs.source import SourceRequest
-    from transforms.inputs.spool_records import SpoolRecords
-    from transforms.labels.join_labels import JoinLabels
-    from transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
-    from transforms.near_duplicates.options import NearDuplicateOptions
-    from transforms.output_state import OutputRequest
-    from transforms.plan.estimate_sizes import EstimateSizes
-    from transforms.plan.packing import ShardPolicy
-    from transforms.plan.plan_shards import PlanShards
-    from transforms.publish.publication import Publication
-    from transforms.publish.publish_dataset import PublishDataset
-    from transforms.references import keep_rows, reject_rows
-    from transforms.reject_limits import RejectLimits
-    from transforms.rejects import Reject, RejectReason
-    from transforms.routing import Route
-    from transforms.splits.assign_splits import AssignSplits
-    from transforms.splits.split_rules import parse_split
-    from transforms.user_code import Record, RejectRecord
-    from transforms.versions.commit_version import CommitVersion
-    from transforms.write.clear_output import ClearOutput
-    from transforms.write.write_job import WriteJob
-    from transforms.write.write_shards import WriteShards
-    from transforms.write.write_stock import WriteWithBeam
+    from shardwright.transforms.changes.find_changes import FindChanges
+    from shardwright.transforms.duplicates.drop_duplicates import DropDuplicates
+    from shardwright.transforms.features.encode_features import EncodeFeatures
+    from shardwright.transforms.images.options import EncodeOptions
+    from shardwright.transforms.inputs.detection import detect_source
+    from shardwright.transforms.inputs.list_images import ListImages
+    from shardwright.transforms.inputs.source import SourceRequest
+    from shardwright.transforms.inputs.spool_records import SpoolRecords
+    from shardwright.transforms.labels.join_labels import JoinLabels
+    from shardwright.transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
+    from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+    from shardwright.transforms.output_state import OutputRequest
+    from shardwright.transforms.plan.estimate_sizes import EstimateSizes
+    from shardwright.transforms.plan.packing import ShardPolicy
+    from shardwright.transforms.plan.plan_shards import PlanShards
+    from shardwright.transforms.publish.publication import Publication
+    from shardwright.transforms.publish.publish_dataset import PublishDataset
+    from shardwright.transforms.references import keep_rows, reject_rows
+    from shardwright.transforms.reject_limits import RejectLimits
+    from shardwright.transforms.rejects import Reject, RejectReason
+    from shardwright.transforms.routing import Route
+    from shardwright.transforms.splits.assign_splits import AssignSplits
+    from shardwright.transforms.splits.split_rules import parse_split
+    from shardwright.transforms.user_code import Record, RejectRecord
+    from shardwright.transforms.versions.commit_version import CommitVersion
+    from shardwright.transforms.write.clear_output import ClearOutput
+    from shardwright.transforms.write.write_job import WriteJob
+    from shardwright.transforms.write.write_shards import WriteShards
+    from shardwright.transforms.write.write_stock import WriteWithBeam
 
 # Imported on first use, because a worker's or launcher's process rarely needs all steps, and a
 # plan made without a graph needs no Beam.

@@ -11,7 +11,7 @@ from typing import IO, NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import BuildError
-from transforms.references import from_ipc, to_ipc
+from shardwright.transforms.references import from_ipc, to_ipc
 
 
 class Place(NamedTuple):

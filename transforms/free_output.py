@@ -11,7 +11,7 @@ from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.sizes import show_bytes
 from shardwright.storage.folder import Folder
-from transforms.plan.packing import Layout
+from shardwright.transforms.plan.packing import Layout
 
 # The folder that Beam's file sinks write to before renaming: `FileBasedSink._create_temp_dir`.
 _BEAM_LEFTOVER = re.compile(r"beam-temp-[a-z][a-z0-9_]*-\w+\.tfrecord-[0-9a-f]{32}")

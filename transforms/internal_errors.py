@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 from shardwright.errors import ShardwrightError
-from transforms.images.kinds import RejectedImage
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.rejects import RejectReason
 
 _MESSAGE_LENGTH = 300  # characters; an exception may quote the bytes of the image
 _PATH_PARTS = 3  # of the raising file: enough to find it, without the installation folder

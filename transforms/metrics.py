@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from apache_beam.metrics import Metrics
 
 from shardwright.format.index import ShardSummary
-from transforms.progress import PROGRESS
-from transforms.rejects import Reject, count_reasons
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.rejects import Reject, count_reasons
 
 NAMESPACE = "shardwright"
 

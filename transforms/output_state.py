@@ -24,10 +24,10 @@ from shardwright.format.manifest import json_bytes, read_json, write_json
 from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.format.versions import version_numbers
 from shardwright.storage.folder import Folder
-from transforms.free_output import check_room, check_strangers
-from transforms.partial_inputs import WHOLE_INPUT, PartialInputs
-from transforms.plan.packing import Layout
-from transforms.promotion import finish_promotion, remove_outputs
+from shardwright.transforms.free_output import check_room, check_strangers
+from shardwright.transforms.partial_inputs import WHOLE_INPUT, PartialInputs
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.promotion import finish_promotion, remove_outputs
 
 _LOG = logging.getLogger("shardwright.storage")
 _PLAN_LOG = logging.getLogger("shardwright.plan")

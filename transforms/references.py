@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.rejects import Reject, RejectReason
 
 BATCH_ROWS = 10_000
 EXTRA_PREFIX = "x/"

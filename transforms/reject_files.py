@@ -14,7 +14,7 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.reject_counts import NO_FAULTS
 from shardwright.storage.folder import Folder
-from transforms.rejects import REJECT_SCHEMA, Reject, rejects_in, rejects_to_table
+from shardwright.transforms.rejects import REJECT_SCHEMA, Reject, rejects_in, rejects_to_table
 
 
 def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> FileContent | None:

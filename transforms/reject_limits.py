@@ -11,9 +11,9 @@ from shardwright.errors import TooManyRejectsError
 from shardwright.format import naming
 from shardwright.format.reject_counts import NO_FAULTS, RejectShare
 from shardwright.sizes import counted
-from transforms.images.options import IMAGES
-from transforms.options import Rule, check_values
-from transforms.rejects import REJECTED_LABELS
+from shardwright.transforms.images.options import IMAGES
+from shardwright.transforms.options import Rule, check_values
+from shardwright.transforms.rejects import REJECTED_LABELS
 
 _FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from transforms.partial_inputs import PartialInputs
-from transforms.rejects import Reject, RejectReason, rejects_in
+from shardwright.transforms.partial_inputs import PartialInputs
+from shardwright.transforms.rejects import Reject, RejectReason, rejects_in
 
 _SHOWN = 3  # incomplete inputs in a message
 

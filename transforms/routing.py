@@ -15,12 +15,12 @@ from apache_beam import coders, pvalue
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import no_annotations
 
-from transforms.duplicates.contents import leave_out
-from transforms.hashing import joined
-from transforms.metrics import count_rejects
-from transforms.references import BATCH_ROWS, from_ipc, to_ipc
-from transforms.reject_files import pack_rejects
-from transforms.rejects import Reject, rejects_to_table
+from shardwright.transforms.duplicates.contents import leave_out
+from shardwright.transforms.hashing import joined
+from shardwright.transforms.metrics import count_rejects
+from shardwright.transforms.references import BATCH_ROWS, from_ipc, to_ipc
+from shardwright.transforms.reject_files import pack_rejects
+from shardwright.transforms.rejects import Reject, rejects_to_table
 
 _REJECTS = "rejects"
 

@@ -3,7 +3,7 @@
 New files are written to `DATASET/staged/`. If the manifest stays as it is, each is put in place by
 itself. If it changes, `staged/changes.json` is written once all files are there: from then on the
 change is made to its end, after a crash by the next command
-(`transforms.publish.republication.finish_change`).
+(`shardwright.transforms.publish.republication.finish_change`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.erasures import ErasedRows
 from shardwright.format.manifest import read_json, write_json
 from shardwright.storage.folder import Folder
-from transforms.promotion import remove_outputs
+from shardwright.transforms.promotion import remove_outputs
 
 _PIECE_BYTES = 8 << 20
 # Folders below `staged/`: records that were made again, and shards put together from two.

@@ -30,10 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from shardwright.extras import APPLICATION_PACKAGES
-from transforms.images.arrays import decode_rgb
-from transforms.images.kinds import RejectedImage
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.arrays import decode_rgb
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.rejects import RejectReason
 
 Picture = bytes | npt.NDArray[np.uint8]
 
@@ -241,9 +240,9 @@ def _load(spec: str, path: str) -> Transform:
 
 
 def _import_module(spec: str, name: str) -> ModuleType:
-    if (package := name.partition(".")[0]) in ("shardwright", *APPLICATION_PACKAGES):
+    if name.partition(".")[0] == "shardwright":
         raise UsageError(
-            f"--transform {spec}: {package!r} is a package of shardwright's own; give the path of "
+            f"--transform {spec}: 'shardwright' is this package; give the path of "
             f"your file instead, such as --transform ./{name.replace('.', '/')}.py:FUNCTION"
         )
     if os.getcwd() not in sys.path:  # `python -m` adds it, the installed command does not

@@ -2,6 +2,6 @@
 
 import sys
 
-from pipelines.build_dataset import main
+from shardwright.pipelines.build_dataset import main
 
 sys.exit(main())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.estimates.cost_figures import request_costs, worker_costs
-from pipelines.estimates.planned_work import BuildEstimate, Figure, PlannedWork
-from pipelines.estimates.prices import Prices
-from pipelines.estimates.work_figures import (
+from shardwright.pipelines.estimates.cost_figures import request_costs, worker_costs
+from shardwright.pipelines.estimates.planned_work import BuildEstimate, Figure, PlannedWork
+from shardwright.pipelines.estimates.prices import Prices
+from shardwright.pipelines.estimates.work_figures import (
     long_shard_warning,
     memory_of,
     requests_of,

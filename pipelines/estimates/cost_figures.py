@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipelines.estimates.planned_work import Figure, PlannedWork
-from pipelines.estimates.prices import Prices
-from pipelines.estimates.work_figures import START_SECONDS, busy_share
+from shardwright.pipelines.estimates.planned_work import Figure, PlannedWork
+from shardwright.pipelines.estimates.prices import Prices
+from shardwright.pipelines.estimates.work_figures import START_SECONDS, busy_share
 
 SHUFFLED_BYTES = 1_000  # of a record, in all shuffles: references only
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.estimates.build_estimate import estimate_build
-from pipelines.estimates.even_sample import EvenSample
-from pipelines.estimates.planned_work import BuildEstimate, PlannedWork
-from pipelines.estimates.prices import DEFAULT, Prices
-from pipelines.estimates.timed_sample import time_sample
-from pipelines.estimates.workers import workers_of
-from pipelines.job import BuildJob
-from pipelines.local_plan import LocalPlan
 from shardwright.format import naming
+from shardwright.pipelines.estimates.build_estimate import estimate_build
+from shardwright.pipelines.estimates.even_sample import EvenSample
+from shardwright.pipelines.estimates.planned_work import BuildEstimate, PlannedWork
+from shardwright.pipelines.estimates.prices import DEFAULT, Prices
+from shardwright.pipelines.estimates.timed_sample import time_sample
+from shardwright.pipelines.estimates.workers import workers_of
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_plan import LocalPlan
 from shardwright.storage.counters import COUNTERS
 
 

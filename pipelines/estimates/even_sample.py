@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from transforms.references import concat
+from shardwright.transforms.references import concat
 
 MOST_SAMPLED = 256
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.estimates.timed_sample import TimedSample
-from pipelines.estimates.workers import Workers
+from shardwright.pipelines.estimates.timed_sample import TimedSample
+from shardwright.pipelines.estimates.workers import Workers
 from shardwright.sizes import show_bytes, show_seconds
 
 

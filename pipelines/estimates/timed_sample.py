@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from pipelines.estimates.even_sample import MOST_SAMPLED
+from shardwright.pipelines.estimates.even_sample import MOST_SAMPLED
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
-from transforms.plan.sizing import measure
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.plan.sizing import measure
+from shardwright.transforms.write.write_job import WriteJob
 
 _SECONDS = 2.0
 _WARM_UP = 2  # imports, connections, threads

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pipelines.estimates.planned_work import Figure, PlannedWork
 from shardwright.inspect.sample import TASK_RECORDS, sample_size, sampled_shards
+from shardwright.pipelines.estimates.planned_work import Figure, PlannedWork
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.objects import COALESCE_BYTES
 from shardwright.storage.uploads import PART_BYTES

@@ -9,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.job import BuildJob
-from pipelines.local_references import LocalReferences
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_references import LocalReferences
 from shardwright.storage.folder import Folder
-from transforms.features.vocabularies import indexed_features
-from transforms.near_duplicates.options import NearDuplicateOptions
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import concat, set_column
-from transforms.write.shard_writing import write_shard
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.features.vocabularies import indexed_features
+from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import concat, set_column
+from shardwright.transforms.write.shard_writing import write_shard
+from shardwright.transforms.write.write_job import WriteJob
 
 Row = Mapping[str, Any]
 

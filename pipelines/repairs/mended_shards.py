@@ -12,9 +12,6 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.repairs.broken_files import BrokenShard
-from pipelines.repairs.fresh_records import FreshRecords
-from pipelines.repairs.outcome import LostRecord
 from shardwright.errors import MissingError, RecordFault
 from shardwright.format.contents import FileContent
 from shardwright.format.example import parse_example
@@ -22,8 +19,11 @@ from shardwright.format.index import read_index_of
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.inspect.example_check import one_value
+from shardwright.pipelines.repairs.broken_files import BrokenShard
+from shardwright.pipelines.repairs.fresh_records import FreshRecords
+from shardwright.pipelines.repairs.outcome import LostRecord
 from shardwright.storage.folder import Folder, Sink
-from transforms.write.rewritten_shards import check_record, read_frames
+from shardwright.transforms.write.rewritten_shards import check_record, read_frames
 
 
 @dataclass(frozen=True, slots=True)

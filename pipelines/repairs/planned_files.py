@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipelines.job import BuildJob
-from pipelines.local_shards import LocalShards
-from pipelines.repairs.broken_files import BrokenShard, stated_contents
-from pipelines.repairs.fresh_records import write_job_of
-from pipelines.repairs.replanned_shards import replan
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest, json_bytes
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_shards import LocalShards
+from shardwright.pipelines.repairs.broken_files import BrokenShard, stated_contents
+from shardwright.pipelines.repairs.fresh_records import write_job_of
+from shardwright.pipelines.repairs.replanned_shards import replan
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance, plan_json
-from transforms.plan.shard_plans import ShardPlan
-from transforms.publish.near_duplicates import NearDuplicateList
-from transforms.rejects import RejectReason
-from transforms.staged_files import put_in_place
-from transforms.write.clearance import Verdict, clear_here, write_near_duplicates
-from transforms.write.shard_writing import write_shard
+from shardwright.transforms.output_state import Clearance, plan_json
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.near_duplicates import NearDuplicateList
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.staged_files import put_in_place
+from shardwright.transforms.write.clearance import Verdict, clear_here, write_near_duplicates
+from shardwright.transforms.write.shard_writing import write_shard
 
 CHANGED = "INPUT is not as it was when the dataset was built"
 

@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pipelines.arguments import make_parser
-from pipelines.command_line import parse_words
-from pipelines.job import BuildJob, describe_job
-from pipelines.option_parser import read_options
-from pipelines.options import BuildOptions
-from pipelines.record_options import INPUT as PYTHON_RECORDS
 from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
+from shardwright.pipelines.arguments import make_parser
+from shardwright.pipelines.command_line import parse_words
+from shardwright.pipelines.job import BuildJob, describe_job
+from shardwright.pipelines.option_parser import read_options
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.record_options import INPUT as PYTHON_RECORDS
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder
-from transforms.inputs.spool import forget_lost_spools
+from shardwright.transforms.inputs.spool import forget_lost_spools
 
 _STORAGE = "--storage-option"
 

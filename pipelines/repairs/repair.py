@@ -13,26 +13,26 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from pipelines.job import BuildJob
-from pipelines.repairs.broken_files import BrokenFiles
-from pipelines.repairs.fresh_records import FreshRecords, find_references, write_job_of
-from pipelines.repairs.mended_shards import DamagedShard, find_damaged, mend
-from pipelines.repairs.outcome import LostRecord, Outcome, show_records
-from pipelines.repairs.planned_files import PlannedFiles
-from pipelines.running import say
 from shardwright.errors import BuildError, MissingBucketError, MissingError, UsageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.repairs.broken_files import BrokenFiles
+from shardwright.pipelines.repairs.fresh_records import FreshRecords, find_references, write_job_of
+from shardwright.pipelines.repairs.mended_shards import DamagedShard, find_damaged, mend
+from shardwright.pipelines.repairs.outcome import LostRecord, Outcome, show_records
+from shardwright.pipelines.repairs.planned_files import PlannedFiles
+from shardwright.pipelines.running import say
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from transforms.publish.companions import companion_files
-from transforms.publish.found_statistics import sample_of
-from transforms.publish.report_file import report_bytes
-from transforms.publish.republication import finish_change
-from transforms.rejects import Reject, RejectReason
-from transforms.staged_files import (
+from shardwright.transforms.publish.companions import companion_files
+from shardwright.transforms.publish.found_statistics import sample_of
+from shardwright.transforms.publish.report_file import report_bytes
+from shardwright.transforms.publish.republication import finish_change
+from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.staged_files import (
     PARTS,
     Change,
     discard_staged,
@@ -40,8 +40,8 @@ from transforms.staged_files import (
     put_in_place,
     staged_folder,
 )
-from transforms.write.rewritten_shards import rewrite_shard
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.write.rewritten_shards import rewrite_shard
+from shardwright.transforms.write.write_job import WriteJob
 
 _FRESH, _MENDED = PARTS
 # INPUT is gone or another one. Other errors, such as a store that does not respond, may pass: no

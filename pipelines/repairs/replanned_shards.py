@@ -10,20 +10,20 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.job import BuildJob
-from pipelines.repairs.broken_files import BrokenShard
-from pipelines.repairs.fresh_records import find_references
 from shardwright.errors import StorageError
 from shardwright.format.example import ExampleFault, parse_example
 from shardwright.format.manifest import Manifest
 from shardwright.format.records import scan_records
 from shardwright.format.schema import Source
 from shardwright.inspect.example_check import one_value
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.repairs.broken_files import BrokenShard
+from shardwright.pipelines.repairs.fresh_records import find_references
 from shardwright.storage.folder import Folder
-from transforms.plan.packing import ORDER_KEY, sort_bucket, spread
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import set_column
-from transforms.reject_files import read_rejects
+from shardwright.transforms.plan.packing import ORDER_KEY, sort_bucket, spread
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import set_column
+from shardwright.transforms.reject_files import read_rejects
 
 
 def replan(

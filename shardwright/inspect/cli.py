@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
-from shardwright.extras import APPLICATION_PACKAGES, import_packages_beside
 from shardwright.inspect.process_end import run_to_end
 from shardwright.terminal import say, set_up_log
 
@@ -101,8 +100,6 @@ def _run(args: list[str]) -> int:
     if args[0] not in commands:
         return _fail(_unknown_text(args[0], commands), _EXIT_USAGE)
     try:
-        if commands[args[0]].module.partition(".")[0] in APPLICATION_PACKAGES:
-            import_packages_beside()
         set_up_log()
         command: Command = commands[args[0]].load()
         return command(args[1:])  # which may import more, such as Beam

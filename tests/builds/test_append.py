@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardwright as sw
-from pipelines.append_version import append_version, prepare_version
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
-from pipelines.repair_dataset import main as repair
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format.versions import number_of, version_numbers
 from shardwright.inspect.cli import main as shardwright
+from shardwright.pipelines.append_version import append_version, prepare_version
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.repair_dataset import main as repair
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, png_of, stamps_of
 from tests.support.growing import Grown, Source

@@ -8,14 +8,15 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from pipelines.append_version import prepare_version
-from pipelines.beam_running import run_pipeline
-from pipelines.graphs import build_graph
-from pipelines.job import BuildJob
-from pipelines.options import parse_options
 from shardwright.format.versions import version_numbers
 from shardwright.inspect.cli import main as shardwright
+from shardwright.pipelines.append_version import prepare_version
+from shardwright.pipelines.beam_running import run_pipeline
+from shardwright.pipelines.graphs import build_graph
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
+from shardwright.transforms.versions.commit_version import CommitVersion
 from tests.builds.test_append import (
     APPEND,
     CHANGED,
@@ -29,7 +30,6 @@ from tests.builds.test_append import (
 )
 from tests.support.appended import added_by
 from tests.support.build_helpers import stamps_of
-from transforms.versions.commit_version import CommitVersion
 
 GONE: Images = {name: seed for name, seed in FIRST.items() if not name.startswith("ant")}
 CASES = {"new, changed and gone": CHANGED, "only gone": GONE, "nothing": FIRST}

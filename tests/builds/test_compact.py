@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from pipelines.append_version import append_version, prepare_version
-from pipelines.compact_dataset import _commit, _folder_for, _prepare, main
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
 from shardwright.format.versions import read_version, version_numbers
 from shardwright.inspect.cli import main as shardwright
+from shardwright.pipelines.append_version import append_version, prepare_version
+from shardwright.pipelines.compact_dataset import _commit, _folder_for, _prepare, main
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
 from tests.builds.test_append import APPEND, FIRST, OPTIONS, Images, first_build, named, put, wanted
 from tests.support.build_helpers import hashes_of, stamps_of

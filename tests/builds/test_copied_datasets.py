@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.job import describe_job, prepare_job
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
 from shardwright.errors import StorageError, UsageError
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_manifest
 from shardwright.format.records import scan_records
 from shardwright.inspect.verify import verify
+from shardwright.pipelines.job import describe_job, prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import (
     CLASSES,

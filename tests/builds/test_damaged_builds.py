@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.transforms.images.policy import PolicyFault
+from shardwright.transforms.user_code import Record
 from tests.support import random_tests
 from tests.support.build_helpers import build, ids_below, record_ids, rejects_of
-from transforms.images.policy import PolicyFault
-from transforms.user_code import Record
 
 # Extension: Pillow's name of the format, and the modes it can save.
 FORMATS = {

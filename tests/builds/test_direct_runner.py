@@ -11,12 +11,12 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability import prism_runner
 
-from pipelines import prism
-from pipelines.graphs import build_graph
-from pipelines.job import prepare_job
-from pipelines.local_plan import plan_locally
-from pipelines.options import parse_options
-from pipelines.stock_build import stock_graph
+from shardwright.pipelines import prism
+from shardwright.pipelines.graphs import build_graph
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.local_plan import plan_locally
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.stock_build import stock_graph
 from tests.support.build_helpers import build, hashes_of, make_images
 
 LABELS = "image,label\n" + "".join(f"{number:04d},{'ab'[number % 2]}\n" for number in range(12))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from pipelines.erase_records import main
 from shardwright.format.versions import read_versions
 from shardwright.inspect.verify import verify
+from shardwright.pipelines.erase_records import main
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.servers.store_server import StoreServer

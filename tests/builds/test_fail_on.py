@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import build_dataset
 from shardwright.format.manifest import read_manifest
+from shardwright.pipelines import build_dataset
 from shardwright.storage.folder import Folder
 from tests.support.small_datasets import write_image
 

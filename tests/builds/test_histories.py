@@ -18,14 +18,14 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure.check import check_erased
+from shardwright.transforms.erasure.erase import erase
+from shardwright.transforms.erasure.receipt import Receipt
+from shardwright.transforms.erasure.wanted_ids import WantedIds
+from shardwright.transforms.versions.collect import collect, plan_collection
 from tests.support.growing import Grown, Image, Record, Source, add_batch, wanted
 from tests.support.kills import killed
 from tests.support.random_tests import examples
-from transforms.erasure.check import check_erased
-from transforms.erasure.erase import erase
-from transforms.erasure.receipt import Receipt
-from transforms.erasure.wanted_ids import WantedIds
-from transforms.versions.collect import collect, plan_collection
 
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5")
 SPLITS = {

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.transforms.images.pixels import PixelBudget
 from tests import ROOT
 from tests.support.image_makers import exif_block, picture
 from tests.support.random_tests import examples
-from transforms.images.pixels import PixelBudget
 
 
 @examples(25, 300)
@@ -67,8 +67,8 @@ PROGRAM = """
 import re, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from transforms.images.options import EncodeOptions
-from transforms.images.storing import store_image
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.storing import store_image
 
 def kilobytes(key):  # getrusage includes the peak of the process that started this one
     return int(re.search(key + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.job import describe_job
-from pipelines.local_plan import BuildState, plan_locally
-from pipelines.options import parse_options
 from shardwright.errors import BuildError
 from shardwright.format import naming
+from shardwright.pipelines.job import describe_job
+from shardwright.pipelines.local_plan import BuildState, plan_locally
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.folders import local_folders
+from shardwright.transforms.partial_inputs import PartialInputs
+from shardwright.transforms.reject_files import read_rejects
+from shardwright.transforms.reject_tally import RejectTally
+from shardwright.transforms.rejects import Reject, incomplete, rejects_to_table
 from tests.support.build_helpers import build, make_images, manifest_of, png_of, rejects_of
 from tests.support.tfrecord_makers import example, write_records
-from transforms.inputs.folders import local_folders
-from transforms.partial_inputs import PartialInputs
-from transforms.reject_files import read_rejects
-from transforms.reject_tally import RejectTally
-from transforms.rejects import Reject, incomplete, rejects_to_table
 
 CLASSES = ("cat", "dog", "eel")
 NUM_IMAGES = 24

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.append_version import append_version
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
+from shardwright.pipelines.append_version import append_version
 from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure.erase import erase, look_through
+from shardwright.transforms.erasure.receipt import Receipt
+from shardwright.transforms.erasure.wanted_ids import WantedIds
+from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 from tests.support.build_helpers import png_of
 from tests.support.growing import Grown, Source
 from tests.support.random_tests import is_long
 from tests.support.turns import Turns
-from transforms.erasure.erase import erase, look_through
-from transforms.erasure.receipt import Receipt
-from transforms.erasure.wanted_ids import WantedIds
-from transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 
 LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)

@@ -20,11 +20,11 @@ from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
+from shardwright.transforms.promotion import finish_promotion
+from shardwright.transforms.publish.publication import publish
 from tests.support.build_helpers import hashes_of, make_images
 from tests.support.cruel_service import Bundle, JobFailedError, Service
 from tests.support.planned_builds import PlannedBuild
-from transforms.promotion import finish_promotion
-from transforms.publish.publication import publish
 
 NUM_JOBS = 1000
 MAX_COMMANDS = 20

@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from pipelines import plan_dataset
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
 from shardwright.inspect.quick_verify import verify_quickly
 from shardwright.inspect.verify import verify
+from shardwright.pipelines import plan_dataset
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import LocalFiles
 from shardwright.storage.objects import ObjectFiles
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.promotion import finish_promotion, promote, promoted
+from shardwright.transforms.publish import publication
 from tests.support.build_helpers import build, hashes_of, make_images, png_of, stamps_of
 from tests.support.store_builds import build_between, by_store
 from tests.support.store_places import Kind, Places
-from transforms.promotion import finish_promotion, promote, promoted
-from transforms.publish import publication
 
 OLD = ("--name", "tiny", "--records-per-shard", "4")
 NEW = ("--name", "tiny", "--records-per-shard", "3", "--if-exists", "overwrite")

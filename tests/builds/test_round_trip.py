@@ -21,11 +21,11 @@ from PIL import Image
 from sklearn.feature_extraction.text import CountVectorizer
 
 import shardwright as sw
-from schemas.ready import READY_SCHEMAS
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.inspect.verify import verify
 from shardwright.reader.values import SparseColumn
+from shardwright.schemas.ready import READY_SCHEMAS
 from tests.support.build_helpers import build, png_of
 from tests.support.random_tests import examples
 

@@ -217,7 +217,7 @@ def test_unlabeled_leaves_class_folders_out(tmp_path: Path, capsys: Capture) -> 
 
 COMPUTING = """
 import numpy as np
-from transforms import Record
+from shardwright.transforms import Record
 
 def measure(record: Record) -> Record:
     pixels = record.pixels()

@@ -17,12 +17,12 @@ from apache_beam.internal import pickler
 from apache_beam.internal.cloudpickle import cloudpickle
 
 import shardwright as sw
-from pipelines.graphs import build_graph
-from pipelines.job import describe_job, prepare_job
-from pipelines.options import parse_options
-from pipelines.temporary import temporary_folder
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.manifest import read_manifest
+from shardwright.pipelines.graphs import build_graph
+from shardwright.pipelines.job import describe_job, prepare_job
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.temporary import temporary_folder
 from shardwright.storage.addresses import parse_address, redact
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.object_reads import read_object

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import plan_dataset
 from shardwright.inspect.verify import verify
+from shardwright.pipelines import plan_dataset
 from tests.support.build_helpers import (
     build,
     index_of,

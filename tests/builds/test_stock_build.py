@@ -18,6 +18,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
+from shardwright.transforms.references import extra_name
 from tests.support.build_helpers import (
     build,
     index_of,
@@ -26,7 +27,6 @@ from tests.support.build_helpers import (
     stamps_of,
     write_table,
 )
-from transforms.references import extra_name
 
 BEAM = ("--writer", "beam")
 SPLITS = ("--split", "train=0.6,validation=0.2,test=0.2", "--records-per-shard", "6")

@@ -9,17 +9,17 @@ import apache_beam as beam
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.beam_running import run_pipeline
-from pipelines.job import prepare_job
-from pipelines.options import parse_options
-from pipelines.stock_build import run_stock_build, stock_graph
 from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.format.manifest import read_json
+from shardwright.pipelines.beam_running import run_pipeline
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.stock_build import run_stock_build, stock_graph
 from shardwright.storage.folder import Folder
+from shardwright.transforms.plan.packing import ShardCuts
 from tests.builds.test_stock_build import BEAM, check_sound
 from tests.support.build_helpers import build, make_images, png_of, reasons_of, stamps_of
-from transforms.plan.packing import ShardCuts
 
 
 def test_rejects_are_listed_and_counted(tmp_path: Path) -> None:

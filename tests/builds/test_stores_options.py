@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import plan_dataset
+from shardwright.pipelines import plan_dataset
 from tests.support.build_helpers import (
     build,
     hashes_of,

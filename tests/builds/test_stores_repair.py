@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import erase_records, repair_dataset
-from pipelines.job import prepare_job
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
 from shardwright.format.index import read_index
 from shardwright.inspect.quick_verify import verify_quickly
 from shardwright.inspect.verify import verify
+from shardwright.pipelines import erase_records, repair_dataset
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions

@@ -7,9 +7,9 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from pipelines.graphs import build_graph
-from pipelines.job import prepare_job
-from pipelines.options import parse_options
+from shardwright.pipelines.graphs import build_graph
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.options import parse_options
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support import store_builds as stores
 from tests.support.buckets import Counted

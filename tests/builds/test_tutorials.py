@@ -16,8 +16,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.preprocessing import LabelBinarizer
 
 import shardwright as sw
-from pipelines import plan_dataset
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
+from shardwright.pipelines import plan_dataset
 from tests.support.archive_files import pack_zip
 from tests.support.build_helpers import make_images, png_of, write_table
 from tests.support.helpers import write_schema

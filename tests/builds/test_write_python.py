@@ -18,6 +18,10 @@ import pytest
 import shardwright as sw
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.write import shards_in_turn
+from shardwright.transforms.write.shard_writing import write_records
+from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import (
     bare_index_of,
     build,
@@ -31,10 +35,6 @@ from tests.support.build_helpers import (
     rejects_of,
     stamps_of,
 )
-from transforms.plan.shard_plans import ShardPlan
-from transforms.write import shards_in_turn
-from transforms.write.shard_writing import write_records
-from transforms.write.write_job import WriteJob
 
 NUMBER = 24
 OPTIONS: dict[str, Any] = {"records_per_shard": 5, "name": "python", "seed": 3}

@@ -184,4 +184,4 @@ def _copy_checkout(folder: Path) -> None:
         shutil.copy(ROOT / name, folder)
     no_caches = shutil.ignore_patterns("__pycache__")
     for package in ("shardwright", "pipelines", "transforms", "schemas"):
-        shutil.copytree(ROOT / package, folder / package, ignore=no_caches)
+        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=no_caches)

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from transforms.user_code import Record
+from shardwright.transforms.user_code import Record
 
 FOLDER, SLEEP = "ENGINE_TEST_FOLDER", "ENGINE_TEST_SLEEP"
 WATCHED, FAILING = f"{__name__}:watched", f"{__name__}:failing"

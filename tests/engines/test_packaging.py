@@ -93,12 +93,16 @@ def files_of_the_tree() -> list[str]:
     """Files of a clone, once new ones are committed."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+    return [name for name in listed.stdout.splitlines() if os.path.lexists(ROOT / name)]
 
 
 def sources() -> set[str]:
-    ours = tuple(f"{package}/" for package in PACKAGES)
-    names = [name for name in files_of_the_tree() if name.startswith(ours)]
+    """Return the files to install; the application's folders are packages of shardwright."""
+    names = [
+        name if name.startswith("shardwright/") else f"shardwright/{name}"
+        for name in files_of_the_tree()
+        if name.startswith(tuple(f"{package}/" for package in PACKAGES))
+    ]
     return {name for name in names if name.endswith((".py", "py.typed", ".css", ".js", ".toml"))}
 
 
@@ -108,7 +112,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     tree = tmp_path_factory.mktemp("packaging") / "tree"
     for name in files_of_the_tree():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tree / name)
+        shutil.copy(ROOT / name, tree / name, follow_symlinks=False)
     run(TOOLS, "-m", "build", "--outdir", tree.parent / "dist", tree, cwd=tree.parent)
     [sdist] = (tree.parent / "dist").glob("*.tar.gz")
     [wheel] = (tree.parent / "dist").glob("*.whl")
@@ -147,7 +151,7 @@ def test_the_sdist_is_what_a_checkout_stages(distributions: tuple[Path, Path]) -
     project = {"setup.py", "pyproject.toml", "README.md", "LICENSE"}
     assert names >= {*sources(), *project, "deploy/worker-requirements.txt"}
     folders = {name.split("/")[0] for name in names if "/" in name}
-    assert folders <= {*PACKAGES, "deploy", "shardwright.egg-info"}
+    assert folders <= {"shardwright", "deploy", "shardwright.egg-info"}
 
 
 def test_the_wheel_is_all_packages_and_nothing_else(distributions: tuple[Path, Path]) -> None:
@@ -189,7 +193,7 @@ def test_a_build_from_another_folder(
     builder.pip("check")
     options = (*OPTIONS, *LOCAL)
     builder.shardwright("build", engine_images, "out", *options)
-    module = ("-m", "pipelines.build_dataset")
+    module = ("-m", "shardwright.pipelines.build_dataset")
     builder.python(*module, "--input", engine_images, "--output", "again", *options)
     assert "sound" in builder.shardwright("verify", "out")
     found = [shard_digests(builder.cwd / name) for name in ("out", "again")]

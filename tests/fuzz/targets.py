@@ -30,17 +30,17 @@ from shardwright.sizes import parse_size
 from shardwright.storage.addresses import absolute, key_problem
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.storing import store_image
+from shardwright.transforms.inputs.archives.archive_members import normal_path, path_problem
+from shardwright.transforms.inputs.arrays.array_files import records_in
+from shardwright.transforms.output_state import OutputRequest, check_output
+from shardwright.transforms.splits.split_rules import parse_split
 from tests.support import damage, input_forms
 from tests.support.listings import detect, list_source
 from tests.support.tfrecord_makers import example
-from transforms.images.checks import check_image
-from transforms.images.kinds import RejectedImage
-from transforms.images.options import EncodeOptions
-from transforms.images.storing import store_image
-from transforms.inputs.archives.archive_members import normal_path, path_problem
-from transforms.inputs.arrays.array_files import records_in
-from transforms.output_state import OutputRequest, check_output
-from transforms.splits.split_rules import parse_split
 
 EXPECTED = (ShardwrightError, RejectedImage)
 

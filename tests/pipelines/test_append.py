@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.local_build import build_here
 from shardwright.errors import BuildError, UsageError
+from shardwright.pipelines.local_build import build_here
+from shardwright.transforms.changes.seen_records import outdated_rows
+from shardwright.transforms.versions.additions import Additions
 from tests.support.appended import (
     GENERATION,
     HALVES,
@@ -34,8 +36,6 @@ from tests.support.build_helpers import (
     stamps_of,
 )
 from tests.support.random_tests import examples
-from transforms.changes.seen_records import outdated_rows
-from transforms.versions.additions import Additions
 
 
 def gone_of(root: Path, added: Additions, **options: bool) -> set[str]:

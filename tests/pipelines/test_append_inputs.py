@@ -9,12 +9,14 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from pipelines.append import prepare_append
-from pipelines.graphs import PlanGraph, plan_graph
-from pipelines.job import BuildJob, prepare_job
-from pipelines.local_build import build_here
-from pipelines.local_shards import LocalShards
-from pipelines.options import parse_options
+from shardwright.pipelines.append import prepare_append
+from shardwright.pipelines.graphs import PlanGraph, plan_graph
+from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.local_shards import LocalShards
+from shardwright.pipelines.options import parse_options
+from shardwright.transforms.reject_files import unpack_rejects
+from shardwright.transforms.rejects import rejects_in
 from tests.support.appended import (
     GENERATION,
     HALVES,
@@ -30,8 +32,6 @@ from tests.support.build_helpers import make_images, png_of
 from tests.support.helpers import run_transform
 from tests.support.input_forms import FORMS, PICTURES, Form
 from tests.support.store_places import Place, Places
-from transforms.reject_files import unpack_rejects
-from transforms.rejects import rejects_in
 
 # Their files are written by TensorFlow, whose import takes as long as all other tests here.
 _LONG = {"tfrecord": [pytest.mark.long]}

@@ -12,9 +12,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.sdk_container_builder import SdkContainerImageBuilder
 
-from pipelines import dataflow
-from pipelines.dataflow import dataflow_arguments, job_name
 from shardwright.errors import UsageError
+from shardwright.pipelines import dataflow
+from shardwright.pipelines.dataflow import dataflow_arguments, job_name
 
 ENOUGH = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=gs://b/tmp"]
 LABEL = "--labels=shardwright=0-1-0"

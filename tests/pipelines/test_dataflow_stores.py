@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from pipelines.dataflow_stores import check_buckets
-from pipelines.options import parse_options
 from shardwright.errors import UsageError
+from shardwright.pipelines.dataflow_stores import check_buckets
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.options import SECRET_KEYS, StorageOptions
 from tests.support.buckets import Answer, Request, answering, takes
 

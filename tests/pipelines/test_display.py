@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines import display
-from pipelines.display import ProgressDisplay
+from shardwright.pipelines import display
+from shardwright.pipelines.display import ProgressDisplay
+from shardwright.transforms.progress import Progress
 from tests.support.build_helpers import build, make_images, wait_for
-from transforms.progress import Progress
 
 
 class Clock:

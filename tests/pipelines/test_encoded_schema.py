@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.encoded_schema import as_encoded
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from transforms.images.options import EncodeOptions
+from shardwright.pipelines.encoded_schema import as_encoded
+from shardwright.transforms.images.options import EncodeOptions
 
 K = FeatureKind
 IMAGE = Feature("image", K.IMAGE, Source.IMAGE)

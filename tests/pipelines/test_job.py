@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.job import BuildJob, describe_job, prepare_job
-from pipelines.options import parse_options
-from pipelines.provenance import shown_command
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
+from shardwright.pipelines.job import BuildJob, describe_job, prepare_job
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.provenance import shown_command
 from tests.support.build_helpers import png_of, write_table
 
 COLUMNS = {"age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}

@@ -12,19 +12,19 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from pipelines import local_references, local_shards, up_to_date
-from pipelines.graphs import PlanGraph, plan_graph
-from pipelines.held_batches import HeldBatches
-from pipelines.job import BuildJob, describe_job
-from pipelines.local_shards import LocalShards
-from pipelines.options import parse_options
 from shardwright.errors import BuildError
+from shardwright.pipelines import local_references, local_shards, up_to_date
+from shardwright.pipelines.graphs import PlanGraph, plan_graph
+from shardwright.pipelines.held_batches import HeldBatches
+from shardwright.pipelines.job import BuildJob, describe_job
+from shardwright.pipelines.local_shards import LocalShards
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
+from shardwright.transforms.reject_files import unpack_rejects
+from shardwright.transforms.rejects import rejects_in
 from tests import ROOT
 from tests.support.build_helpers import build, make_images
 from tests.support.helpers import references, run_transform
-from transforms.reject_files import unpack_rejects
-from transforms.rejects import rejects_in
 
 SPLIT = "--split train=0.6,test=0.4"
 COUNTS = "--split test=7,train=rest"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.arguments import make_parser
-from pipelines.options import BuildOptions, parse_options
 from shardwright.errors import UsageError
-from transforms.inputs.detection import known_formats
-from transforms.options import options_of
-from transforms.plan.packing import ShardPolicy
-from transforms.reject_limits import RejectLimits
-from transforms.splits.split_rules import SplitFractions
+from shardwright.pipelines.arguments import make_parser
+from shardwright.pipelines.options import BuildOptions, parse_options
+from shardwright.transforms.inputs.detection import known_formats
+from shardwright.transforms.options import options_of
+from shardwright.transforms.plan.packing import ShardPolicy
+from shardwright.transforms.reject_limits import RejectLimits
+from shardwright.transforms.splits.split_rules import SplitFractions
 
 DEFAULTS = {"seed": 0, "check": "header", "name": "out", "version": "1.0.0", "beam_args": ()}
 FLINK = "--runner=FlinkRunner --flink_master=h:1"

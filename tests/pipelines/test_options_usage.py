@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import build_dataset
+from shardwright.pipelines import build_dataset
 from tests.support.helpers import make_files
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import plan_dataset
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
+from shardwright.pipelines import plan_dataset
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, make_images, stamps_of
 

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.options import BuildOptions
-from pipelines.remote import follow, reason_of, written_so_far
 from shardwright.errors import BuildError
-from transforms.progress import Progress
+from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.remote import follow, reason_of, written_so_far
+from shardwright.transforms.progress import Progress
 
 NO_MODULE = "ModuleNotFoundError: No module named 'my_package'"
 TRACE = f"""Error processing instruction 5. Original traceback is

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from pipelines import repair_dataset
-from pipelines.job import prepare_job
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
-from pipelines.repairs.recorded_build import GivenBuild, recorded_job
 from shardwright.errors import UsageError
 from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_manifest, seal
 from shardwright.inspect.verify import verify
+from shardwright.pipelines import repair_dataset
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.repairs.recorded_build import GivenBuild, recorded_job
 from shardwright.storage.folder import Folder
+from shardwright.transforms.staged_files import Change, note_change
 from tests.support.build_helpers import make_images, manifest_of, rejects_of
-from transforms.staged_files import Change, note_change
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.runners import LOCAL_RUNNER, beam_arguments, describe_runner, is_local, runner_of
+from shardwright.pipelines.runners import (
+    LOCAL_RUNNER,
+    beam_arguments,
+    describe_runner,
+    is_local,
+    runner_of,
+)
 
 DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 

@@ -13,10 +13,6 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from pipelines.beam_running import run_pipeline, worker_error
-from pipelines.job import BuildJob, prepare_job
-from pipelines.options import parse_options
-from pipelines.running import fail, run_build, stop_signals
 from shardwright.errors import (
     BuildError,
     NotADatasetError,
@@ -25,6 +21,10 @@ from shardwright.errors import (
     StorageError,
     UsageError,
 )
+from shardwright.pipelines.beam_running import run_pipeline, worker_error
+from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.running import fail, run_build, stop_signals
 from tests.support.build_helpers import make_images
 
 THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.job import describe_job
-from pipelines.options import parse_options
-from pipelines.schemas_option import load_schema, read_schema
-from schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
+from shardwright.pipelines.job import describe_job
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.schemas_option import load_schema, read_schema
+from shardwright.schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.storage.options import NO_OPTIONS
 from tests.support.helpers import write_schema
 from tests.support.schema_tables import IMAGE, LABEL, OWN, OWN_PYTHON, table

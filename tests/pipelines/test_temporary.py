@@ -10,8 +10,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import plan_dataset
-from pipelines.temporary import temporary_folder
+from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.temporary import temporary_folder
 from tests.support.build_helpers import build, make_images
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.build_dataset import main
-from pipelines.worker_image import check_image
 from shardwright.errors import UsageError
+from shardwright.pipelines.build_dataset import main
+from shardwright.pipelines.worker_image import check_image
 from tests.support.buckets import Answer, Request, answering, takes
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

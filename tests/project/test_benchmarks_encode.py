@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from shardwright.transforms.images.options import EncodeOptions
 from tests.support.benchmark_scripts import load
 from tests.support.image_makers import picture, saved
-from transforms.images.options import EncodeOptions
 
 encode = load("encode")
 

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-import transforms
+from shardwright import transforms
 from shardwright.format.manifest import read_manifest
 from shardwright.storage.folder import Folder
 from tests import ROOT
+from tests.structure import module_name
 from tests.support.build_helpers import make_images
 
-PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
+APPLICATION = ("schemas", "transforms", "pipelines")
+PACKAGES = ("shardwright", *APPLICATION)
 OUTSIDE = ("tests", "benchmarks", "examples", "deploy")
 # One public PTransform each, named by what it does; they may not import one another.
 VERBS = {
@@ -35,8 +37,9 @@ READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "PI
 PEER_FILES = {"storage/credentials.py", "storage/gcs_peer.py", "storage/s3_peer.py"}
 PEER_PACKAGES = {"boto3", "botocore", "requests"}
 HEAVY = (
-    "tensorflow keras jax torch grain cv2 simplejpeg apache_beam tfx_bsl pipelines transforms "
-    "schemas pandas fsspec boto3 botocore requests google.auth google.cloud.storage http.client"
+    "tensorflow keras jax torch grain cv2 simplejpeg apache_beam tfx_bsl shardwright.pipelines "
+    "shardwright.transforms shardwright.schemas pandas fsspec boto3 botocore requests google.auth "
+    "google.cloud.storage http.client"
 )
 # Of the rest of the package.
 STORAGE_MAY_IMPORT = ("shardwright.errors", "shardwright.format.naming", "shardwright.storage")
@@ -58,7 +61,7 @@ SHIPPED = [path for package in PACKAGES for path in modules_of(package)]
 
 
 def names_of(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
-    """Full names of the modules and members that these statements import."""
+    """Return the modules and members that these statements import; `schemas` is ours."""
     found: list[str] = []
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -66,7 +69,10 @@ def names_of(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "a relative import"
             found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return tuple(found)
+    ours = tuple(f"shardwright.{package}." for package in APPLICATION)
+    return tuple(
+        name.removeprefix("shardwright.") if f"{name}.".startswith(ours) else name for name in found
+    )
 
 
 @cache
@@ -142,7 +148,7 @@ def test_only_storage_knows_the_storage_client() -> None:
 def test_the_command_names_no_application() -> None:
     nodes = ast.walk(ast.parse((ROOT / "shardwright" / "inspect" / "cli.py").read_text()))
     texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
-    applications = [f"{name}." for name in PACKAGES[1:]]
+    applications = [f"{name}." for name in APPLICATION]
     assert [text for text in texts if any(name in text for name in applications)] == []
 
 
@@ -187,8 +193,8 @@ def test_only_setup_ships_these_packages() -> None:
     calls = (node for node in ast.walk(setup) if isinstance(node, ast.Call))
     keywords = (keyword for call in calls for keyword in call.keywords)
     (listed,) = (keyword.value for keyword in keywords if keyword.arg == "packages")
-    folders = [path.parent.relative_to(ROOT) for path in SHIPPED if path.name == "__init__.py"]
-    assert sorted(ast.literal_eval(listed)) == sorted(".".join(path.parts) for path in folders)
+    packages = [module_name(path, ROOT) for path in SHIPPED if path.name == "__init__.py"]
+    assert sorted(ast.literal_eval(listed)) == sorted(packages)
     others = [ROOT / folder / "__init__.py" for folder in OUTSIDE if folder != "tests"]
     assert not any(path.exists() for path in others)
 
@@ -227,8 +233,7 @@ def run_python(code: str, *args: str, cwd: Path | None = None) -> str:
 
 def imports(paths: Iterable[Path]) -> str:
     """Code that imports these files."""
-    parts = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)
-    return "".join(f"import {name.removesuffix('.__init__')}\n" for name in parts)
+    return "".join(f"import {module_name(path, ROOT)}\n" for path in paths)
 
 
 def test_help_local_places_and_every_file_of_the_reader_are_light() -> None:
@@ -251,9 +256,9 @@ for place in (".", "ftp://host/x"):
 
 ENCODE = """
 import pyarrow as pa
-from schemas.image_classification import image_classification
-from transforms.references import LABEL_INDEX
-from transforms.write.examples import ExampleEncoder
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.references import LABEL_INDEX
+from shardwright.transforms.write.examples import ExampleEncoder
 
 encoder = ExampleEncoder(image_classification().with_class_names(("a", "b")))
 rows = pa.RecordBatch.from_pydict({"id": ["x"], LABEL_INDEX: [0]})
@@ -263,42 +268,70 @@ assert b"one" in b"".join(encoder.frame(encoder.encode_known(rows), [b""], [b"on
 
 def test_encoding_and_noun_files_need_neither_tensorflow_nor_beam() -> None:
     nouns = [path for path in modules_of("transforms") if path.stem not in VERBS | BEAM_HELPERS]
-    run_python(f"{ENCODE}{imports(nouns)}{LOADED}", "tensorflow apache_beam pipelines")
+    run_python(f"{ENCODE}{imports(nouns)}{LOADED}", "tensorflow apache_beam shardwright.pipelines")
 
 
-LOOK = """
-import sys
-for package in ("schemas", "transforms", "pipelines"):
-    try:
-        __import__(package)
-    except RuntimeError as error:
-        print(error)
+MIXED = """
+import importlib, sys
+order, dataset = sys.argv[1].split(","), sys.argv[2]
+for name in order:
+    importlib.import_module(name)
 import shardwright as sw
 from shardwright.inspect.cli import main
-manifest = sw.open(sys.argv[1])
-place = sys.argv[1]
-for args in (["verify", place], ["inspect", place], ["show", place, "0"], ["--help"]):
+sw.write([{"id": str(n), "number": n} for n in range(6)], dataset, schema="records")
+for args in (["verify", dataset], ["inspect", dataset], ["show", dataset, "0"], ["--help"]):
     assert main(args) == 0, args
-print(manifest.num_records)
-print(sum(1 for example in sw.load(place, "train")))
+assert sum(1 for _ in sw.Reader(dataset, "train", global_batch_size=2, epochs=1)) == 3
+assert sum(1 for _ in sw.load(dataset, "train")) == 6
+import transforms, pipelines.mine, schemas.mine, tests.mine
+mine = [transforms.WHOSE, pipelines.mine.WHOSE, schemas.mine.WHOSE, tests.mine.WHOSE]
+assert mine == ["theirs"] * 4, mine
+"""
+THEIRS = """
+WHOSE = "theirs"
+
+def augment(record):
+    return record.replace(id=record.id + "!")
+"""
+PLUG_IN = """
+import dataclasses
+from shardwright.transforms.inputs.folders.folder_files import FORMAT as FOLDER
+from transforms import WHOSE
+
+FORMAT = dataclasses.replace(FOLDER, summary=f"a folder of {WHOSE}", rank=1)
 """
 
 
-def write_decoys(folder: Path) -> None:
-    """Write packages named like the application's, which break when they are imported."""
-    for package in PACKAGES[1:]:
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's project, whose modules are named like the folders of this repository."""
+    folder = tmp_path / "project"
+    for package in ("pipelines", "schemas", "tests"):
         (folder / package).mkdir(parents=True)
-        code = f"raise RuntimeError('the decoy {package} was imported')\n"
-        (folder / package / "__init__.py").write_text(code)
+        (folder / package / "__init__.py").write_text("")
+        (folder / package / "mine.py").write_text(THEIRS)
+    (folder / "transforms.py").write_text(THEIRS)
+    (folder / "pipelines" / "format.py").write_text(PLUG_IN)
+    metadata = folder / "theirs-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: theirs\nVersion: 1\n")
+    entry = "[shardwright.sources]\ntheirs = pipelines.format:FORMAT\n"
+    (metadata / "entry_points.txt").write_text(entry)
+    return folder
 
 
-def test_a_dataset_is_looked_at_and_read_beside_decoys(tmp_path: Path, zoo: Path) -> None:
-    """A trainer's folder has folders named like the application's."""
-    write_decoys(tmp_path)
-    lines = run_python(LOOK, str(zoo), cwd=tmp_path).splitlines()
-    assert lines[:3] == [f"the decoy {package} was imported" for package in PACKAGES[1:]]
-    num_records = read_manifest(Folder(str(zoo))).splits["train"].num_records
-    assert lines[-2:] == ["36", str(num_records)]
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("transforms", "pipelines", "schemas", "tests", "shardwright"),
+        ("shardwright.pipelines.write_records", "transforms", "schemas"),
+        ("shardwright", "schemas.mine", "shardwright.transforms", "shardwright.schemas.ready"),
+    ],
+)
+def test_a_project_has_modules_of_the_same_names(
+    project: Path, tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    run_python(MIXED, ",".join(order), str(tmp_path / "dataset"), cwd=project)
 
 
 BUILD = """
@@ -311,14 +344,15 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     "running", [pytest.param("in_memory", marks=pytest.mark.long), "multi_processing"]
 )
-def test_a_build_runs_beside_decoys(tmp_path: Path, running: str) -> None:
-    """Another distribution, or the current folder, has packages of the same names."""
-    write_decoys(tmp_path / "site")
+def test_a_build_runs_the_transforms_and_the_plug_in_of_a_project(
+    project: Path, tmp_path: Path, running: str
+) -> None:
+    """Worker processes import the project's `transforms`, too."""
     make_images(tmp_path / "in", 6)
     mode = () if running == "in_memory" else (f"--direct_running_mode={running}",)
     args = ("build", str(tmp_path / "in"), str(tmp_path / "out"), *mode)
-    run_python(BUILD, *args, cwd=tmp_path / "site")
-    assert read_manifest(Folder(str(tmp_path / "out"))).num_records == 6
-    done = try_python(BUILD, *args, "--transform", "transforms:augment", cwd=tmp_path / "site")
-    assert done.returncode == 2
-    assert "give the path of your file instead, such as --transform ./transforms.py" in done.stderr
+    theirs = ("--transform", "transforms:augment", "--input-format", "theirs")
+    run_python(BUILD, *args, *theirs, cwd=project)
+    found = read_manifest(Folder(str(tmp_path / "out")))
+    assert found.num_records == 6
+    assert found.settings["transforms"][0]["function"] == "transforms:augment"

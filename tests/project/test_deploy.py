@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import sys
@@ -17,10 +18,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy.dataflow import make_template as template
-from pipelines.options import parse_options
 from shardwright.errors import UsageError
+from shardwright.pipelines.options import parse_options
+from shardwright.transforms.reject_limits import RejectLimits
 from tests import ROOT
-from transforms.reject_limits import RejectLimits
 
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -81,10 +82,15 @@ def test_the_image_has_the_tested_beam() -> None:
     assert versions == [TESTED["apache-beam"]]
 
 
+def linked_folders() -> list[Path]:
+    """Return the links in shardwright/ that lead to the application's folders."""
+    return [path for path in (ROOT / "shardwright").iterdir() if path.is_symlink()]
+
+
 def test_the_build_context_has_what_the_package_is_made_from() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     let_in = {line[1:] for line in lines if line.startswith("!")}
-    packages = re.findall(r'^        "(\w+)', (ROOT / "setup.py").read_text(), re.MULTILINE)
+    packages = {"shardwright", *(os.readlink(link)[3:] for link in linked_folders())}
     copied = re.findall(r"^COPY (deploy/\S+)", DOCKERFILE, re.MULTILINE)
     mounted = re.findall(r"source=(\S+?),", DOCKERFILE)
     project = ("setup.py", "pyproject.toml", "README.md", "LICENSE")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.options import parse_options
 from shardwright.inspect import cli
+from shardwright.pipelines.options import parse_options
 from tests import ROOT
 from tests.servers.store_server import StoreServer
 from tests.support import docs_inputs

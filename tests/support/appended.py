@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.append import build_additions, prepare_append
-from pipelines.job import BuildJob, prepare_job
-from pipelines.options import parse_options
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.pipelines.append import build_additions, prepare_append
+from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
+from shardwright.transforms.versions.additions import Additions
 from tests.support.build_helpers import index_of, png_of
-from transforms.versions.additions import Additions
 
 GENERATION = "generations/00001"
 HALVES = "--split train=0.5,test=0.5"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from shardwright.format.manifest import read_manifest
 from shardwright.storage.folder import Folder
+from shardwright.transforms.write.image_reads import ImageLocation, read_local_image
 from tests.support.helpers import TINY_PNG
 from tests.support.listings import Rows, detect, listed
 from tests.support.tfrecord_makers import features_of
-from transforms.write.image_reads import ImageLocation, read_local_image
 
 TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
 

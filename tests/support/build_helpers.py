@@ -62,7 +62,7 @@ def ids_below(root: Path) -> set[str]:
 def build(*argv: str | Path) -> int:
     """Build in this process; return the exit code."""
     # Not at the top: the fork server's children need it, the server's clients may not.
-    from pipelines import build_dataset
+    from shardwright.pipelines import build_dataset
 
     return build_dataset.main([str(arg) for arg in argv])
 
@@ -154,7 +154,9 @@ def forks() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     support = ["tests.support.planned_builds", "tests.support.cruel_service"]
     support += [] if random_tests.is_long() else ["tests.support.quick_beam"]
-    context.set_forkserver_preload(["pipelines.build_dataset", "pipelines.graphs", *support])
+    context.set_forkserver_preload(
+        ["shardwright.pipelines.build_dataset", "shardwright.pipelines.graphs", *support]
+    )
     return context
 
 
@@ -166,7 +168,7 @@ def start_build(stderr: Path, *argv: str | Path) -> RunningBuild:
 
 
 def _run_build(stderr: str, argv: list[str]) -> None:
-    from pipelines import build_dataset
+    from shardwright.pipelines import build_dataset
 
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
     # A build that is killed leaves its temporary folder.

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwright.transforms.write import shard_writing
 from tests.support.build_helpers import forks
-from transforms.write import shard_writing
 
 MAX_TRIES = 4
 NUM_WORKERS = 3

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from pipelines import build_dataset
 from shardwright.format.example import ExampleFault, parse_example, varint
 from shardwright.format.index import INDEX_SCHEMA, read_index, read_summary, write_sidecar
 from shardwright.format.manifest import read_manifest, seal, write_json
@@ -27,6 +26,7 @@ from shardwright.format.records import (
 )
 from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
+from shardwright.pipelines import build_dataset
 from shardwright.storage.folder import Folder
 
 CLASSES = ("ape", "bee", "Löwe")

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.transforms.inputs.source import InputSource
+from shardwright.transforms.rejects import Reject
 from tests.support.buckets import Bucket
 from tests.support.helpers import rejects_of, rows_of
 from tests.support.listings import Rows, detect, list_source
 from tests.support.tfrecord_makers import records_of as records_of
-from transforms.inputs.source import InputSource
-from transforms.rejects import Reject
 
 Listing = tuple[InputSource, Rows, list[Reject]]
 WIDTH, HEIGHT = 40, 20

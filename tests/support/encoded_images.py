@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from transforms.images.kinds import ImageInfo
-from transforms.images.options import EncodeOptions
-from transforms.images.storing import store_image
+from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.storing import store_image
 
 
 def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]:

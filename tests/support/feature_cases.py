@@ -19,7 +19,7 @@ from shardwright.format.schema import FeatureKind as K
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.tensors import to_tensor_proto
 from shardwright.format.tfds_features import features_json
-from transforms.publish.companions import dataset_info_json, schema_pbtxt
+from shardwright.transforms.publish.companions import dataset_info_json, schema_pbtxt
 
 F, f = Feature, tfds.features
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import shardwright as sw
-from pipelines.append_version import append_version, prepare_version
-from pipelines.compact_dataset import _commit, _folder_for, _prepare
-from pipelines.job import BuildJob
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
+from shardwright.pipelines.append_version import append_version, prepare_version
+from shardwright.pipelines.compact_dataset import _commit, _folder_for, _prepare
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of
 

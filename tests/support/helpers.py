@@ -16,10 +16,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardwright.format.schema import ExampleSchema
 from shardwright.storage.counters import COUNTERS
-from transforms.inputs.file_rules import etag_of
-from transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
-from transforms.reject_files import unpack_rejects
-from transforms.rejects import Reject, rejects_in
+from shardwright.transforms.inputs.file_rules import etag_of
+from shardwright.transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
+from shardwright.transforms.reject_files import unpack_rejects
+from shardwright.transforms.rejects import Reject, rejects_in
 
 # A gray image of one pixel.
 TINY_PNG = bytes.fromhex(

@@ -7,9 +7,9 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 
+from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.transforms.rejects import RejectReason as R
 from tests.support import image_makers as make
-from transforms.images.kinds import ImageInfo
-from transforms.rejects import RejectReason as R
 
 JPEG = make.drawn("JPEG", quality=90)
 PROGRESSIVE = make.drawn("JPEG", quality=90, progressive=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.rejects import Reject
 from tests.support.helpers import rejects_of, rows_of
-from transforms.inputs.detection import detect_source
-from transforms.inputs.source import InputSource, SourceRequest
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.rejects import Reject
 
 NONE: Mapping[str, str | None] = dict.fromkeys(ROLE_COLUMNS)
 Rows = list[dict[str, Any]]

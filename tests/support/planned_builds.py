@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.job import BuildJob, describe_job
-from pipelines.local_shards import LocalShards
-from pipelines.options import parse_options
 from shardwright.format.index import ShardSummary
+from shardwright.pipelines.job import BuildJob, describe_job
+from shardwright.pipelines.local_shards import LocalShards
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance
-from transforms.plan.shard_plans import ShardPlan
-from transforms.publish.publication import publish
-from transforms.publish.written_shards import WrittenShards
-from transforms.write.clearance import Verdict, clear_here, judge
-from transforms.write.write_job import WriteJob
-from transforms.write.write_shards import _WriteFn
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.publication import publish
+from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.write.clearance import Verdict, clear_here, judge
+from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_shards import _WriteFn
 
 SHARDS_AT_ONCE = 2
 

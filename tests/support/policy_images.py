@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from shardwright.transforms.images.policy import ImagePolicy, PolicyFault
 from tests.support.image_corpus import (
     ANIMATED,
     ANIMATED_GIF,
@@ -17,7 +18,6 @@ from tests.support.image_corpus import (
     WEBP,
 )
 from tests.support.image_makers import chunk, drawn, exif_block, gif, patched, picture, png, saved
-from transforms.images.policy import ImagePolicy, PolicyFault
 
 # With these limits the usual picture of 61 x 47 pixels has no fault.
 LIMITS = {"max_pixels": 5000, "max_aspect": 4.0, "min_side": 20}

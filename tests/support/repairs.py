@@ -7,12 +7,12 @@ import itertools
 import os
 from pathlib import Path
 
-from pipelines import repair_dataset
-from pipelines.job import prepare_job
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
 from shardwright.format.index import read_index
 from shardwright.format.manifest import read_manifest
+from shardwright.pipelines import repair_dataset
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import files_below, make_images
 

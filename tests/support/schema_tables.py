@@ -11,9 +11,9 @@ from PIL import Image
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.storage.folder import Folder
+from shardwright.transforms.reject_files import read_rejects
 from tests.support.build_helpers import png_of, write_table
 from tests.support.tfrecord_makers import records_of as records_of
-from transforms.reject_files import read_rejects
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 import shardwright as sw
-from pipelines import build_dataset
+from shardwright.pipelines import build_dataset
 
 FORMATS = ("jpeg", "png", "gif", "bmp", "webp")
 CLASSES = ("bird of prey", "cat", "Löwe")

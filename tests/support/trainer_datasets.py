@@ -72,7 +72,7 @@ def _write_pictures(root: Path) -> Path:
 
 
 def _build(source: Path, output: Path, *options: str) -> None:
-    from pipelines import build_dataset
+    from shardwright.pipelines import build_dataset
 
     assert build_dataset.main([str(source), str(output), *options]) == 0
 

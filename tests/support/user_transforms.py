@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.user_code import Record, RejectRecord
+from shardwright.transforms.user_code import Record, RejectRecord
 
 
 def tiles(record: Record) -> list[Record]:

@@ -10,8 +10,8 @@ from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import write_json
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from transforms.reject_files import write_rejects
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.reject_files import write_rejects
+from shardwright.transforms.rejects import Reject, RejectReason
 
 START = 1_700_000_000.0
 NO_ROWS = INDEX_SCHEMA.empty_table()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError
-from transforms.batch_file import BatchFile
+from shardwright.transforms.batch_file import BatchFile
 
 
 def batch_of(texts: list[str]) -> pa.RecordBatch:

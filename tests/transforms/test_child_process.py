@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from transforms.child_process import Death, call_in_child
+from shardwright.transforms.child_process import Death, call_in_child
 
 
 def act(number: int) -> int:

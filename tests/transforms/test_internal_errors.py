@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from shardwright.errors import BuildError, StorageError
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.internal_errors import fault_of
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.user_code import Record, UserTransform
+from shardwright.transforms.write import made_records, transformed_rows
 from tests.support.build_helpers import build, make_images, manifest_of, record_ids, rejects_of
-from transforms.images.kinds import RejectedImage
-from transforms.internal_errors import fault_of
-from transforms.rejects import RejectReason
-from transforms.user_code import Record, UserTransform
-from transforms.write import made_records, transformed_rows
 
 
 def unchanged(record: Record) -> Record:

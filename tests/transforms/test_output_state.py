@@ -19,12 +19,12 @@ from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_json, write_json
 from shardwright.storage.folder import Folder
+from shardwright.transforms import output_state as state
+from shardwright.transforms.output_state import BuildPlace
+from shardwright.transforms.plan.packing import Layout, ShardCuts
+from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.promotion import remove_outputs
 from tests.support.build_helpers import stamps_of
-from transforms import output_state as state
-from transforms.output_state import BuildPlace
-from transforms.plan.packing import Layout, ShardCuts
-from transforms.plan.size_estimate import SizeEstimate
-from transforms.promotion import remove_outputs
 
 SETTINGS = {"seed": 0, "encode": {"encode": "keep"}}
 ENCODED = {"seed": 0, "encode": {"encode": "jpeg"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from transforms.progress import Progress
+from shardwright.transforms.progress import Progress
 
 
 def test_many_threads_add_up() -> None:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.format.naming import ShardName
+from shardwright.transforms import references as refs
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import digest_of, from_ipc, to_ipc
+from shardwright.transforms.rejects import RejectReason
 from tests.support.helpers import references
-from transforms import references as refs
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import digest_of, from_ipc, to_ipc
-from transforms.rejects import RejectReason
 
 NAN = float("nan")
 BATCH = references(

@@ -8,8 +8,8 @@ import pytest
 
 from shardwright.format import naming
 from shardwright.storage.folder import Folder
-from transforms.reject_files import first_faults, read_rejects, write_rejects
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.reject_files import first_faults, read_rejects, write_rejects
+from shardwright.transforms.rejects import Reject, RejectReason
 
 FAULTS = [
     Reject(f"{number}.jpg", f"/in/{number}.jpg", RejectReason.TRUNCATED, "the file ends early")

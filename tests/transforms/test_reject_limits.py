@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardwright.errors import TooManyRejectsError
-from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
+from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 
 FOUND_NONE = "INPUT has no images: every file is a reject (3 corrupt, 2 other_file)"
 FRACTION = "1 of 99 inputs (1.01%) are rejects, more than --max-reject-fraction 0.01 allows"

@@ -10,8 +10,8 @@ import pytest
 
 from shardwright.format.reject_counts import NO_FAULTS, count_faults
 from shardwright.storage.folder import Folder
-from transforms.reject_files import pack_rejects, unpack_rejects, write_reject_rows
-from transforms.rejects import (
+from shardwright.transforms.reject_files import pack_rejects, unpack_rejects, write_reject_rows
+from shardwright.transforms.rejects import (
     REJECT_SCHEMA,
     RETRYABLE,
     Reject,

@@ -1,11 +1,11 @@
-"""Tests of transforms.routing."""
+"""Tests of shardwright.transforms.routing."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from apache_beam import coders
 
-from transforms import routing
+from shardwright.transforms import routing
 
 
 def test_the_size_of_a_batch_is_estimated_without_encoding_it() -> None:

@@ -10,9 +10,15 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
-from transforms.changes.known_files import KnownFile
-from transforms.changes.seen_records import SeenRecords, mark_rows, no_rows, take_changed, union_of
-from transforms.routing import Route
+from shardwright.transforms.changes.known_files import KnownFile
+from shardwright.transforms.changes.seen_records import (
+    SeenRecords,
+    mark_rows,
+    no_rows,
+    take_changed,
+    union_of,
+)
+from shardwright.transforms.routing import Route
 
 _CHANGED, _UNCHANGED = "changed", "unchanged"
 

@@ -18,9 +18,9 @@ from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.storage.folder import Folder
-from transforms.changes.known_records import KnownRecords
-from transforms.features.vocabularies import Vocabularies
-from transforms.inputs.spool import SinkFile
+from shardwright.transforms.changes.known_records import KnownRecords
+from shardwright.transforms.features.vocabularies import Vocabularies
+from shardwright.transforms.inputs.spool import SinkFile
 
 _ARRAYS = ("keys", "more", "states", "rows", "splits")
 _FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")

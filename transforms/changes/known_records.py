@@ -33,10 +33,10 @@ from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from transforms.changes.record_states import are_spooled, places_of, states_of
-from transforms.changes.text_hashes import hash128
-from transforms.hashing import joined
-from transforms.references import ORIGIN, keep_rows, set_column
+from shardwright.transforms.changes.record_states import are_spooled, places_of, states_of
+from shardwright.transforms.changes.text_hashes import hash128
+from shardwright.transforms.hashing import joined
+from shardwright.transforms.references import ORIGIN, keep_rows, set_column
 
 _COLUMNS = ["id", "uri", "etag", "label"]
 _CONTENT = ["image_length", "length", "crc32c"]

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.changes.text_hashes import combined, hash128
-from transforms.inputs.file_rules import SPOOL_ETAG
+from shardwright.transforms.changes.text_hashes import combined, hash128
+from shardwright.transforms.inputs.file_rules import SPOOL_ETAG
 
 _NO_ETAG = np.uint64(1)
 _CONTENT_ETAG = f"^{SPOOL_ETAG}[0-9a-f]{{24}}$"  # `transforms.hashing.content_hash`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.format.schema import ExampleSchema
-from transforms.features.vocabularies import Vocabularies, indexed_features
+from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
 
 
 def schema_differences(there: ExampleSchema, here: ExampleSchema) -> str:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from transforms.changes.known_records import KnownRecords, live_rows
-from transforms.references import keep_rows, reject_rows
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.changes.known_records import KnownRecords, live_rows
+from shardwright.transforms.references import keep_rows, reject_rows
+from shardwright.transforms.rejects import Reject, RejectReason
 
 
 def mark_rows(bits: np.ndarray, rows: np.ndarray) -> None:

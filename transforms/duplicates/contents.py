@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage.options import StorageOptions
-from transforms.hashing import hash64, joined
-from transforms.references import concat, keep_rows, set_column
-from transforms.rejects import Reject, RejectReason
-from transforms.write.image_reads import main_places, place_columns
-from transforms.write.image_scans import scan_images
+from shardwright.transforms.hashing import hash64, joined
+from shardwright.transforms.references import concat, keep_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.write.image_reads import main_places, place_columns
+from shardwright.transforms.write.image_scans import scan_images
 
 CONTENT = "content"
 NUM_BUCKETS = 1024  # by content; bounds the rows that one worker compares

@@ -10,7 +10,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.duplicates.contents import (
+from shardwright.transforms.duplicates.contents import (
     Lengths,
     count_lengths,
     find_duplicates,
@@ -19,9 +19,9 @@ from transforms.duplicates.contents import (
     spread_hashed,
     take_candidates,
 )
-from transforms.references import from_ipc, to_ipc
-from transforms.rejects import Reject
-from transforms.routing import LeaveOut, Route, Routed
+from shardwright.transforms.references import from_ipc, to_ipc
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.routing import LeaveOut, Route, Routed
 
 
 class DropDuplicates(beam.PTransform):

@@ -9,10 +9,10 @@ from shardwright.errors import ShardwrightError
 from shardwright.format.versions import read_version
 from shardwright.inspect.verify import verify_built
 from shardwright.storage.folder import Folder
-from transforms.erasure.erase import Findings, content_of, look_through
-from transforms.erasure.receipt import Receipt
-from transforms.erasure.traces import finished_generations
-from transforms.erasure.wanted_ids import HashedIds
+from shardwright.transforms.erasure.erase import Findings, content_of, look_through
+from shardwright.transforms.erasure.receipt import Receipt
+from shardwright.transforms.erasure.traces import finished_generations
+from shardwright.transforms.erasure.wanted_ids import HashedIds
 
 
 class Checked(NamedTuple):

@@ -17,13 +17,13 @@ from shardwright.format.contents import FileContent, file_crc32c
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.storage.folder import Folder
-from transforms.erasure.leftovers import find_leftovers, remove_leftovers
-from transforms.erasure.receipt import Receipt
-from transforms.erasure.rewriting import rewrite_generation
-from transforms.erasure.traces import Traces, find_traces, finished_generations
-from transforms.erasure.wanted_ids import WantedIds
-from transforms.publish.republication import finish_change
-from transforms.versions.present import Generations, present_version
+from shardwright.transforms.erasure.leftovers import find_leftovers, remove_leftovers
+from shardwright.transforms.erasure.receipt import Receipt
+from shardwright.transforms.erasure.rewriting import rewrite_generation
+from shardwright.transforms.erasure.traces import Traces, find_traces, finished_generations
+from shardwright.transforms.erasure.wanted_ids import WantedIds
+from shardwright.transforms.publish.republication import finish_change
+from shardwright.transforms.versions.present import Generations, present_version
 
 _MOST_ROUNDS = 5
 

@@ -10,8 +10,8 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.versions import generation_folders
 from shardwright.storage.folder import Folder
-from transforms.erasure.traces import is_lost
-from transforms.staged_files import PARTS
+from shardwright.transforms.erasure.traces import is_lost
+from shardwright.transforms.staged_files import PARTS
 
 # The plan, which a build writes first, is listed last: no other file is seen without it.
 _BUILD_DIRS = (*naming.SHARD_DIRS, naming.SPOOL_DIR, "")

@@ -7,8 +7,8 @@ from shardwright.storage import gcs_peer, peers
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.folder import Folder
-from transforms.erasure.leftovers import is_dataset_file
-from transforms.erasure.receipt import Receipt
+from shardwright.transforms.erasure.leftovers import is_dataset_file
+from shardwright.transforms.erasure.receipt import Receipt
 
 _UPLOADS, _VERSIONS = "unfinished uploads", "old versions of objects"
 

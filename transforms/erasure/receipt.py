@@ -11,7 +11,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.manifest import json_bytes, read_json, time_text
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from transforms.erasure.wanted_ids import hash_of, new_salt
+from shardwright.transforms.erasure.wanted_ids import hash_of, new_salt
 
 _KIND = "erasure"
 NOT_REACHED = (

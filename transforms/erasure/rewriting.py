@@ -13,13 +13,13 @@ from shardwright.format.erasures import ErasedRows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from transforms.erasure.traces import Traces, read_near_duplicates, without_near
-from transforms.erasure.wanted_ids import WantedIds, named_by
-from transforms.publish.republication import finish_change
-from transforms.reject_files import write_rejects
-from transforms.rejects import Reject, count_reasons
-from transforms.staged_files import Change, note_change, staged_folder
-from transforms.write.rewritten_shards import listed_rejects, rewrite_shard
+from shardwright.transforms.erasure.traces import Traces, read_near_duplicates, without_near
+from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
+from shardwright.transforms.publish.republication import finish_change
+from shardwright.transforms.reject_files import write_rejects
+from shardwright.transforms.rejects import Reject, count_reasons
+from shardwright.transforms.staged_files import Change, note_change, staged_folder
+from shardwright.transforms.write.rewritten_shards import listed_rejects, rewrite_shard
 
 
 def rewrite_generation(root: Folder, traces: Traces, ids: WantedIds) -> None:

@@ -19,8 +19,8 @@ from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import generation_folders, read_versions
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from transforms.erasure.wanted_ids import WantedIds, named_by
-from transforms.write.rewritten_shards import listed_rejects
+from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
+from shardwright.transforms.write.rewritten_shards import listed_rejects
 
 _READERS = 16
 

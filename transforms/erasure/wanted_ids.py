@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.format.json_text import load_json
-from transforms.rejects import Reject
+from shardwright.transforms.rejects import Reject
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 

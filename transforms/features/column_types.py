@@ -17,11 +17,16 @@ from shardwright.format.schema import (
     VocabularyRule,
 )
 from shardwright.format.tensors import TENSOR_DTYPES
-from transforms.features.lists import is_text, value_type
-from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES, to_floats, to_integers
-from transforms.features.tensors import encode_tensors
-from transforms.features.texts import check_pattern
-from transforms.references import PICTURE_TYPE
+from shardwright.transforms.features.lists import is_text, value_type
+from shardwright.transforms.features.numerics import (
+    FLOAT_DTYPES,
+    INTEGER_DTYPES,
+    to_floats,
+    to_integers,
+)
+from shardwright.transforms.features.tensors import encode_tensors
+from shardwright.transforms.features.texts import check_pattern
+from shardwright.transforms.references import PICTURE_TYPE
 
 BYTES_TYPES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,

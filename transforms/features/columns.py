@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import PICTURES, WORDS, Feature, FeatureKind
-from transforms.features.column_types import TEXT_KINDS, check_column
-from transforms.features.conversions import CONVERT, Misfit, misfits_at
-from transforms.features.lists import (
+from shardwright.transforms.features.column_types import TEXT_KINDS, check_column
+from shardwright.transforms.features.conversions import CONVERT, Misfit, misfits_at
+from shardwright.transforms.features.lists import (
     Items,
     is_list,
     is_text,
@@ -24,8 +24,8 @@ from transforms.features.lists import (
     take_apart,
     to_texts,
 )
-from transforms.features.tensors import encode_tensors
-from transforms.rejects import RejectReason
+from shardwright.transforms.features.tensors import encode_tensors
+from shardwright.transforms.rejects import RejectReason
 
 _TOLD = {
     FeatureKind.INT64: "an integer",

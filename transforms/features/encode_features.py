@@ -10,14 +10,14 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.schema import ExampleSchema
-from transforms.features.rows import index_references, settle_references
-from transforms.features.vocabularies import (
+from shardwright.transforms.features.rows import index_references, settle_references
+from shardwright.transforms.features.vocabularies import (
     Vocabularies,
     add_counts,
     count_values,
     order_vocabularies,
 )
-from transforms.routing import Route
+from shardwright.transforms.routing import Route
 
 
 class Encoded(NamedTuple):

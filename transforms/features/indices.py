@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import Feature, FeatureKind, VocabularyRule
-from transforms.features.lists import Items, Mask, is_list, take_apart
-from transforms.features.texts import encode_bags, encode_tokens
+from shardwright.transforms.features.lists import Items, Mask, is_list, take_apart
+from shardwright.transforms.features.texts import encode_bags, encode_tokens
 
 
 def index_column(

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import INDEXED, PICTURES, ExampleSchema, Feature, Source
-from transforms.features.columns import settle_column
-from transforms.features.conversions import Misfit
-from transforms.features.indices import index_column
-from transforms.features.vocabularies import Vocabularies, is_storable
-from transforms.references import (
+from shardwright.transforms.features.columns import settle_column
+from shardwright.transforms.features.conversions import Misfit
+from shardwright.transforms.features.indices import index_column
+from shardwright.transforms.features.vocabularies import Vocabularies, is_storable
+from shardwright.transforms.references import (
     EXTRA_PREFIX,
     LABEL_INDEX,
     PICTURE_TYPE,
@@ -27,7 +27,7 @@ from transforms.references import (
     reject_rows,
     set_column,
 )
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _SHOWN_CHARACTERS = 80
 

@@ -18,9 +18,9 @@ from shardwright.format.schema import (
     Source,
     VocabularyRule,
 )
-from transforms.features.texts import choose_words, count_tokens
-from transforms.references import extra_name
-from transforms.splits.split_rules import DEFAULT_SPLIT
+from shardwright.transforms.features.texts import choose_words, count_tokens
+from shardwright.transforms.references import extra_name
+from shardwright.transforms.splits.split_rules import DEFAULT_SPLIT
 
 MAX_CLASSES = 1_000_000
 

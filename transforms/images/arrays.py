@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transforms.images.encode import upright
-from transforms.images.exif import orientation_of
-from transforms.images.headers import read_header
-from transforms.images.kinds import RejectedImage
-from transforms.images.modes import in_mode, opaque
-from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.encode import upright
+from shardwright.transforms.images.exif import orientation_of
+from shardwright.transforms.images.headers import read_header
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.modes import in_mode, opaque
+from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.rejects import RejectReason
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transforms.images.gif import check_gif
-from transforms.images.headers import read_header, true_format
-from transforms.images.jpeg import check_jpeg
-from transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
-from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
-from transforms.images.png import check_png
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.gif import check_gif
+from shardwright.transforms.images.headers import read_header, true_format
+from shardwright.transforms.images.jpeg import check_jpeg
+from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
+from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.images.png import check_png
+from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile

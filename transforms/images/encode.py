@@ -7,16 +7,16 @@ from collections.abc import Collection
 from io import BytesIO, FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from transforms.images.exif import orientation_of
-from transforms.images.geometry import Geometry, Size, plan_geometry
-from transforms.images.headers import read_header
-from transforms.images.kinds import Header, ImageInfo, RejectedImage
-from transforms.images.modes import for_png, in_mode, opaque, plain
-from transforms.images.options import MAX_JPEG_SIDE, EncodeOptions
-from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
-from transforms.images.policy import PolicyFault
-from transforms.images.profiles import fits, profile_of, to_srgb
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.exif import orientation_of
+from shardwright.transforms.images.geometry import Geometry, Size, plan_geometry
+from shardwright.transforms.images.headers import read_header
+from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage
+from shardwright.transforms.images.modes import for_png, in_mode, opaque, plain
+from shardwright.transforms.images.options import MAX_JPEG_SIDE, EncodeOptions
+from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.images.policy import PolicyFault
+from shardwright.transforms.images.profiles import fits, profile_of, to_srgb
+from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from PIL.Image import Image

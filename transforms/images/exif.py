@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from shardwright.images.formats.jpeg import EXIF_START
 from shardwright.images.formats.png import png_chunks
 from shardwright.images.formats.webp import riff_chunks
-from transforms.images.kinds import Header
+from shardwright.transforms.images.kinds import Header
 
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
 

@@ -9,10 +9,10 @@ from shardwright.images.formats.bmp import bmp_header
 from shardwright.images.formats.gif import GRAPHIC_CONTROL, IMAGE, gif_blocks
 from shardwright.images.formats.png import png_header
 from shardwright.images.formats.webp import is_animated
-from transforms.images.exif import orientation_of
-from transforms.images.kinds import Header
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import ImagePolicy, PolicyFault
+from shardwright.transforms.images.exif import orientation_of
+from shardwright.transforms.images.kinds import Header
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import ImagePolicy, PolicyFault
 
 _EXTENSIONS = {
     **dict.fromkeys(("jpg", "jpeg", "jpe", "jfif"), "jpeg"),

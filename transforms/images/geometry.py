@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import Action, ImagePolicy, PolicyFault
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import Action, ImagePolicy, PolicyFault
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom

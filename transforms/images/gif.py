@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from shardwright.images.formats.gif import IMAGE, TRAILER, first_gif_image, gif_blocks, gif_frame
-from transforms.images.kinds import Header, ImageInfo, RejectedImage
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage
+from shardwright.transforms.rejects import RejectReason
 
 _MAX_CODE_SIZE = 8  # giflib's limit, and the format's: an index into 256 colors
 

@@ -30,9 +30,9 @@ from shardwright.images.formats.kinds import image_format
 from shardwright.images.formats.png import png_header
 from shardwright.images.formats.webp import is_animated, riff_end, webp_pixels, webp_size
 from shardwright.sizes import counted
-from transforms.images.gif import read_gif
-from transforms.images.kinds import Header, ImageInfo, RejectedImage, fault_of_stranger
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.gif import read_gif
+from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage, fault_of_stranger
+from shardwright.transforms.rejects import RejectReason
 
 _JPEG_EOI = b"\xff\xd9"
 _PNG_IEND = b"\0\0\0\0IEND\xae\x42\x60\x82"

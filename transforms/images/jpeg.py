@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardwright.images.formats.jpeg import END, jpeg_segments
-from transforms.images.kinds import RejectedImage
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.rejects import RejectReason
 
 
 def check_jpeg(data: bytes) -> None:

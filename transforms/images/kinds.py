@@ -7,7 +7,7 @@ from typing import NamedTuple
 from shardwright.images.formats.kinds import GIF_MAGICS, JPEG_MAGIC, MAX_PIXELS, RIFF_MAGIC
 from shardwright.images.formats.png import PNG_MAGIC
 from shardwright.sizes import counted
-from transforms.rejects import RejectReason
+from shardwright.transforms.rejects import RejectReason
 
 MAX_GIF_PIXELS = MAX_PIXELS // 2
 """Lower for GIF: Pillow repeats its bomb check while decoding one, and warns from here on."""

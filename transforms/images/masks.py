@@ -6,17 +6,17 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from shardwright.images.formats.png import png_header
-from transforms.images.checks import check_header, look_at
-from transforms.images.encode import on_canvas, sized, upright
-from transforms.images.exif import orientation_of
-from transforms.images.geometry import Geometry, plan_geometry
-from transforms.images.headers import read_header
-from transforms.images.kinds import Header, ImageInfo, RejectedImage
-from transforms.images.metadata import strip
-from transforms.images.options import EncodeOptions
-from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
-from transforms.images.policy import PolicyFault
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.checks import check_header, look_at
+from shardwright.transforms.images.encode import on_canvas, sized, upright
+from shardwright.transforms.images.exif import orientation_of
+from shardwright.transforms.images.geometry import Geometry, plan_geometry
+from shardwright.transforms.images.headers import read_header
+from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage
+from shardwright.transforms.images.metadata import strip
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.images.policy import PolicyFault
+from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -21,9 +21,9 @@ from shardwright.images.formats.gif import (
 from shardwright.images.formats.jpeg import APP0, APP2, APP14, END, METADATA, SCAN, jpeg_segments
 from shardwright.images.formats.png import PNG_MAGIC, png_chunks
 from shardwright.images.formats.webp import riff_chunks, riff_end
-from transforms.images.kinds import RejectedImage
-from transforms.images.profiles import JPEG_PROFILE
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.profiles import JPEG_PROFILE
+from shardwright.transforms.rejects import RejectReason
 
 _PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
 _PNG_PROFILE = frozenset((b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from transforms.images.policy import PolicyFault
+from shardwright.transforms.images.policy import PolicyFault
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from shardwright.errors import UsageError
 from shardwright.images.formats.kinds import MAX_PIXELS
 from shardwright.images.normalization import Normalization
-from transforms.images.policy import Action, ImagePolicy, PolicyFault
-from transforms.options import OptionGroup, check_values, option_of
+from shardwright.transforms.images.policy import Action, ImagePolicy, PolicyFault
+from shardwright.transforms.options import OptionGroup, check_values, option_of
 
 Encode = Literal["keep", "jpeg", "png", "raw", "tensor"]
 Fit = Literal["cover", "contain", "stretch"]

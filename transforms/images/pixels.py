@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from shardwright.images.formats.jpeg import essential_jpeg
 from shardwright.images.previews import image_openers
-from transforms.images.kinds import Header, RejectedImage, too_many_pixels
-from transforms.images.png import essential_png
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.kinds import Header, RejectedImage, too_many_pixels
+from shardwright.transforms.images.png import essential_png
+from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from PIL.Image import Image

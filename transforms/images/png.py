@@ -18,8 +18,8 @@ from shardwright.images.formats.png import (
     png_of_chunks,
 )
 from shardwright.sizes import counted
-from transforms.images.kinds import RejectedImage
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.rejects import RejectReason
 
 _KNOWN_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))
 _NEEDED_FOR_PIXELS = _KNOWN_CRITICAL | {b"tRNS", b"eXIf"}

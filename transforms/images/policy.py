@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from shardwright.errors import UsageError
 from shardwright.images.formats.kinds import MAX_PIXELS
-from transforms.options import OptionGroup, check_values
+from shardwright.transforms.options import OptionGroup, check_values
 
 Action = Literal["keep", "fix", "reject"]
 

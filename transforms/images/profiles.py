@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.images.formats.jpeg import APP2, header_segments
 from shardwright.images.formats.png import png_chunks, png_header
 from shardwright.images.formats.webp import riff_chunks
-from transforms.images.kinds import Header
+from shardwright.transforms.images.kinds import Header
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -18,17 +18,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from transforms.images.checks import check_header, look_at
-from transforms.images.encode import encode_pixels, target_of
-from transforms.images.exif import orientation_of
-from transforms.images.faults import find_faults, named_format
-from transforms.images.headers import read_header
-from transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
-from transforms.images.metadata import strip
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import PolicyFault
-from transforms.images.profiles import needs_conversion, profile_of, space_of
-from transforms.rejects import RejectReason
+from shardwright.transforms.images.checks import check_header, look_at
+from shardwright.transforms.images.encode import encode_pixels, target_of
+from shardwright.transforms.images.exif import orientation_of
+from shardwright.transforms.images.faults import find_faults, named_format
+from shardwright.transforms.images.headers import read_header
+from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
+from shardwright.transforms.images.metadata import strip
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import PolicyFault
+from shardwright.transforms.images.profiles import needs_conversion, profile_of, space_of
+from shardwright.transforms.rejects import RejectReason
 
 PROFILE_FIX = "profile"  # a fix besides those of the policy: colors converted to sRGB
 

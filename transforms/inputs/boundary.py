@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage.addresses import is_remote
-from transforms.inputs.file_rules import Problem
-from transforms.references import keep_rows, picture_columns
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.file_rules import Problem
+from shardwright.transforms.references import keep_rows, picture_columns
+from shardwright.transforms.rejects import Reject, RejectReason
 
 
 def keep_inside(

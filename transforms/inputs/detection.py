@@ -11,9 +11,14 @@ from typing import Any
 
 from shardwright.errors import UsageError
 from shardwright.storage.addresses import is_remote
-from transforms.inputs.input_files import checked
-from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
-from transforms.inputs.wildcards import fixed_folder, has_wildcard
+from shardwright.transforms.inputs.input_files import checked
+from shardwright.transforms.inputs.source import (
+    InputSource,
+    SourceFacts,
+    SourceFormat,
+    SourceRequest,
+)
+from shardwright.transforms.inputs.wildcards import fixed_folder, has_wildcard
 
 ENTRY_POINTS = "shardwright.sources"
 

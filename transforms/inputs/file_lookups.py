@@ -14,9 +14,9 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from transforms.inputs.file_rules import Problem, etag_of, file_problem, size_problem
-from transforms.references import QUERY, keep_rows, set_column
-from transforms.rejects import Reject, RejectReason, reason_of
+from shardwright.transforms.inputs.file_rules import Problem, etag_of, file_problem, size_problem
+from shardwright.transforms.references import QUERY, keep_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 
 class FileLookup(NamedTuple):

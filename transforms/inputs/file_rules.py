@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 
-from transforms.rejects import RejectReason
+from shardwright.transforms.rejects import RejectReason
 
 # Folder name in lower case -> the split that it stands for.
 SPLIT_FOLDERS: Mapping[str, str] = {

@@ -13,8 +13,8 @@ from shardwright.storage.clients import client_for
 from shardwright.storage.folder import files_of
 from shardwright.storage.listing import first_page, list_folder
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.file_rules import has_image_name, is_litter
-from transforms.inputs.wildcards import matching
+from shardwright.transforms.inputs.file_rules import has_image_name, is_litter
+from shardwright.transforms.inputs.wildcards import matching
 
 
 @dataclass(frozen=True)

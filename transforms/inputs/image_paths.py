@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage.addresses import HIDDEN, is_remote, parse_address
-from transforms.inputs.file_rules import IMAGE_EXTENSIONS
+from shardwright.transforms.inputs.file_rules import IMAGE_EXTENSIONS
 
 SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 STORE = r"^(s3a?|gs|gcs|az|https?)://"

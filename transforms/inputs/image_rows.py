@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
-from transforms.rejects import Reject
+from shardwright.transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
+from shardwright.transforms.rejects import Reject
 
 T = TypeVar("T")
 

@@ -13,10 +13,15 @@ from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
-from transforms.inputs.folder_contents import is_web
-from transforms.inputs.source import SourceFacts, SourceRequest
-from transforms.inputs.wildcards import expand_braces, has_wildcard
+from shardwright.transforms.inputs.file_rules import (
+    SPLIT_FOLDERS,
+    etag_of,
+    has_image_name,
+    is_litter,
+)
+from shardwright.transforms.inputs.folder_contents import is_web
+from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.wildcards import expand_braces, has_wildcard
 
 # Searched besides split folders: data sets on the Hugging Face hub keep their files here.
 _DATA_FOLDER = "data"

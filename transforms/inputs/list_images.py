@@ -9,9 +9,9 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.inputs.source import InputSource, Rows, SourceFacts, unpack_facts
-from transforms.progress import PROGRESS
-from transforms.routing import Route, Routed
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceFacts, unpack_facts
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.routing import Route, Routed
 
 
 class ListImages(beam.PTransform):

@@ -27,10 +27,10 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Sourc
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.inputs.boundary import keep_inside
-from transforms.inputs.folder_contents import FolderListings
-from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
-from transforms.rejects import Reject
+from shardwright.transforms.inputs.boundary import keep_inside
+from shardwright.transforms.inputs.folder_contents import FolderListings
+from shardwright.transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
+from shardwright.transforms.rejects import Reject
 
 Rows = Iterator[pa.RecordBatch | Reject]
 MAIN_IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)

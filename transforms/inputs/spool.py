@@ -30,12 +30,12 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, Sink
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from transforms.hashing import content_hash
-from transforms.inputs.background_sink import BackgroundSink, in_background
-from transforms.inputs.file_rules import SPOOL_ETAG
-from transforms.inputs.input_files import state_of
-from transforms.inputs.source import Rows
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.hashing import content_hash
+from shardwright.transforms.inputs.background_sink import BackgroundSink, in_background
+from shardwright.transforms.inputs.file_rules import SPOOL_ETAG
+from shardwright.transforms.inputs.input_files import state_of
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
 _REJECTS = b"rejects"

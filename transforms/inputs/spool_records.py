@@ -9,14 +9,14 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from transforms.inputs.input_files import InputFile
-from transforms.inputs.records.record_columns import SAMPLE_RECORDS, URI
-from transforms.inputs.records.record_facts import RecordFacts
-from transforms.inputs.records.record_forms import records_of
-from transforms.inputs.records.record_rows import list_records
-from transforms.inputs.source import Rows
-from transforms.inputs.spool import SpoolWriter
-from transforms.routing import Route, Routed
+from shardwright.transforms.inputs.input_files import InputFile
+from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, URI
+from shardwright.transforms.inputs.records.record_facts import RecordFacts
+from shardwright.transforms.inputs.records.record_forms import records_of
+from shardwright.transforms.inputs.records.record_rows import list_records
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.routing import Route, Routed
 
 _MAX_RECORDS = 4 * SAMPLE_RECORDS  # of a file in the spool; they are in memory at once
 

@@ -9,13 +9,13 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.hashing import union
-from transforms.inputs.tables.table_layout import TableFacts
-from transforms.inputs.tables.table_references import list_table
-from transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
-from transforms.references import from_ipc, to_ipc
-from transforms.rejects import Reject
-from transforms.routing import Route, Routed
+from shardwright.transforms.hashing import union
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
+from shardwright.transforms.references import from_ipc, to_ipc
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.routing import Route, Routed
 
 # A table that every worker holds and looks up again for every batch: about 200,000 rows.
 BROADCAST_BYTES = 16 << 20

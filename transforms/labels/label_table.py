@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from transforms.hashing import hash64, spread_rows
-from transforms.inputs.image_paths import resolve_paths, stems_of
-from transforms.inputs.tables.table_columns import empty_as_null
-from transforms.inputs.tables.table_layout import TableLayout
-from transforms.references import (
+from shardwright.transforms.hashing import hash64, spread_rows
+from shardwright.transforms.inputs.image_paths import resolve_paths, stems_of
+from shardwright.transforms.inputs.tables.table_columns import empty_as_null
+from shardwright.transforms.inputs.tables.table_layout import TableLayout
+from shardwright.transforms.references import (
     BATCH_ROWS,
     REFERENCE_SCHEMA,
     concat,
@@ -27,7 +27,7 @@ from transforms.references import (
     reject_rows,
     set_column,
 )
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _ROLES = ("label", "split", "group")
 _SHOWN_KEYS = 3

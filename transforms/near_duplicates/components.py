@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from transforms.hashing import distinct
-from transforms.near_duplicates.pairs import Pairs
+from shardwright.transforms.hashing import distinct
+from shardwright.transforms.near_duplicates.pairs import Pairs
 
 _MAX_WAITING = 1 << 22  # pairs in memory before they are reduced to one for each hash
 

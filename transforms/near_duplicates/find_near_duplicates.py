@@ -12,26 +12,26 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.near_duplicates.components import join_pairs
-from transforms.near_duplicates.groups import (
+from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.near_duplicates.groups import (
     HashGroups,
     choose_keepers,
     collapse,
     leave_out_copies,
     listed_rows,
 )
-from transforms.near_duplicates.hash_files import PHASH, hash_batch
-from transforms.near_duplicates.options import NearDuplicateOptions
-from transforms.near_duplicates.pairs import (
+from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
+from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+from shardwright.transforms.near_duplicates.pairs import (
     Pairs,
     find_in_table,
     spread_hashes,
     spread_table,
 )
-from transforms.near_duplicates.tables import make_tables
-from transforms.references import from_ipc, to_ipc
-from transforms.rejects import Reject
-from transforms.routing import LeaveOut, Route
+from shardwright.transforms.near_duplicates.tables import make_tables
+from shardwright.transforms.references import from_ipc, to_ipc
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.routing import LeaveOut, Route
 
 _NUM_PARTS = 256  # of each table, which bounds the hashes that one worker sorts
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from transforms.duplicates.contents import is_among, row_keys
-from transforms.near_duplicates.hash_files import NUM_PIXELS, PHASH
-from transforms.near_duplicates.pairs import Pairs
-from transforms.references import concat, keep_rows, set_column
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.duplicates.contents import is_among, row_keys
+from shardwright.transforms.near_duplicates.hash_files import NUM_PIXELS, PHASH
+from shardwright.transforms.near_duplicates.pairs import Pairs
+from shardwright.transforms.references import concat, keep_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
 
 ROOT = "root"
 _REASONS = {

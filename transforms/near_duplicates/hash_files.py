@@ -19,15 +19,15 @@ from shardwright.errors import MissingError
 from shardwright.format import naming
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.spool import UnwrittenFolder
-from transforms.near_duplicates.picture_hashes import (
+from shardwright.transforms.inputs.spool import UnwrittenFolder
+from shardwright.transforms.near_duplicates.picture_hashes import (
     NO_HASH,
     PictureHash,
     hash_alone,
     hash_places,
 )
-from transforms.references import digest_of, keep_rows, set_column
-from transforms.write.attempts import has_died, noted_attempt
+from shardwright.transforms.references import digest_of, keep_rows, set_column
+from shardwright.transforms.write.attempts import has_died, noted_attempt
 
 PHASH, NUM_PIXELS = "phash", "num_pixels"
 HASH_SCHEMA = pa.schema([(PHASH, pa.uint64()), (NUM_PIXELS, pa.int64())])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from transforms.images.options import IMAGES
-from transforms.options import check_values
+from shardwright.transforms.images.options import IMAGES
+from shardwright.transforms.options import check_values
 
 MAX_DISTANCE = 8
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.splitmix import MIX_1, MIX_2
-from transforms.near_duplicates.tables import Bits, Table, make_tables, tables_pay
+from shardwright.transforms.near_duplicates.tables import Bits, Table, make_tables, tables_pay
 
 LARGE_BUCKET = 1024
 Pairs = tuple[np.ndarray, np.ndarray]  # the hashes of each pair, uint64 [pairs] each

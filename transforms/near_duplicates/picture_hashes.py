@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from shardwright.images.perceptual_hash import SIDE, hash_image
 from shardwright.storage.options import StorageOptions
-from transforms.child_process import Death, call_in_child
-from transforms.images.headers import read_header
-from transforms.images.kinds import RejectedImage, too_many_pixels
-from transforms.images.modes import opaque
-from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
-from transforms.write.image_reads import main_places
-from transforms.write.image_scans import scan_images
-from transforms.write.write_job import IMAGE_SECONDS
+from shardwright.transforms.child_process import Death, call_in_child
+from shardwright.transforms.images.headers import read_header
+from shardwright.transforms.images.kinds import RejectedImage, too_many_pixels
+from shardwright.transforms.images.modes import opaque
+from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.write.image_reads import main_places
+from shardwright.transforms.write.image_scans import scan_images
+from shardwright.transforms.write.write_job import IMAGE_SECONDS
 
 MIN_DETAIL = 24
 """Frequencies that a picture must have, of 63: photographs have over 50, flat ones under 10."""

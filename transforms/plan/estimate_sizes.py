@@ -8,9 +8,9 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.plan.size_estimate import SizeEstimate
-from transforms.plan.sizing import ReferenceSample, estimate_sizes
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
+from shardwright.transforms.write.write_job import WriteJob
 
 
 class EstimateSizes(beam.PTransform):

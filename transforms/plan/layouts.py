@@ -16,8 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.sizes import counted, show_bytes
-from transforms.plan.packing import KNOWN_BYTES, Layout, ShardCuts, ShardPolicy, known_sizes
-from transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.packing import (
+    KNOWN_BYTES,
+    Layout,
+    ShardCuts,
+    ShardPolicy,
+    known_sizes,
+)
+from shardwright.transforms.plan.size_estimate import SizeEstimate
 
 # The order is a hash, so its first records are a random sample, the same for any buckets.
 _SAMPLED = 1001

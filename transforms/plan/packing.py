@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
-from transforms.hashing import hash64, spread_rows
-from transforms.plan.size_estimate import SizeEstimate
-from transforms.references import (
+from shardwright.transforms.hashing import hash64, spread_rows
+from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.references import (
     ORIGIN,
     PICTURE_TYPE,
     concat,
@@ -28,7 +28,7 @@ from transforms.references import (
     reject_rows,
     set_column,
 )
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.rejects import Reject, RejectReason
 
 ORDER_KEY = "order_key"
 # The column with the result of `known_sizes`, if the columns that it needs were dropped.

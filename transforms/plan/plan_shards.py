@@ -10,14 +10,14 @@ import pyarrow as pa
 from apache_beam.pvalue import AsList, AsSingleton
 
 from shardwright.format.naming import ShardName
-from transforms.plan import layouts, packing
-from transforms.plan.layouts import BucketCounts, BucketSizes, Draft, Placed
-from transforms.plan.packing import Layout, ShardPolicy
-from transforms.plan.shard_plans import ShardPlan
-from transforms.plan.size_estimate import SizeEstimate
-from transforms.references import from_ipc, to_ipc
-from transforms.rejects import Reject
-from transforms.routing import Route
+from shardwright.transforms.plan import layouts, packing
+from shardwright.transforms.plan.layouts import BucketCounts, BucketSizes, Draft, Placed
+from shardwright.transforms.plan.packing import Layout, ShardPolicy
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.references import from_ipc, to_ipc
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.routing import Route
 
 _Piece = tuple[int, pa.RecordBatch]
 # Shuffles move batches as bytes: a runner that groups decoded values holds all of them in memory,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shardwright.format.naming import ShardName
-from transforms.references import QUERY, digest_of, from_ipc, to_ipc
+from shardwright.transforms.references import QUERY, digest_of, from_ipc, to_ipc
 
 
 @dataclass(frozen=True)

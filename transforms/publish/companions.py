@@ -27,7 +27,7 @@ from shardwright.format.schema import (
     StoredFeature,
 )
 from shardwright.format.tfds_features import features_json
-from transforms.publish.tfdv_statistics import statistics_proto
+from shardwright.transforms.publish.tfdv_statistics import statistics_proto
 
 _TFX_TYPES = {
     pa.int64(): schema_pb2.INT,

@@ -82,8 +82,8 @@ def check_limits(
 
 def _count(manifest: Manifest) -> dict[str, Measured]:
     # Late, because only a build knows it, and this file is imported by the command line's parser.
-    from transforms.publish.leaks import LEAKS
-    from transforms.publish.near_duplicates import NEAR_LEAKS
+    from shardwright.transforms.publish.leaks import LEAKS
+    from shardwright.transforms.publish.near_duplicates import NEAR_LEAKS
 
     def leaks(key: str) -> Measured:
         shared = [split.stats.get(key, {}).values() for split in manifest.splits.values()]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from transforms.publish.number_sums import describe_numbers
-from transforms.references import extra_name
+from shardwright.transforms.publish.number_sums import describe_numbers
+from shardwright.transforms.references import extra_name
 
 FEATURES = "features"  # key in a split's statistics
 _NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32)

@@ -15,9 +15,9 @@ from shardwright.format.splits import SplitInfo
 from shardwright.report.data import sample_pictures
 from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
-from transforms.publish.leaks import LEAKS, find_leaks
-from transforms.publish.near_duplicates import NEAR_KEYS
-from transforms.publish.sampled_pictures import describe_sample, without_sampled
+from shardwright.transforms.publish.leaks import LEAKS, find_leaks
+from shardwright.transforms.publish.near_duplicates import NEAR_KEYS
+from shardwright.transforms.publish.sampled_pictures import describe_sample, without_sampled
 
 _KEYS = frozenset({LEAKS, *NEAR_KEYS})
 

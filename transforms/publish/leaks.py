@@ -21,8 +21,8 @@ from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from transforms.batch_file import BatchFile, Place
-from transforms.duplicates.contents import is_among
+from shardwright.transforms.batch_file import BatchFile, Place
+from shardwright.transforms.duplicates.contents import is_among
 
 LEAKS = stats_keys.LEAKS
 MAX_CHECKED = 1000  # images with equal checksums that are read and compared

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardwright.images.pixel_measures import NO_PIXELS, ChannelSums
 from shardwright.images.signals import SIGNALS
-from transforms.publish.number_sums import NumberSum, describe_numbers
+from shardwright.transforms.publish.number_sums import NumberSum, describe_numbers
 
 PICTURES = "signals"  # keys in a split's statistics
 CHANNELS = "channels"

@@ -17,20 +17,20 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance, abort_leftovers, check_owner
-from transforms.plan.packing import Layout
-from transforms.plan.size_errors import RECORD_BYTES
-from transforms.promotion import promote, promoted, remove_outputs, remove_stale
-from transforms.publish.companions import companion_files
-from transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
-from transforms.publish.found_statistics import sample_of, with_found, with_stats
-from transforms.publish.near_duplicates import listed_file, with_near_duplicates
-from transforms.publish.report_file import place_report
-from transforms.publish.same_dataset import published_before
-from transforms.publish.timing import with_timing
-from transforms.publish.written_shards import WrittenShards
-from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
-from transforms.splits.balance import label_deviations
+from shardwright.transforms.output_state import Clearance, abort_leftovers, check_owner
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.plan.size_errors import RECORD_BYTES
+from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
+from shardwright.transforms.publish.companions import companion_files
+from shardwright.transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
+from shardwright.transforms.publish.found_statistics import sample_of, with_found, with_stats
+from shardwright.transforms.publish.near_duplicates import listed_file, with_near_duplicates
+from shardwright.transforms.publish.report_file import place_report
+from shardwright.transforms.publish.same_dataset import published_before
+from shardwright.transforms.publish.timing import with_timing
+from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
+from shardwright.transforms.splits.balance import label_deviations
 
 
 @dataclass(frozen=True, slots=True)

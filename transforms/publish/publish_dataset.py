@@ -9,10 +9,10 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest
-from transforms.output_state import Clearance
-from transforms.plan.packing import Layout
-from transforms.publish.publication import Publication, publish
-from transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.publish.publication import Publication, publish
+from shardwright.transforms.publish.written_shards import WrittenShards
 
 
 class PublishDataset(beam.PTransform):

@@ -20,8 +20,8 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.storage.folder import Folder
-from transforms.publish.leaks import Leak
-from transforms.publish.near_duplicates import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS
+from shardwright.transforms.publish.leaks import Leak
+from shardwright.transforms.publish.near_duplicates import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS
 
 
 def with_relisted(root: Folder, manifest: Manifest) -> Manifest:

@@ -20,7 +20,7 @@ from shardwright.report.data import ReportData, collect
 from shardwright.report.page import report_html
 from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
-from transforms.publish.same_dataset import digest_of
+from shardwright.transforms.publish.same_dataset import digest_of
 
 MAX_COMPARED = 200_000  # records of both datasets; above that only manifests are compared
 _LOG = logging.getLogger("shardwright.publish")

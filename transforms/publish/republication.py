@@ -13,16 +13,21 @@ from shardwright.format.index import ShardSummary, read_summary
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.splits import SplitInfo
 from shardwright.storage.folder import Folder
-from transforms.plan.size_errors import RECORD_BYTES
-from transforms.promotion import with_stated_etags
-from transforms.publish.companions import companion_files
-from transforms.publish.found_statistics import sample_of, with_found, with_stats, without_found
-from transforms.publish.near_duplicates import NEAR_KEYS
-from transforms.publish.relisted_duplicates import with_relisted
-from transforms.publish.report_file import report_bytes
-from transforms.publish.written_shards import WrittenShards
-from transforms.splits.balance import label_deviations
-from transforms.staged_files import (
+from shardwright.transforms.plan.size_errors import RECORD_BYTES
+from shardwright.transforms.promotion import with_stated_etags
+from shardwright.transforms.publish.companions import companion_files
+from shardwright.transforms.publish.found_statistics import (
+    sample_of,
+    with_found,
+    with_stats,
+    without_found,
+)
+from shardwright.transforms.publish.near_duplicates import NEAR_KEYS
+from shardwright.transforms.publish.relisted_duplicates import with_relisted
+from shardwright.transforms.publish.report_file import report_bytes
+from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.splits.balance import label_deviations
+from shardwright.transforms.staged_files import (
     Change,
     discard_staged,
     read_change,

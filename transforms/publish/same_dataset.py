@@ -10,7 +10,7 @@ from typing import Any
 from shardwright.errors import NotADatasetError
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage.folder import Folder
-from transforms.publish.found_statistics import without_found
+from shardwright.transforms.publish.found_statistics import without_found
 
 
 def published_before(root: Folder, manifest: Manifest) -> Manifest | None:

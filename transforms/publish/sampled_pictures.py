@@ -11,7 +11,12 @@ import numpy as np
 from shardwright.format.manifest import Manifest
 from shardwright.images.pixel_measures import NO_PIXELS
 from shardwright.images.signals import PictureMeasures
-from transforms.publish.picture_statistics import CHANNELS, PICTURES, PictureSum, describe_pictures
+from shardwright.transforms.publish.picture_statistics import (
+    CHANNELS,
+    PICTURES,
+    PictureSum,
+    describe_pictures,
+)
 
 _KEYS = (PICTURES, CHANNELS)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.publish.feature_statistics import FEATURES
-from transforms.publish.number_sums import NumberSum
-from transforms.publish.picture_statistics import PictureSum
-from transforms.rejects import REJECTED_LABELS
+from shardwright.transforms.publish.feature_statistics import FEATURES
+from shardwright.transforms.publish.number_sums import NumberSum
+from shardwright.transforms.publish.picture_statistics import PictureSum
+from shardwright.transforms.rejects import REJECTED_LABELS
 
 _RANGES = ("image_length", "width", "height")
 _COUNTS = ("label", "format")

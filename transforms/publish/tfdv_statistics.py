@@ -16,8 +16,8 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, StoredFeature
 from shardwright.format.splits import SplitInfo
-from transforms.publish.feature_statistics import FEATURES
-from transforms.publish.picture_statistics import PICTURES
+from shardwright.transforms.publish.feature_statistics import FEATURES
+from shardwright.transforms.publish.picture_statistics import PICTURES
 
 _Stats = statistics_pb2.FeatureNameStatistics
 _TYPES = {"int64": _Stats.INT, "float": _Stats.FLOAT, "bytes": _Stats.BYTES}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
 from shardwright.format.splits import ShardInfo
-from transforms.publish.statistics import StatsSum
+from shardwright.transforms.publish.statistics import StatsSum
 
 
 class WrittenShards:

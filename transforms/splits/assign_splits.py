@@ -6,11 +6,11 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.changes.known_files import KnownFile
-from transforms.hashing import union
-from transforms.routing import Route, Routed
-from transforms.splits import grouped_splits, stratified
-from transforms.splits.split_lists import (
+from shardwright.transforms.changes.known_files import KnownFile
+from shardwright.transforms.hashing import union
+from shardwright.transforms.routing import Route, Routed
+from shardwright.transforms.splits import grouped_splits, stratified
+from shardwright.transforms.splits.split_lists import (
     SplitLists,
     find_used,
     read_lists,
@@ -19,7 +19,7 @@ from transforms.splits.split_lists import (
     take_listed,
     take_others,
 )
-from transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
+from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
 
 
 class AssignSplits(beam.PTransform):

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from shardwright.errors import BuildError
 from shardwright.sizes import counted
-from transforms.hashing import joined
-from transforms.references import set_column
-from transforms.splits.split_rules import SplitRule, split_hash, units_of
-from transforms.splits.stratified import (
+from shardwright.transforms.hashing import joined
+from shardwright.transforms.references import set_column
+from shardwright.transforms.splits.split_rules import SplitRule, split_hash, units_of
+from shardwright.transforms.splits.stratified import (
     check_classes,
     classes_of,
     name_splits,

@@ -18,14 +18,14 @@ from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.changes.known_files import KnownFile
-from transforms.hashing import hash64
-from transforms.inputs.tables.table_columns import as_text, canonical_splits
-from transforms.inputs.tables.table_files import read_table_file, table_format
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.inputs.tables.table_schemas import read_table_schema
-from transforms.references import keep_rows, reject_rows, set_column
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.changes.known_files import KnownFile
+from shardwright.transforms.hashing import hash64
+from shardwright.transforms.inputs.tables.table_columns import as_text, canonical_splits
+from shardwright.transforms.inputs.tables.table_files import read_table_file, table_format
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.tables.table_schemas import read_table_schema
+from shardwright.transforms.references import keep_rows, reject_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _SALT = "shardwright/listed"
 _MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table

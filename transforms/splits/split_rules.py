@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.naming import is_split_name
 from shardwright.sizes import counted
-from transforms.hashing import hash64
-from transforms.references import keep_rows, reject_rows, set_column
-from transforms.rejects import Reject, RejectReason
-from transforms.splits.apportion import whole_parts
+from shardwright.transforms.hashing import hash64
+from shardwright.transforms.references import keep_rows, reject_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.splits.apportion import whole_parts
 
 DEFAULT_SPLIT = "train"
 REST = "rest"

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import BuildError
-from transforms.hashing import hash64, joined
-from transforms.references import set_column
-from transforms.splits.apportion import apportion
-from transforms.splits.split_rules import SplitRule, split_hash
+from shardwright.transforms.hashing import hash64, joined
+from shardwright.transforms.references import set_column
+from shardwright.transforms.splits.apportion import apportion
+from shardwright.transforms.splits.split_rules import SplitRule, split_hash
 
 BUCKET_BITS = 12
 MAX_ENTRIES = 1 << 22  # of a histogram, 100 MB; beyond that its buckets get larger

@@ -10,10 +10,10 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
 from shardwright.storage.folder import Folder
-from transforms.changes.seen_records import SeenRecords, outdated_rows
-from transforms.rejects import RejectReason
-from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.commit import commit
+from shardwright.transforms.changes.seen_records import SeenRecords, outdated_rows
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.versions.changes import Operation, VersionChange
+from shardwright.transforms.versions.commit import commit
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,8 +28,8 @@ from shardwright.format.versions import (
 )
 from shardwright.storage.folder import Folder
 from shardwright.storage.stamps import FileStamp
-from transforms.output_state import abort_leftovers
-from transforms.promotion import remove_outputs
+from shardwright.transforms.output_state import abort_leftovers
+from shardwright.transforms.promotion import remove_outputs
 
 ORPHANS_AFTER = timedelta(hours=24)
 

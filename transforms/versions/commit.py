@@ -24,7 +24,7 @@ from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
-from transforms.versions.changes import (
+from shardwright.transforms.versions.changes import (
     Operation,
     Removal,
     Shards,
@@ -35,9 +35,9 @@ from transforms.versions.changes import (
     remove_rows,
     shards_of,
 )
-from transforms.versions.counted import Counted, count_generations, splits_of_live
-from transforms.versions.places import check_places
-from transforms.versions.present import Generations, present_change, present_version
+from shardwright.transforms.versions.counted import Counted, count_generations, splits_of_live
+from shardwright.transforms.versions.places import check_places
+from shardwright.transforms.versions.present import Generations, present_change, present_version
 
 
 def commit(root: Folder, change: VersionChange) -> Manifest:

@@ -6,8 +6,8 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.manifest import Manifest
-from transforms.changes.seen_records import SeenRecords
-from transforms.versions.additions import Additions, Append, commit_additions
+from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.versions.additions import Additions, Append, commit_additions
 
 
 class CommitVersion(beam.PTransform):

@@ -12,8 +12,8 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
-from transforms.versions.changes import Removal, Shards, remove_rows, shards_of
-from transforms.versions.version_statistics import version_stats
+from shardwright.transforms.versions.changes import Removal, Shards, remove_rows, shards_of
+from shardwright.transforms.versions.version_statistics import version_stats
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import number_of
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from transforms.versions.changes import VersionChange
-from transforms.versions.counted import count_generations, splits_of_live
+from shardwright.transforms.versions.changes import VersionChange
+from shardwright.transforms.versions.counted import count_generations, splits_of_live
 
 _READERS = 16
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from transforms.publish.picture_statistics import CHANNELS
-from transforms.publish.statistics import StatsSum, describe_rows
+from shardwright.transforms.publish.picture_statistics import CHANNELS
+from shardwright.transforms.publish.statistics import StatsSum, describe_rows
 
 _RANGES = ("image_length", "width", "height")
 _COUNTS = ("labels", "formats")

@@ -13,12 +13,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from transforms.child_process import Death, call_in_child
-from transforms.rejects import Reject, RejectReason
-from transforms.write.examples import FramedRecords
-from transforms.write.image_chunks import Chunk
-from transforms.write.shard_chunks import make_chunks
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.child_process import Death, call_in_child
+from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.write.examples import FramedRecords
+from shardwright.transforms.write.image_chunks import Chunk
+from shardwright.transforms.write.shard_chunks import make_chunks
+from shardwright.transforms.write.write_job import WriteJob
 
 
 def make_alone(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
-from transforms.output_state import OutputRequest
-from transforms.partial_inputs import PartialInputs
-from transforms.plan.shard_plans import ShardPlan
-from transforms.reject_files import unpack_rejects
-from transforms.reject_limits import RejectLimits
-from transforms.reject_tally import RejectTally
-from transforms.write.clearance import (
+from shardwright.transforms.output_state import OutputRequest
+from shardwright.transforms.partial_inputs import PartialInputs
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.reject_files import unpack_rejects
+from shardwright.transforms.reject_limits import RejectLimits
+from shardwright.transforms.reject_tally import RejectTally
+from shardwright.transforms.write.clearance import (
     clear,
     judge,
     place_rejects,

@@ -14,18 +14,18 @@ from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.storage.folder import Folder
-from transforms.changes.seen_records import SeenRecords
-from transforms.output_state import (
+from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.output_state import (
     Clearance,
     OutputRequest,
     clear_output,
     fingerprint_of,
 )
-from transforms.plan.packing import Layout
-from transforms.progress import PROGRESS
-from transforms.reject_files import unpack_rejects, write_reject_rows
-from transforms.reject_limits import RejectLimits, check_rejects
-from transforms.reject_tally import RejectTally
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.reject_files import unpack_rejects, write_reject_rows
+from shardwright.transforms.reject_limits import RejectLimits, check_rejects
+from shardwright.transforms.reject_tally import RejectTally
 
 _ROWS_PER_FILE = 250_000  # a worker sorts those of a file in memory
 

@@ -27,19 +27,19 @@ from shardwright.format.records import (
 )
 from shardwright.format.schema import ExampleSchema
 from shardwright.images.decode import stored_image
-from transforms.images.kinds import ImageInfo, RejectedImage
-from transforms.images.storing import ImageToStore
-from transforms.inputs.file_rules import Problem
-from transforms.internal_errors import fault_of
-from transforms.publish.feature_statistics import described_features
-from transforms.references import LABEL_INDEX, ORIGIN, extra_name, set_column
-from transforms.rejects import Reject, RejectReason
-from transforms.write.examples import FramedRecords
-from transforms.write.image_chunks import Chunk
-from transforms.write.image_reads import ImageRead
-from transforms.write.record_signals import MeasuredRecords, measure_records
-from transforms.write.watchdog import watching
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
+from shardwright.transforms.images.storing import ImageToStore
+from shardwright.transforms.inputs.file_rules import Problem
+from shardwright.transforms.internal_errors import fault_of
+from shardwright.transforms.publish.feature_statistics import described_features
+from shardwright.transforms.references import LABEL_INDEX, ORIGIN, extra_name, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.write.examples import FramedRecords
+from shardwright.transforms.write.image_chunks import Chunk
+from shardwright.transforms.write.image_reads import ImageRead
+from shardwright.transforms.write.record_signals import MeasuredRecords, measure_records
+from shardwright.transforms.write.watchdog import watching
+from shardwright.transforms.write.write_job import WriteJob
 
 _IMAGE_BYTES = "image_bytes"
 

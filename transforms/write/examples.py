@@ -20,9 +20,9 @@ from shardwright.format.crc import combine, combine_all
 from shardwright.format.example import bytes_entry_header, varint
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
 from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
-from transforms.images.kinds import ImageInfo
-from transforms.images.storing import ImageToStore
-from transforms.references import LABEL_INDEX, extra_name
+from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.transforms.images.storing import ImageToStore
+from shardwright.transforms.references import LABEL_INDEX, extra_name
 
 T = TypeVar("T")
 

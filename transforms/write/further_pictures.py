@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from transforms.images.kinds import RejectedImage
-from transforms.images.masks import encode_mask
-from transforms.images.options import EncodeOptions
-from transforms.images.storing import NO_IMAGE, ImageToStore, store_image
-from transforms.references import extra_name, picture_columns
-from transforms.write.image_reads import NO_PICTURE, ImageRead
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.masks import encode_mask
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.storing import NO_IMAGE, ImageToStore, store_image
+from shardwright.transforms.references import extra_name, picture_columns
+from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
 
 FurtherReads = Sequence[tuple[Feature, Sequence[ImageRead]]]  # one read per row
 

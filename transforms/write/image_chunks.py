@@ -10,16 +10,16 @@ import pyarrow as pa
 from google_crc32c import value
 
 from shardwright.images.decode import stored_image
-from transforms.images.kinds import ImageInfo
-from transforms.internal_errors import fault_of
-from transforms.rejects import Reject
-from transforms.write.examples import ExampleEncoder, FramedRecords
-from transforms.write.image_reads import ImageRead
-from transforms.write.made_records import MadeRecord, StoredRows
-from transforms.write.record_signals import MeasuredRecords, measure_records
-from transforms.write.transformed_rows import TransformedRows
-from transforms.write.watchdog import Watched, watching
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.transforms.internal_errors import fault_of
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
+from shardwright.transforms.write.image_reads import ImageRead
+from shardwright.transforms.write.made_records import MadeRecord, StoredRows
+from shardwright.transforms.write.record_signals import MeasuredRecords, measure_records
+from shardwright.transforms.write.transformed_rows import TransformedRows
+from shardwright.transforms.write.watchdog import Watched, watching
+from shardwright.transforms.write.write_job import WriteJob
 
 CHUNK_RECORDS = 64
 CHUNK_BYTES = 4 << 20

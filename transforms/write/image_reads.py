@@ -17,10 +17,10 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.object_reads import read_object, read_object_part
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
-from transforms.images.kinds import RejectedImage
-from transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
-from transforms.references import QUERY, picture_columns, record_bytes
-from transforms.rejects import RejectReason, reason_of
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
+from shardwright.transforms.references import QUERY, picture_columns, record_bytes
+from shardwright.transforms.rejects import RejectReason, reason_of
 
 
 class ImageLocation(NamedTuple):

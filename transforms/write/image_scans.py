@@ -10,8 +10,8 @@ from typing import TypeVar
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads
-from transforms.internal_errors import fault_of
-from transforms.write.image_reads import (
+from shardwright.transforms.internal_errors import fault_of
+from shardwright.transforms.write.image_reads import (
     AHEAD_BYTES,
     ImageLocation,
     read_local_image,

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from transforms.images.storing import NO_IMAGE, ImageToStore, store_image
-from transforms.references import LABEL_INDEX
-from transforms.write.further_pictures import further_reads, take_pictures
-from transforms.write.image_reads import NO_PICTURE, ImageRead
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.images.storing import NO_IMAGE, ImageToStore, store_image
+from shardwright.transforms.references import LABEL_INDEX
+from shardwright.transforms.write.further_pictures import further_reads, take_pictures
+from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
+from shardwright.transforms.write.write_job import WriteJob
 
 
 class MadeRecord(NamedTuple):

@@ -27,7 +27,7 @@ from shardwright.format.records import (
 from shardwright.format.schema import ExampleSchema, Source
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from transforms.publish.statistics import describe_rows
+from shardwright.transforms.publish.statistics import describe_rows
 
 # What a record does not tell about its image; joined to the index by id.
 ORIGIN_SCHEMA = pa.schema(

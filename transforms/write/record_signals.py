@@ -19,8 +19,8 @@ from shardwright.images.pixel_measures import NO_PIXELS, ChannelSums
 from shardwright.images.previews import decode_preview
 from shardwright.images.signals import SIGNALS, measure_picture
 from shardwright.images.signals_file import SIGNALS_SCHEMA
-from transforms.images.pixels import PIXELS
-from transforms.images.storing import ImageToStore
+from shardwright.transforms.images.pixels import PIXELS
+from shardwright.transforms.images.storing import ImageToStore
 
 _UNKNOWN = (float("nan"),) * len(SIGNALS)
 

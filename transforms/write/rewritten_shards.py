@@ -27,15 +27,19 @@ from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
 from shardwright.images.decode import stored_image
 from shardwright.images.signals_file import signal_values, write_signals
 from shardwright.storage.folder import Folder, Sink
-from transforms.images.kinds import ImageInfo
-from transforms.images.storing import ImageToStore
-from transforms.publish.feature_statistics import FEATURES, describe_features
-from transforms.publish.picture_statistics import describe_pictures
-from transforms.publish.statistics import describe_rows
-from transforms.references import extra_name
-from transforms.reject_files import read_rejects, write_rejects
-from transforms.rejects import REJECTED_LABELS, Reject, count_reasons
-from transforms.write.record_signals import MeasuredRecords, join_records, measure_records
+from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.transforms.images.storing import ImageToStore
+from shardwright.transforms.publish.feature_statistics import FEATURES, describe_features
+from shardwright.transforms.publish.picture_statistics import describe_pictures
+from shardwright.transforms.publish.statistics import describe_rows
+from shardwright.transforms.references import extra_name
+from shardwright.transforms.reject_files import read_rejects, write_rejects
+from shardwright.transforms.rejects import REJECTED_LABELS, Reject, count_reasons
+from shardwright.transforms.write.record_signals import (
+    MeasuredRecords,
+    join_records,
+    measure_records,
+)
 
 
 def rewrite_shard(

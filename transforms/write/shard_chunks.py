@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from shardwright.storage.addresses import is_remote
-from transforms.images.pixels import PIXELS
-from transforms.references import record_bytes
-from transforms.write.copied_records import copy_chunk, record_places
-from transforms.write.examples import ExampleEncoder
-from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
-from transforms.write.image_reads import read_ahead
-from transforms.write.read_ahead import ReadAhead
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.images.pixels import PIXELS
+from shardwright.transforms.references import record_bytes
+from shardwright.transforms.write.copied_records import copy_chunk, record_places
+from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
+from shardwright.transforms.write.image_reads import read_ahead
+from shardwright.transforms.write.read_ahead import ReadAhead
+from shardwright.transforms.write.write_job import WriteJob
 
 # A chunk costs its threads as much as several images, so a thread that is alone takes larger ones.
 _SCALE_ALONE = 2

@@ -20,17 +20,17 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary, read_summary, write_sidecar
 from shardwright.storage.folder import Folder, Sink
-from transforms.output_state import check_owner
-from transforms.plan.shard_plans import ShardPlan
-from transforms.progress import PROGRESS
-from transforms.reject_files import read_rejects, write_rejects
-from transforms.rejects import RETRYABLE, Reject, RejectReason, count_reasons
-from transforms.write.alone import make_alone
-from transforms.write.attempts import has_died, noted_attempt
-from transforms.write.image_chunks import Chunk
-from transforms.write.shard_chunks import make_chunks
-from transforms.write.write_job import WriteJob
-from transforms.write.written_rows import WrittenRows
+from shardwright.transforms.output_state import check_owner
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.reject_files import read_rejects, write_rejects
+from shardwright.transforms.rejects import RETRYABLE, Reject, RejectReason, count_reasons
+from shardwright.transforms.write.alone import make_alone
+from shardwright.transforms.write.attempts import has_died, noted_attempt
+from shardwright.transforms.write.image_chunks import Chunk
+from shardwright.transforms.write.shard_chunks import make_chunks
+from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.written_rows import WrittenRows
 
 
 def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardSummary | None:

@@ -11,10 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import pyarrow as pa
 
 from shardwright.format.index import ShardSummary
-from transforms.plan.shard_plans import ShardPlan
-from transforms.rejects import Reject
-from transforms.write.shard_writing import write_records
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.write.shard_writing import write_records
+from shardwright.transforms.write.write_job import WriteJob
 
 Written = tuple[ShardSummary, list[Reject]]
 

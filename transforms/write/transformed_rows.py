@@ -9,20 +9,25 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.format.schema import Feature
-from transforms.images.arrays import encode_png
-from transforms.images.checks import check_image
-from transforms.images.kinds import RejectedImage
-from transforms.images.storing import NO_IMAGE, ImageToStore, store_image
-from transforms.references import LABEL_INDEX, extra_columns, name_of_extra, picture_columns
-from transforms.rejects import RejectReason
-from transforms.user_code import Picture, Record, apply_all
-from transforms.write.examples import ExampleEncoder
-from transforms.write.further_pictures import further_reads, take_picture
-from transforms.write.image_reads import NO_PICTURE, ImageRead
-from transforms.write.made_records import MadeRecord, image_name
+from shardwright.transforms.images.arrays import encode_png
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.storing import NO_IMAGE, ImageToStore, store_image
+from shardwright.transforms.references import (
+    LABEL_INDEX,
+    extra_columns,
+    name_of_extra,
+    picture_columns,
+)
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.user_code import Picture, Record, apply_all
+from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.write.further_pictures import further_reads, take_picture
+from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
+from shardwright.transforms.write.made_records import MadeRecord, image_name
 
 if TYPE_CHECKING:
-    from transforms.write.write_job import WriteJob
+    from shardwright.transforms.write.write_job import WriteJob
 
 
 class TransformedRows:

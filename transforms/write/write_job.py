@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from shardwright.format.schema import ExampleSchema
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.images.options import EncodeOptions
-from transforms.output_state import Clearance
-from transforms.user_code import UserTransform
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.user_code import UserTransform
 
 IMAGE_SECONDS = 600.0
 

@@ -11,15 +11,15 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.index import ShardSummary
 from shardwright.storage.counters import COUNTERS
-from transforms.metrics import count, count_written, timed
-from transforms.output_state import Clearance
-from transforms.plan.shard_plans import ShardPlan
-from transforms.progress import PROGRESS
-from transforms.reject_files import read_rejects
-from transforms.routing import Route, Routed, in_global_window, routed
-from transforms.write.shard_writing import find_finished
-from transforms.write.shards_in_turn import ShardsInTurn, Written
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.metrics import count, count_written, timed
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.reject_files import read_rejects
+from shardwright.transforms.routing import Route, Routed, in_global_window, routed
+from shardwright.transforms.write.shard_writing import find_finished
+from shardwright.transforms.write.shards_in_turn import ShardsInTurn, Written
+from shardwright.transforms.write.write_job import WriteJob
 
 
 class WriteShards(beam.PTransform):

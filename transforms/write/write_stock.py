@@ -27,20 +27,26 @@ from apache_beam.pvalue import AsList, AsSingleton
 from shardwright.format.index import ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
-from transforms.free_output import is_beam_leftover
-from transforms.metrics import count, count_rejects, count_written, timed
-from transforms.output_state import Clearance
-from transforms.plan.shard_plans import ShardPlan
-from transforms.progress import PROGRESS
-from transforms.references import record_bytes
-from transforms.reject_files import pack_rejects, unpack_rejects, write_rejects
-from transforms.rejects import count_reasons, rejects_in, rejects_to_table
-from transforms.routing import Routed
-from transforms.write.examples import ExampleEncoder, FramedRecords
-from transforms.write.image_chunks import MEASURED, Chunk, chunk_bounds, make_chunk, measured
-from transforms.write.image_reads import start_reads
-from transforms.write.record_index import ORIGIN_SCHEMA, index_shard
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.free_output import is_beam_leftover
+from shardwright.transforms.metrics import count, count_rejects, count_written, timed
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.references import record_bytes
+from shardwright.transforms.reject_files import pack_rejects, unpack_rejects, write_rejects
+from shardwright.transforms.rejects import count_reasons, rejects_in, rejects_to_table
+from shardwright.transforms.routing import Routed
+from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
+from shardwright.transforms.write.image_chunks import (
+    MEASURED,
+    Chunk,
+    chunk_bounds,
+    make_chunk,
+    measured,
+)
+from shardwright.transforms.write.image_reads import start_reads
+from shardwright.transforms.write.record_index import ORIGIN_SCHEMA, index_shard
+from shardwright.transforms.write.write_job import WriteJob
 
 _ORIGINS, _REJECTS = "origins", "rejects"
 _POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard

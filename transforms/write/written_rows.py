@@ -14,15 +14,15 @@ from shardwright.format.contents import FileContent
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA
 from shardwright.images.signals_file import signal_values, write_signals
-from transforms.plan.shard_plans import ShardPlan
-from transforms.publish.feature_statistics import describe_features
-from transforms.publish.picture_statistics import describe_pictures
-from transforms.publish.statistics import describe_rows
-from transforms.references import LABEL_INDEX, ORIGIN, concat
-from transforms.rejects import Reject
-from transforms.write.image_chunks import MEASURED, Chunk, measured
-from transforms.write.record_signals import MeasuredRecords, join_records
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.feature_statistics import describe_features
+from shardwright.transforms.publish.picture_statistics import describe_pictures
+from shardwright.transforms.publish.statistics import describe_rows
+from shardwright.transforms.references import LABEL_INDEX, ORIGIN, concat
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.write.image_chunks import MEASURED, Chunk, measured
+from shardwright.transforms.write.record_signals import MeasuredRecords, join_records
+from shardwright.transforms.write.write_job import WriteJob
 
 _REFERENCED = ("uri", "etag")
 

@@ -68,9 +68,9 @@ with DAG(
     BuildOperator(
         task_id="build",
         py_interpreter=f"{{{{ var.value.get('shardwright_venv', '{VENV}') }}}}/bin/python",
-        # -P: do not import a folder called pipelines in Airflow's working folder.
+        # -P: do not import a folder called shardwright in Airflow's working folder.
         py_options=["-P", "-m"],
-        py_file="pipelines.build_dataset",
+        py_file="shardwright.pipelines.build_dataset",
         runner="{{ params.runner }}",
         pipeline_options=options(),
         dataflow_config=DATAFLOW,

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.estimates.even_sample import MOST_SAMPLED, EvenSample
+from shardwright.pipelines.estimates.even_sample import MOST_SAMPLED, EvenSample
 from tests.support.random_tests import examples
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import plan_dataset
+from shardwright.pipelines import plan_dataset
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, make_images

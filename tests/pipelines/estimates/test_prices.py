@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.estimates.prices import Prices
 from shardwright.errors import UsageError
+from shardwright.pipelines.estimates.prices import Prices
 
 
 def test_the_table_of_the_package() -> None:

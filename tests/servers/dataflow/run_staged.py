@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-MODULES = "transforms shardwright schemas tfx_bsl apache_beam tensorflow pipelines"
+MODULES = "shardwright shardwright.transforms tfx_bsl apache_beam tensorflow transforms"
 
 
 def main(pipeline: Path, result: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from schemas.image_classification import image_classification
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import Feature
 from shardwright.format.schema import FeatureKind as K
+from shardwright.schemas.image_classification import image_classification
 
 EXTRAS = (
     Feature("weather/sky", K.CLASS_LABEL, names=("blue", "gray")),

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from schemas.image_classification import FEATURE_NAMES, image_classification
 from shardwright.errors import UsageError
 from shardwright.format.schema import ARROW_TYPES, ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
+from shardwright.schemas.image_classification import FEATURE_NAMES, image_classification
 
 IMAGE = Feature("image", K.IMAGE, Source.IMAGE)
 ID = Feature("id", K.TEXT, Source.ID)

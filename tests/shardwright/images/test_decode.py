@@ -15,12 +15,12 @@ from shardwright.errors import ImageFault
 from shardwright.images.crops import evaluation_crop
 from shardwright.images.decode import StoredImage
 from shardwright.images.specs import DecodedImage, EvalImage, ImageTransform
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.options import EncodeOptions
 from tests.support import image_makers as make
 from tests.support.encoded_images import encode_image
 from tests.support.image_corpus import BMP, GIF, JPEG, PNG, PROGRESSIVE, WEBP, all_samples
-from transforms.images.checks import check_image
-from transforms.images.kinds import RejectedImage
-from transforms.images.options import EncodeOptions
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf

@@ -15,6 +15,7 @@ from shardwright.images.decode import StoredImage
 from shardwright.images.formats.kinds import MAX_PIXELS
 from shardwright.images.headers import essential_png
 from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
+from shardwright.transforms.images import kinds as image_kinds
 from tests.support.image_corpus import (
     BMP,
     FRAME,
@@ -27,7 +28,6 @@ from tests.support.image_corpus import (
     WEBP,
 )
 from tests.support.image_makers import chunk, gif_with_codes, inserted, lzw_codes, patched, png
-from transforms.images import kinds as image_kinds
 
 FILES = StoredImage()
 STRAY = inserted(JPEG, 20, b"abc")

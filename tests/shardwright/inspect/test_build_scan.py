@@ -17,11 +17,11 @@ from shardwright.inspect.build_scan import BuildScan
 from shardwright.inspect.watch_report import show_line, show_lines
 from shardwright.inspect.watched_plan import MOST_READS
 from shardwright.storage.folder import Folder
+from shardwright.transforms.reject_files import write_rejects
+from shardwright.transforms.rejects import Reject
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.watched_builds import NO_ROWS, START, at, put_plan, put_shard, rejects_of
-from transforms.reject_files import write_rejects
-from transforms.rejects import Reject
 
 
 @pytest.fixture

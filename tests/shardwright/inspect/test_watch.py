@@ -21,11 +21,11 @@ import pytest
 from shardwright.format import naming
 from shardwright.inspect.cli import main
 from shardwright.storage.folder import Folder
+from shardwright.transforms.reject_files import write_rejects
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import make_images, start_build
 from tests.support.watched_builds import at, put_plan, put_shard, rejects_of
-from transforms.reject_files import write_rejects
 
 
 @pytest.fixture

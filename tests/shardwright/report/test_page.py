@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.detection import detection
-from schemas.image_classification import image_classification
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.reject_counts import NO_FAULTS
@@ -28,7 +26,9 @@ from shardwright.report.reject_rows import RejectedInput
 from shardwright.report.reject_texts import REASONS, SHOWN
 from shardwright.report.sampled_rows import SplitRows
 from shardwright.report.thumbnails import Thumbnail
-from transforms.rejects import RejectReason
+from shardwright.schemas.detection import detection
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.rejects import RejectReason
 
 VOID = {"meta", "img", "input"}
 HOSTILE = '</script><img src=y onerror="x">'

@@ -16,10 +16,10 @@ import pytest
 
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.write.image_reads import ImageLocation, read_remote_image
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
-from transforms.images.kinds import RejectedImage
-from transforms.write.image_reads import ImageLocation, read_remote_image
 
 START_SECONDS = 120  # for 16 processes to start on a busy machine
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from schemas.image_classification import image_classification
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.reader.corpus import Corpus
+from shardwright.schemas.image_classification import image_classification
 from shardwright.tfdata.examples import ExampleMaker
 from shardwright.tfdata.features import decode_picture, parsing_spec, resize_picture
 from shardwright.tfdata.read_plan import ReadPlan

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.local_changes import LocalChanges
 from shardwright.errors import BuildError, StorageError
 from shardwright.format.manifest import Manifest
+from shardwright.pipelines.local_changes import LocalChanges
 from shardwright.storage.folder import Folder
+from shardwright.transforms.changes.find_changes import FindChanges
+from shardwright.transforms.changes.known_files import KnownFile, write_known
+from shardwright.transforms.changes.known_records import KnownRecords, read_known
+from shardwright.transforms.changes.record_states import places_of
+from shardwright.transforms.changes.seen_records import outdated_rows
+from shardwright.transforms.references import ORIGIN, ORIGIN_TYPE, set_column
 from tests.support.helpers import references, rejects_of, run_transform
 from tests.support.indexed_records import Indexed, write_index
-from transforms.changes.find_changes import FindChanges
-from transforms.changes.known_files import KnownFile, write_known
-from transforms.changes.known_records import KnownRecords, read_known
-from transforms.changes.record_states import places_of
-from transforms.changes.seen_records import outdated_rows
-from transforms.references import ORIGIN, ORIGIN_TYPE, set_column
 
 CLASSES = ("cat", "dog")
 _HASH = "0123456789abcdef01234567"
@@ -100,7 +100,7 @@ def test_equal_halves_of_hashes() -> None:
     )
     hashes = np.array([5, 5], np.uint64), np.array([4, 3], np.uint64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transforms.changes.known_records.hash128", lambda _: hashes)
+        patch.setattr("shardwright.transforms.changes.known_records.hash128", lambda _: hashes)
         assert known.find(numbers).tolist() == [2, -1]
 
 
@@ -109,7 +109,7 @@ def test_colliding_halves_are_neighbors(tmp_path: Path, monkeypatch: pytest.Monk
         numbers = [len(text or "") for text in texts.to_pylist()]
         return np.array([7] * len(texts), np.uint64), np.array(numbers, np.uint64)
 
-    monkeypatch.setattr("transforms.changes.known_records.hash128", hash128)
+    monkeypatch.setattr("shardwright.transforms.changes.known_records.hash128", hash128)
     folder = Folder(str(tmp_path))
     records = [Indexed("x" * length) for length in (3, 1, 4, 2)]
     known = read_known(folder, write_index(folder, {"train": [records]}))

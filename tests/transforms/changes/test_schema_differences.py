@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from transforms.changes.schema_differences import known_vocabularies, schema_differences
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
 
 AGE = Feature("age", FeatureKind.INT64)
 COLOR = Feature("color", FeatureKind.CLASS_LABEL)

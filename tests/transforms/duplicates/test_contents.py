@@ -13,12 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.duplicates import contents
+from shardwright.transforms.duplicates.contents import (
+    CONTENT,
+    find_duplicates,
+    hash_images,
+    leave_out,
+)
+from shardwright.transforms.inputs.file_rules import etag_of
+from shardwright.transforms.write import image_scans
+from shardwright.transforms.write.image_reads import main_places
 from tests.support.helpers import file_references, references
-from transforms.duplicates import contents
-from transforms.duplicates.contents import CONTENT, find_duplicates, hash_images, leave_out
-from transforms.inputs.file_rules import etag_of
-from transforms.write import image_scans
-from transforms.write.image_reads import main_places
 
 
 def files(root: Path, **contents: bytes) -> pa.RecordBatch:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines import plan_dataset
+from shardwright.pipelines import plan_dataset
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.transforms.duplicates.drop_duplicates import DropDuplicates
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, make_images, manifest_of, png_of, rejects_of
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import detect, list_source
-from transforms.duplicates.drop_duplicates import DropDuplicates
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
 Capture = pytest.CaptureFixture[str]
 COPIES = {"bird/copy.png": 0, "cat/a.png": 0, "cat/b.png": 1}  # of the image of this number

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.erase_records import main
 from shardwright.format.versions import read_versions
 from shardwright.inspect.verify import verify
+from shardwright.pipelines.erase_records import main
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import files_below
 from tests.transforms.versions.histories import append, pictures_of, wanted, write

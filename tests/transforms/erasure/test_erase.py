@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipelines.erase_records import main
 from shardwright.errors import UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
+from shardwright.pipelines.erase_records import main
 from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure.wanted_ids import parse_ids
 from tests.support.build_helpers import make_images, stamps_of
 from tests.support.kills import killed
 from tests.support.random_tests import is_long
@@ -36,7 +37,6 @@ from tests.transforms.erasure.grown import (
     told,
 )
 from tests.transforms.versions.histories import append, write
-from transforms.erasure.wanted_ids import parse_ids
 
 
 @pytest.fixture

@@ -11,6 +11,11 @@ import shardwright as sw
 from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.versions import number_of, read_version
 from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure.leftovers import find_leftovers, remove_leftovers
+from shardwright.transforms.erasure.traces import finished_generations
+from shardwright.transforms.versions.additions import Append, hash_of_shards
+from shardwright.transforms.versions.changes import Operation, VersionChange
+from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import stamps_of
 from tests.transforms.erasure.grown import (
     GONE,
@@ -21,11 +26,6 @@ from tests.transforms.erasure.grown import (
     make_grown,
 )
 from tests.transforms.versions.histories import append, append_change, wanted
-from transforms.erasure.leftovers import find_leftovers, remove_leftovers
-from transforms.erasure.traces import finished_generations
-from transforms.versions.additions import Append, hash_of_shards
-from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.commit import commit
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_version_that_is_committed_between_rounds(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its shards and rows are those from before; the version is brought up to date."""
-    from transforms.versions import commit as module
+    from shardwright.transforms.versions import commit as module
 
     late = append_change(root, {"t0": 50}, ["r0"], "late")
     monkeypatch.setattr(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind, VocabularyRule
+from shardwright.transforms.features.column_types import check_column
+from shardwright.transforms.features.columns import settle_column
+from shardwright.transforms.features.indices import index_column
+from shardwright.transforms.references import PICTURE_TYPE
 from tests.support.random_tests import examples
-from transforms.features.column_types import check_column
-from transforms.features.columns import settle_column
-from transforms.features.indices import index_column
-from transforms.references import PICTURE_TYPE
 
 NAN = pytest.approx(float("nan"), nan_ok=True)
 INT, FLOAT = FeatureKind.INT64, FeatureKind.FLOAT32

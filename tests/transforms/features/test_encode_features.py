@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.features.encode_features import EncodeFeatures
+from shardwright.transforms.features.rows import index_labels, index_references, settle_references
+from shardwright.transforms.references import LABEL_INDEX, PICTURE_TYPE, REFERENCE_SCHEMA, digest_of
 from tests.support.helpers import Run, references, rejects_of, rows_of, run_transform
-from transforms.features.encode_features import EncodeFeatures
-from transforms.features.rows import index_labels, index_references, settle_references
-from transforms.references import LABEL_INDEX, PICTURE_TYPE, REFERENCE_SCHEMA, digest_of
 
 IMAGE = Feature("image", K.IMAGE, Source.IMAGE)
 PLACE = {"uri": "/m.png", "offset": 3, "num_bytes": 5, "etag": "e"}

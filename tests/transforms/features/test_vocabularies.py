@@ -16,18 +16,18 @@ from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
-from tests.support.helpers import references
-from transforms.features import vocabularies
-from transforms.features.indices import index_column
-from transforms.features.rows import index_labels
-from transforms.features.vocabularies import (
+from shardwright.transforms.features import vocabularies
+from shardwright.transforms.features.indices import index_column
+from shardwright.transforms.features.rows import index_labels
+from shardwright.transforms.features.vocabularies import (
     add_counts,
     count_values,
     order_class_names,
     order_vocabularies,
     read_class_names,
 )
-from transforms.rejects import Reject
+from shardwright.transforms.rejects import Reject
+from tests.support.helpers import references
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)

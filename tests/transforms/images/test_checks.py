@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.transforms.images.checks import CHECKS, check_image
+from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import ImagePolicy, PolicyFault
+from shardwright.transforms.images.storing import store_image
+from shardwright.transforms.rejects import RejectReason as R
 from tests.support import image_corpus as corpus
 from tests.support.encoded_images import encode_image
 from tests.support.image_makers import patched
 from tests.support.random_tests import examples
-from transforms.images.checks import CHECKS, check_image
-from transforms.images.kinds import ImageInfo, RejectedImage
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import ImagePolicy, PolicyFault
-from transforms.images.storing import store_image
-from transforms.rejects import RejectReason as R
 
 SAMPLES = {sample.name: sample for sample in corpus.all_samples()}
 FIX = ImagePolicy(dict.fromkeys(PolicyFault, "fix"), max_pixels=2000, max_aspect=1.2, min_side=9)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_nothing_is_printed_and_nothing_warns(capfd: pytest.CaptureFixture[str])
 
 def test_a_header_check_imports_no_decoder() -> None:
     program = (
-        "import sys; from transforms.images.checks import check_image; "
+        "import sys; from shardwright.transforms.images.checks import check_image; "
         f"check_image(bytes.fromhex('{corpus.JPEG.hex()}'), 'header'); "
         "print(sorted({'PIL', 'tensorflow', 'apache_beam'} & set(sys.modules)))"
     )

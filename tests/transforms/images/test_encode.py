@@ -11,6 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from shardwright.transforms.images.arrays import encode_png
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.exif import exif_orientation
+from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.rejects import RejectReason as R
 from tests.support.encoded_images import encode_image
 from tests.support.image_corpus import ANIMATED_GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import (
@@ -23,12 +29,6 @@ from tests.support.image_makers import (
     png,
     saved,
 )
-from transforms.images.arrays import encode_png
-from transforms.images.checks import check_image
-from transforms.images.exif import exif_orientation
-from transforms.images.kinds import ImageInfo, RejectedImage
-from transforms.images.options import EncodeOptions
-from transforms.rejects import RejectReason as R
 
 OPENS = [sample for sample in all_samples() if sample.reencode is None]
 AS_PNG = EncodeOptions("png")

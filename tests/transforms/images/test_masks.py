@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
+from shardwright.transforms.images.masks import encode_mask
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import PolicyFault
+from shardwright.transforms.images.storing import store_image
+from shardwright.transforms.rejects import RejectReason as R
 from tests.support.image_corpus import JPEG, Sample, all_samples
 from tests.support.image_makers import Size, drawn, exif_block, opened, picture, saved
 from tests.support.policy_images import policy_of
-from transforms.images.checks import check_image
-from transforms.images.kinds import ImageInfo, RejectedImage
-from transforms.images.masks import encode_mask
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import PolicyFault
-from transforms.images.storing import store_image
-from transforms.rejects import RejectReason as R
 
 SQUARES = np.kron(np.arange(12, dtype=np.uint8).reshape(3, 4), np.ones((10, 10), np.uint8))
 NUMBERS = SQUARES * 20  # 40 x 30 pixels

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.metadata import strip
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import PolicyFault
+from shardwright.transforms.images.storing import store_image
 from tests.support import image_corpus as corpus
 from tests.support import image_makers as make
 from tests.support.policy_images import policy_of
 from tests.support.random_tests import examples
-from transforms.images.checks import check_image
-from transforms.images.kinds import RejectedImage
-from transforms.images.metadata import strip
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import PolicyFault
-from transforms.images.storing import store_image
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf

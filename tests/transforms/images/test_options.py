@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.options import BuildOptions, parse_options
 from shardwright.errors import UsageError
-from transforms.images.geometry import Geometry, plan_geometry
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import ImagePolicy, PolicyFault
+from shardwright.pipelines.options import BuildOptions, parse_options
+from shardwright.transforms.images.geometry import Geometry, plan_geometry
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import ImagePolicy, PolicyFault
 
 SIDES = st.integers(1, 3000)
 SIZES = st.tuples(SIDES, SIDES)

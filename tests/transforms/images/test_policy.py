@@ -11,16 +11,16 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from shardwright.transforms.images.checks import check_image, look_at
+from shardwright.transforms.images.faults import find_faults, named_format
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import ImagePolicy, PolicyFault, policy_table
+from shardwright.transforms.images.storing import ImageToStore, store_image
+from shardwright.transforms.rejects import RejectReason as R
 from tests.support.image_corpus import BMP, GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import opened, picture, png, saved
 from tests.support.policy_images import FAULTY, Faulty, policy_of
-from transforms.images.checks import check_image, look_at
-from transforms.images.faults import find_faults, named_format
-from transforms.images.kinds import RejectedImage
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import ImagePolicy, PolicyFault, policy_table
-from transforms.images.storing import ImageToStore, store_image
-from transforms.rejects import RejectReason as R
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf

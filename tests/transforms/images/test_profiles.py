@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
+from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import PolicyFault
+from shardwright.transforms.images.profiles import needs_conversion, profile_of
+from shardwright.transforms.images.storing import ImageToStore, store_image
 from tests.support.image_corpus import JPEG
 from tests.support.image_makers import chunk, drawn, opened, patched, picture, png, saved
 from tests.support.policy_images import policy_of
-from transforms.images.checks import check_image
-from transforms.images.options import EncodeOptions
-from transforms.images.policy import PolicyFault
-from transforms.images.profiles import needs_conversion, profile_of
-from transforms.images.storing import ImageToStore, store_image
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 CONVERT = EncodeOptions(color_profile="srgb")

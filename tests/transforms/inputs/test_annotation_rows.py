@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs.annotations import annotation_rows, coco
+from shardwright.transforms.inputs.annotations.annotation_rows import IMAGE, TEXT, AnnotationRows
+from shardwright.transforms.inputs.annotations.coco_table import CocoReader
 from tests.support.detection_makers import coco_json, listed, picture, write
-from transforms.inputs.annotations import annotation_rows, coco
-from transforms.inputs.annotations.annotation_rows import IMAGE, TEXT, AnnotationRows
-from transforms.inputs.annotations.coco_table import CocoReader
 
 _NUM_IMAGES = 7
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import plan_dataset
+from shardwright.pipelines import plan_dataset
 from tests.support.archive_files import built_records, files_below, pack_tar, pack_zip
 from tests.support.build_helpers import build, make_images
 from tests.support.store_places import STORES, Kind, Places
@@ -121,7 +121,7 @@ def test_plan_build_and_builds_again(
 _KILLED = """
 import os, signal, sys
 from shardwright.storage.options import NO_OPTIONS; from shardwright.storage.folder import Folder
-from transforms.inputs.spool import spooled
+from shardwright.transforms.inputs.spool import spooled
 
 def make(writer):
     writer.add(bytes(5 << 20))  # more than is collected before it is written

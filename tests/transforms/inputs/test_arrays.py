@@ -15,10 +15,10 @@ import shardwright as sw
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs.arrays.array_files import read_records
+from shardwright.transforms.inputs.arrays.array_source import FORMAT
+from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import build, manifest_of
-from transforms.inputs.arrays.array_files import read_records
-from transforms.inputs.arrays.array_source import FORMAT
-from transforms.inputs.source import SourceRequest
 
 RANDOM = np.random.default_rng(0)
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {

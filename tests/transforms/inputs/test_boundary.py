@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shardwright.transforms.inputs.boundary import keep_inside
+from shardwright.transforms.rejects import Reject
 from tests.support.helpers import references
-from transforms.inputs.boundary import keep_inside
-from transforms.rejects import Reject
 
 
 def test_absent_files_and_folders(tmp_path: Path) -> None:

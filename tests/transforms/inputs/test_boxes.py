@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.rejects import RejectReason
 from tests.support.detection_makers import picture, write
-from transforms.inputs.annotations import boxes
-from transforms.rejects import RejectReason
 
 SIDES = st.integers(1, 60_000)
 NAN, INF = math.nan, math.inf

@@ -11,13 +11,13 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs.annotations import coco_files
+from shardwright.transforms.inputs.annotations.coco_files import look_at_coco
+from shardwright.transforms.inputs.annotations.json_sections import read_sections
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, manifest_of, reasons_of
 from tests.support.listings import columns_of
-from transforms.inputs.annotations import coco_files
-from transforms.inputs.annotations.coco_files import look_at_coco
-from transforms.inputs.annotations.json_sections import read_sections
 
 
 def official(root: Path) -> Path:
@@ -267,5 +267,7 @@ def test_sections_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / "x.json"
     for num_bytes in range(1, 40):
         path.write_text(json.dumps(value, ensure_ascii=False, indent=num_bytes % 3))
-        monkeypatch.setattr("transforms.inputs.annotations.json_sections._READ_BYTES", num_bytes)
+        monkeypatch.setattr(
+            "shardwright.transforms.inputs.annotations.json_sections._READ_BYTES", num_bytes
+        )
         assert list(read_sections(str(path), NO_OPTIONS)) == expected, num_bytes

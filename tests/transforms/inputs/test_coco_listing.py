@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shardwright.transforms.rejects import Reject
 from tests.support.detection_makers import GOOD, IMAGE, coco_json, listed, picture, reasons, write
 from tests.support.listings import Rows, columns_of
-from transforms.rejects import Reject
 
 BARE = {"id": 7, "image_id": 1}
 

@@ -71,6 +71,6 @@ def test_in_stores(form: Form, kind: Kind, places: Places, tmp_path: Path) -> No
 
 def test_each_format_has_a_form() -> None:
     """A format that `--input-format` knows and this table lacks is tested nowhere."""
-    from transforms.inputs.detection import known_formats
+    from shardwright.transforms.inputs.detection import known_formats
 
     assert len(FORMS) >= len(known_formats())

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import UsageError
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
+from shardwright.transforms.inputs.folders.folder_look import find_splits
+from shardwright.transforms.inputs.folders.local_folders import list_folder
+from shardwright.transforms.inputs.image_rows import ImageRow
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.rejects import Reject
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import detect, list_source
-from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
-from transforms.inputs.folders.folder_look import find_splits
-from transforms.inputs.folders.local_folders import list_folder
-from transforms.inputs.image_rows import ImageRow
-from transforms.inputs.source import SourceRequest
-from transforms.references import BATCH_ROWS
-from transforms.rejects import Reject
 
 Places = dict[str, tuple[str | None, str | None]]
 

@@ -10,12 +10,17 @@ import pytest
 
 from shardwright.errors import MissingError, StorageError
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs.input_files import (
+    InputFile,
+    common_split_names,
+    find_files,
+    state_of,
+)
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.wildcards import expand_braces
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import make_files
-from transforms.inputs.input_files import InputFile, common_split_names, find_files, state_of
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.wildcards import expand_braces
 
 NAMES = (
     "a.rec", "b.rec", "c.png", "sub/d.rec", "train/e.rec", ".hidden.rec", "data/f.rec",

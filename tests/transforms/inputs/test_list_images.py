@@ -12,13 +12,13 @@ import apache_beam as beam
 import pytest
 
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs import list_images
+from shardwright.transforms.inputs.folders.folder_look import FolderFacts
+from shardwright.transforms.inputs.list_images import ListImages
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import columns_of, detect
-from transforms.inputs import list_images
-from transforms.inputs.folders.folder_look import FolderFacts
-from transforms.inputs.list_images import ListImages
-from transforms.inputs.tables.table_layout import TableFacts
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
 

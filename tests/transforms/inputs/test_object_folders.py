@@ -14,15 +14,15 @@ import pytest
 from shardwright.errors import StorageError, UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.folders.folder_look import find_splits
+from shardwright.transforms.inputs.folders.object_folders import list_prefix
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.rejects import Reject, RejectReason
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import detect, list_source
-from transforms.inputs.folders.folder_look import find_splits
-from transforms.inputs.folders.object_folders import list_prefix
-from transforms.inputs.source import InputSource, SourceRequest
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.rejects import Reject, RejectReason
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
 FILES = {

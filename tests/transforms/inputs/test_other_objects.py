@@ -6,10 +6,10 @@ import pytest
 
 from shardwright.storage.listing import ObjectRow
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs.file_rules import Problem, magic_problem
+from shardwright.transforms.inputs.folders.other_objects import EVERY, SAMPLE, OtherObjects
+from shardwright.transforms.rejects import RejectReason
 from tests.support.helpers import TINY_PNG
-from transforms.inputs.file_rules import Problem, magic_problem
-from transforms.inputs.folders.other_objects import EVERY, SAMPLE, OtherObjects
-from transforms.rejects import RejectReason
 
 NOT_READ = f"not read: none of {SAMPLE:,} objects ending in .foo is an image"
 

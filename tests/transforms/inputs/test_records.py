@@ -23,13 +23,17 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.records.array_png import encode_png
+from shardwright.transforms.inputs.records.record_columns import RecordColumns, infer_columns
+from shardwright.transforms.inputs.records.record_forms import records_of
+from shardwright.transforms.inputs.records.record_source import open_records
+from shardwright.transforms.inputs.records.record_values import (
+    is_picture,
+    picture_bytes,
+    simple_value,
+)
+from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import png_of
-from transforms.inputs.records.array_png import encode_png
-from transforms.inputs.records.record_columns import RecordColumns, infer_columns
-from transforms.inputs.records.record_forms import records_of
-from transforms.inputs.records.record_source import open_records
-from transforms.inputs.records.record_values import is_picture, picture_bytes, simple_value
-from transforms.inputs.source import SourceRequest
 
 PIXELS = np.arange(5 * 4 * 6 * 3, dtype=np.uint8).reshape(5, 4, 6, 3)
 LABELS = ["cat", "dog", "cat", "eel", "dog"]

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import UsageError
+from shardwright.transforms.inputs.detection import known_formats
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.references import REFERENCE_SCHEMA
 from tests import ROOT
 from tests.structure import imports_of, module_name
 from tests.support.helpers import make_files, rows_of
 from tests.support.listings import detect, list_source
-from transforms.inputs.detection import known_formats
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
 
@@ -92,7 +92,7 @@ def test_looking_imports_no_listing() -> None:
         name: {other for other, _ in imports_of(tree, set(trees))} for name, tree in trees.items()
     }
     listing = {name for name, tree in trees.items() if "def list_part(" in ast.unparse(tree)}
-    listing.remove("transforms.inputs.source")
+    listing.remove("shardwright.transforms.inputs.source")
     looking = {name for name in trees if name.endswith("_look")}
     assert looking
     assert listing

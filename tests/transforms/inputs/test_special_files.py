@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import StorageError, UsageError
+from shardwright.transforms.inputs.archives.tar_members import _ends_of
+from shardwright.transforms.rejects import Reject
 from tests.support.listings import detect, list_source
-from transforms.inputs.archives.tar_members import _ends_of
-from transforms.rejects import Reject
 
 NAMES = [
     *("metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.coco.json"),

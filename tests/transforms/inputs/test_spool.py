@@ -15,16 +15,21 @@ from shardwright.errors import BuildError, MissingError, UsageError
 from shardwright.format import naming
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.transforms.hashing import content_hash
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.inputs import spool
+from shardwright.transforms.inputs.spool import (
+    SpoolWriter,
+    UnwrittenFolder,
+    forget_lost_spools,
+    spooled,
+)
+from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.write.image_reads import ImageLocation as Picture
+from shardwright.transforms.write.image_reads import read_local_image, read_remote_image
 from tests.support.helpers import references, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from tests.support.store_places import STORES, Kind, Places
-from transforms.hashing import content_hash
-from transforms.images.kinds import RejectedImage
-from transforms.inputs import spool
-from transforms.inputs.spool import SpoolWriter, UnwrittenFolder, forget_lost_spools, spooled
-from transforms.rejects import Reject, RejectReason
-from transforms.write.image_reads import ImageLocation as Picture
-from transforms.write.image_reads import read_local_image, read_remote_image
 
 Parts = Iterator[pa.RecordBatch | Reject]
 PICTURES = [b"one", b"", b"three" * 1000, b"vier"]

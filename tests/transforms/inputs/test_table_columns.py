@@ -7,12 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.errors import BuildError
-from tests.support.helpers import references, rejects_of, rows_of
-from transforms.features.rows import settle_references
-from transforms.inputs.file_rules import MAX_IMAGE_BYTES
-from transforms.inputs.tables.table_columns import (
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.features.rows import settle_references
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
+from shardwright.transforms.inputs.tables.table_columns import (
     as_text,
     canonical_splits,
     empty_as_null,
@@ -20,8 +19,9 @@ from transforms.inputs.tables.table_columns import (
     extra_type,
     settle_sizes,
 )
-from transforms.references import set_column
-from transforms.rejects import Reject
+from shardwright.transforms.references import set_column
+from shardwright.transforms.rejects import Reject
+from tests.support.helpers import references, rejects_of, rows_of
 
 INF, NAN = float("inf"), pytest.approx(float("nan"), nan_ok=True)
 INTS, FLOATS, BYTES = pa.int64(), pa.float32(), pa.binary()

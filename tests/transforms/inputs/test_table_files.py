@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError
+from shardwright.transforms.inputs.tables import table_files
+from shardwright.transforms.inputs.tables.table_files import read_table_file, table_format
+from shardwright.transforms.inputs.tables.table_schemas import read_table_schema
+from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.rejects import Reject
 from tests.support.helpers import make_files, rejects_of, rows_of
-from transforms.inputs.tables import table_files
-from transforms.inputs.tables.table_files import read_table_file, table_format
-from transforms.inputs.tables.table_schemas import read_table_schema
-from transforms.references import BATCH_ROWS
-from transforms.rejects import Reject
 
 NAN = pytest.approx(float("nan"), nan_ok=True)
 

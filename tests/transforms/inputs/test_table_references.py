@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError
+from shardwright.transforms.inputs.file_rules import etag_of
+from shardwright.transforms.inputs.image_paths import resolve_paths
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_layout import TableLayout
+from shardwright.transforms.inputs.tables.table_look import table_of
+from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.references import REFERENCE_SCHEMA
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
-from transforms.inputs.file_rules import etag_of
-from transforms.inputs.image_paths import resolve_paths
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_layout import TableLayout
-from transforms.inputs.tables.table_look import table_of
-from transforms.inputs.tables.table_references import list_table
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
 
@@ -158,7 +158,7 @@ def test_empty_cells(tmp_path: Path) -> None:
 
 
 def test_rows_count_on_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transforms.inputs.tables.table_files.BATCH_ROWS", 10)
+    monkeypatch.setattr("shardwright.transforms.inputs.tables.table_files.BATCH_ROWS", 10)
     make_files(tmp_path, "1.png")
     text = "image,id\n" + "".join(f"1.png,{number}\n" for number in range(35))
     parts = list(list_table(source_of(tmp_path, text)))

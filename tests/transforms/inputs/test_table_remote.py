@@ -12,13 +12,13 @@ import pytest
 
 from shardwright.errors import CredentialsError, StorageError, UsageError
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.image_paths import resolve_paths, split_queries
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.rejects import Reject
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import detect, list_source
-from transforms.inputs.image_paths import resolve_paths, split_queries
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.rejects import Reject
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 NONE = dict.fromkeys(ROLE_COLUMNS)

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError, UsageError
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_files import read_table_file
-from transforms.inputs.tables.table_layout import TableLayout
-from transforms.inputs.tables.table_look import table_of
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_files import read_table_file
+from shardwright.transforms.inputs.tables.table_layout import TableLayout
+from shardwright.transforms.inputs.tables.table_look import table_of
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
 
 def detect(path: Path, **columns: str) -> TableLayout:

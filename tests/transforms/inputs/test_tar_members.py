@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs import header_reads
+from shardwright.transforms.inputs.archives.tar_members import TarReader
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG
 from tests.support.random_tests import examples
 from tests.support.store_places import Places
-from transforms.inputs import header_reads
-from transforms.inputs.archives.tar_members import TarReader
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.bz2", ".txz"])

@@ -14,16 +14,16 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.inputs.archives import archive_look as archives
+from shardwright.transforms.inputs.archives.tar_members import is_tar_name, tar_stem
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.write.image_reads import ImageLocation as Picture
+from shardwright.transforms.write.image_reads import read_remote_image
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, detect, list_source, listed
 from tests.support.store_places import STORES, Kind, Places
-from transforms.images.kinds import RejectedImage
-from transforms.inputs.archives import archive_look as archives
-from transforms.inputs.archives.tar_members import is_tar_name, tar_stem
-from transforms.rejects import RejectReason
-from transforms.write.image_reads import ImageLocation as Picture
-from transforms.write.image_reads import read_remote_image
 
 
 @pytest.mark.parametrize("ending", TAR_MODES)

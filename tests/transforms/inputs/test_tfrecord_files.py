@@ -22,13 +22,13 @@ from shardwright.format.records import (
     frame_header,
 )
 from shardwright.storage.options import NO_OPTIONS
-from tests.support.random_tests import examples
-from transforms.inputs.tfrecords.tfrecord_files import (
+from shardwright.transforms.inputs.tfrecords.tfrecord_files import (
     Compression,
     is_tfrecord_name,
     open_tfrecord,
     read_frames,
 )
+from tests.support.random_tests import examples
 
 RECORDS = [bytes([number]) * (7 * number) for number in range(6)]
 FRAMES = [frame_header(len(data)) + data + frame_footer(value(data)) for data in RECORDS]

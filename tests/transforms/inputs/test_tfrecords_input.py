@@ -14,6 +14,7 @@ from shardwright.format.records import FRAME_BYTES, scan_records
 from shardwright.format.schema import FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.tfrecords import tfrecord_look
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import png_of
 from tests.support.helpers import rejects_of, rows_of
@@ -27,7 +28,6 @@ from tests.support.tfrecord_makers import (
     source_of,
     write_records,
 )
-from transforms.inputs.tfrecords import tfrecord_look
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.archives.webdataset_samples import fits, infer_fields, split_key
+from shardwright.transforms.inputs.source import InputSource
+from shardwright.transforms.references import PICTURE_TYPE
 from tests.support.archive_files import pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG, rejects_of, rows_of
 from tests.support.listings import columns_of, detect, list_source
-from transforms.inputs.archives.webdataset_samples import fits, infer_fields, split_key
-from transforms.inputs.source import InputSource
-from transforms.references import PICTURE_TYPE
 
 Values = dict[str, Any]
 Samples = Mapping[str, Mapping[str, Any]]
@@ -153,7 +153,7 @@ def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
 
 
 def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transforms.inputs.archives.webdataset_look._LOOK_SAMPLES", 1)
+    monkeypatch.setattr("shardwright.transforms.inputs.archives.webdataset_look._LOOK_SAMPLES", 1)
     labels_and_fields: dict[str, tuple[object, Values | None]] = {
         "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
         "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": 1}), "none": (9, None),

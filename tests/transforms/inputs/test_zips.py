@@ -17,12 +17,12 @@ from shardwright.errors import UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.archives import zip_members
 from tests.support.archive_files import pack_zip, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rows_of
 from tests.support.listings import Rows, detect, list_source, listed
 from tests.support.random_tests import examples
 from tests.support.store_places import STORES, Kind, Places
-from transforms.inputs.archives import zip_members
 
 METHODS = {
     "stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2,

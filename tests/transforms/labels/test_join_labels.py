@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_look import open_label_table
+from shardwright.transforms.labels.join_labels import BROADCAST_BYTES, JoinLabels
 from tests.support.build_helpers import build, make_images, manifest_of, reasons_of
 from tests.support.helpers import Run, references, run_transform
 from tests.support.listings import columns_of
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_look import open_label_table
-from transforms.labels.join_labels import BROADCAST_BYTES, JoinLabels
 
 EITHER = pytest.mark.parametrize("limit", [BROADCAST_BYTES, 0], ids=["in memory", "by key"])
 

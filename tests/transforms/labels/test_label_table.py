@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError
+from shardwright.transforms.labels.label_table import (
+    LabelRules,
+    LabelTable,
+    join_bucket,
+    shared_keys,
+    spread,
+)
 from tests.support.helpers import references, rejects_of, rows_of
 from tests.support.listings import columns_of
-from transforms.labels.label_table import LabelRules, LabelTable, join_bucket, shared_keys, spread
 
 BY_ID = LabelRules("id", "/in")
 

@@ -11,9 +11,11 @@ import pytest
 from PIL import Image
 
 from benchmarks.near_duplicates import distances_of_copies, distinct_hash
-from pipelines import plan_dataset
 from shardwright.inspect.cli import main
+from shardwright.pipelines import plan_dataset
 from shardwright.storage.folder import Folder
+from shardwright.transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
+from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import (
@@ -26,8 +28,6 @@ from tests.support.build_helpers import (
 )
 from tests.support.helpers import file_references, run_transform
 from tests.support.pictures import copy_of, encoded, picture
-from transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
-from transforms.near_duplicates.options import NearDuplicateOptions
 
 Capture = pytest.CaptureFixture[str]
 KEEPERS = {  # id -> keeper of all images that are near another

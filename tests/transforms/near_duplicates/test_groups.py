@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.random_tests import examples
-from transforms.duplicates.contents import row_keys
-from transforms.near_duplicates import groups as groups_module
-from transforms.near_duplicates.components import join_pairs
-from transforms.near_duplicates.groups import (
+from shardwright.transforms.duplicates.contents import row_keys
+from shardwright.transforms.near_duplicates import groups as groups_module
+from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.near_duplicates.groups import (
     HashGroups,
     choose_keepers,
     collapse,
     leave_out_copies,
     listed_rows,
 )
-from transforms.near_duplicates.pairs import find_pairs
+from shardwright.transforms.near_duplicates.pairs import find_pairs
+from tests.support.random_tests import examples
 
 COLUMNS = {
     "id": pa.string(), "uri": pa.string(), "row": pa.int64(), "label": pa.string(),

@@ -13,14 +13,18 @@ from PIL import Image
 from shardwright.errors import StorageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.transforms.inputs.spool import UnwrittenFolder
+from shardwright.transforms.near_duplicates import picture_hashes
+from shardwright.transforms.near_duplicates.hash_files import hash_batch
+from shardwright.transforms.near_duplicates.picture_hashes import (
+    PictureHash,
+    hash_picture,
+    hash_places,
+)
+from shardwright.transforms.references import set_column
 from tests.support.helpers import file_references
 from tests.support.kills import killed
 from tests.support.pictures import copy_of, encoded, picture
-from transforms.inputs.spool import UnwrittenFolder
-from transforms.near_duplicates import picture_hashes
-from transforms.near_duplicates.hash_files import hash_batch
-from transforms.near_duplicates.picture_hashes import PictureHash, hash_picture, hash_places
-from transforms.references import set_column
 
 
 @pytest.fixture

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.random_tests import examples
-from transforms.near_duplicates import components, pairs, tables
-from transforms.near_duplicates.components import join_pairs
-from transforms.near_duplicates.pairs import (
+from shardwright.transforms.near_duplicates import components, pairs, tables
+from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.near_duplicates.pairs import (
     Pairs,
     find_in_table,
     find_pairs,
     spread_hashes,
     spread_table,
 )
-from transforms.near_duplicates.tables import Bits, make_tables
+from shardwright.transforms.near_duplicates.tables import Bits, make_tables
+from tests.support.random_tests import examples
 
 BITS = st.integers(0, (1 << 64) - 1)
 

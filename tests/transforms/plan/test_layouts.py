@@ -11,10 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transforms.plan import layouts
-from transforms.plan.layouts import BucketCounts, BucketSizes, draft_layout, lay_out, place_bucket
-from transforms.plan.packing import Layout, ShardPolicy
-from transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan import layouts
+from shardwright.transforms.plan.layouts import (
+    BucketCounts,
+    BucketSizes,
+    draft_layout,
+    lay_out,
+    place_bucket,
+)
+from shardwright.transforms.plan.packing import Layout, ShardPolicy
+from shardwright.transforms.plan.size_estimate import SizeEstimate
 
 P = ShardPolicy
 

@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
+from shardwright.transforms.hashing import hash64
+from shardwright.transforms.plan import layouts, packing
+from shardwright.transforms.plan.layouts import draft_layout, lay_out
+from shardwright.transforms.plan.packing import Layout, ShardCuts, ShardPolicy, sort_bucket
+from shardwright.transforms.rejects import Reject, RejectReason
 from tests.support.helpers import references
-from transforms.hashing import hash64
-from transforms.plan import layouts, packing
-from transforms.plan.layouts import draft_layout, lay_out
-from transforms.plan.packing import Layout, ShardCuts, ShardPolicy, sort_bucket
-from transforms.rejects import Reject, RejectReason
 
 Shards = dict[tuple[str, int], list[str]]
 P = ShardPolicy

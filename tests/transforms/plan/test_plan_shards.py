@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from shardwright.transforms.plan.packing import ShardPolicy
+from shardwright.transforms.plan.plan_shards import PlanShards
+from shardwright.transforms.references import digest_of
 from tests.support.helpers import Run, references, run_transform
-from transforms.plan.packing import ShardPolicy
-from transforms.plan.plan_shards import PlanShards
-from transforms.references import digest_of
 
 IDS = [f"c/{number}.png" for number in range(200)]
 SPLITS = ["test" if number % 5 == 0 else "train" for number in range(200)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shardwright.format.naming import ShardName
+from shardwright.transforms.plan.shard_plans import ShardPlan
 from tests.support.helpers import references
-from transforms.plan.shard_plans import ShardPlan
 
 NAME = ShardName("tiny", "train", 0, 1)
 

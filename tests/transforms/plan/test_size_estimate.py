@@ -8,9 +8,15 @@ import math
 import numpy as np
 import pytest
 
-from transforms.plan.layouts import BucketSizes, count_bucket, draft_layout, lay_out, place_bucket
-from transforms.plan.packing import ShardPolicy
-from transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.layouts import (
+    BucketSizes,
+    count_bucket,
+    draft_layout,
+    lay_out,
+    place_bucket,
+)
+from shardwright.transforms.plan.packing import ShardPolicy
+from shardwright.transforms.plan.size_estimate import SizeEstimate
 
 
 def estimate_of(

@@ -18,18 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipelines import build_dataset, plan_dataset
-from pipelines.job import describe_job
-from pipelines.local_plan import plan_locally
-from pipelines.options import parse_options
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.pipelines import build_dataset, plan_dataset
+from shardwright.pipelines.job import describe_job
+from shardwright.pipelines.local_plan import plan_locally
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
+from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
+from shardwright.transforms.plan.size_errors import RecordBytes, average
+from shardwright.transforms.plan.sizing import FEWEST_SAMPLED, MOST_SAMPLED, ReferenceSample
+from shardwright.transforms.references import PICTURE_TYPE
 from tests.support.helpers import references
 from tests.support.random_tests import examples
-from transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
-from transforms.plan.size_errors import RecordBytes, average
-from transforms.plan.sizing import FEWEST_SAMPLED, MOST_SAMPLED, ReferenceSample
-from transforms.references import PICTURE_TYPE
 
 Capture = pytest.CaptureFixture[str]
 

@@ -12,14 +12,14 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.public.tfxio import RecordBatchesOptions, TensorFlowDatasetOptions, TFExampleRecord
 
-from schemas.image_classification import image_classification
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.inspect.companion_check import check_companions
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.publish.companions import dataset_info_json, schema_pbtxt
 from tests.support.feature_cases import CASES, MANIFEST, SHARD, write_dataset
-from transforms.publish.companions import dataset_info_json, schema_pbtxt
 
 K = FeatureKind
 EXTRAS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from transforms.publish.feature_statistics import FEATURES, describe_features
+from shardwright.transforms.publish.feature_statistics import FEATURES, describe_features
 
 SCHEMA = ExampleSchema(
     (

@@ -17,9 +17,9 @@ from shardwright.errors import StorageError
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
+from shardwright.transforms.publish import leaks
+from shardwright.transforms.publish.leaks import Leak, find_leaks
 from tests.support.random_tests import examples
-from transforms.publish import leaks
-from transforms.publish.leaks import Leak, find_leaks
 
 Images = Mapping[str, Sequence[Sequence[bytes]]]
 Leaks = dict[str, dict[str, Leak]]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.transforms.publish.number_sums import MAX_BINS, NumberSum, describe_numbers
 from tests.support.random_tests import examples
-from transforms.publish.number_sums import MAX_BINS, NumberSum, describe_numbers
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 INTS = st.integers(-(2**63), 2**63 - 1)

@@ -10,20 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.packing import Layout, ShardCuts
+from shardwright.transforms.publish.publication import Publication, make_manifest, publish
+from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.reject_limits import RejectLimits
 from tests.support.build_helpers import stamps_of
-from transforms.output_state import Clearance
-from transforms.plan.packing import Layout, ShardCuts
-from transforms.publish.publication import Publication, make_manifest, publish
-from transforms.publish.written_shards import WrittenShards
-from transforms.reject_limits import RejectLimits
 
 VOCABULARIES = {"label": ("cat", "dog")}
 CLEARANCE = Clearance(

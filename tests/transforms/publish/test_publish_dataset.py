@@ -15,6 +15,14 @@ from shardwright.format.contents import FileContent
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
+from shardwright.transforms.output_state import Clearance, OutputRequest, fingerprint_of
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.publish_dataset import PublishDataset
+from shardwright.transforms.reject_files import first_faults, pack_rejects
+from shardwright.transforms.reject_limits import RejectLimits
+from shardwright.transforms.rejects import Reject, RejectReason, rejects_to_table
+from shardwright.transforms.write.clear_output import ClearOutput
 from tests.support.build_helpers import reasons_of, stamps_of
 from tests.support.helpers import references, run_transform
 from tests.transforms.publish.test_publication import (
@@ -24,14 +32,6 @@ from tests.transforms.publish.test_publication import (
     make_root,
     make_summaries,
 )
-from transforms.output_state import Clearance, OutputRequest, fingerprint_of
-from transforms.plan.packing import Layout
-from transforms.plan.shard_plans import ShardPlan
-from transforms.publish.publish_dataset import PublishDataset
-from transforms.reject_files import first_faults, pack_rejects
-from transforms.reject_limits import RejectLimits
-from transforms.rejects import Reject, RejectReason, rejects_to_table
-from transforms.write.clear_output import ClearOutput
 
 PLANS = [
     ShardPlan.make(
@@ -119,7 +119,7 @@ def test_too_many_rejects_are_listed_and_nothing_is_cleared(tmp_path: Path) -> N
 def test_many_rejects_are_in_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float, kind: str
 ) -> None:
-    monkeypatch.setattr("transforms.write.clearance._ROWS_PER_FILE", 5)
+    monkeypatch.setattr("shardwright.transforms.write.clearance._ROWS_PER_FILE", 5)
     rejects = [Reject(f"{row}", "/r", RejectReason.CORRUPT, "broken") for row in range(40)]
     clear = _Clear(tmp_path, rejects, limit, batch_rows=1)
     if kind == "failed":

@@ -11,8 +11,8 @@ import pytest
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
+from shardwright.transforms.publish.report_file import place_report, report_bytes
 from tests.support.build_helpers import build, make_images
-from transforms.publish.report_file import place_report, report_bytes
 
 
 def test_a_dataset_whose_indexes_cannot_be_read_has_a_page_without_pictures(

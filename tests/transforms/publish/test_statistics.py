@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.publish.statistics import StatsSum, describe_rows
+from shardwright.transforms.publish.statistics import StatsSum, describe_rows
 
 SIDE = st.none() | st.integers(1, 9)
 COLUMNS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shardwright.transforms.publish.timing import MAX_POINTS, Finished, timing_of
 from tests.support.build_helpers import build, manifest_of, png_of
-from transforms.publish.timing import MAX_POINTS, Finished, timing_of
 
 
 def test_shards_count_in_the_order_of_their_times() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
+from shardwright.transforms.publish.publication import make_manifest
+from shardwright.transforms.publish.written_shards import WrittenShards
 from tests.transforms.publish.test_publication import CLEARANCE, make_publication
-from transforms.publish.publication import make_manifest
-from transforms.publish.written_shards import WrittenShards
 
 SUMMARIES = [
     ShardSummary(

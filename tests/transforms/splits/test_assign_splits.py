@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from shardwright.errors import BuildError
+from shardwright.transforms.references import set_column
+from shardwright.transforms.splits.assign_splits import AssignSplits
+from shardwright.transforms.splits.split_lists import SplitLists
+from shardwright.transforms.splits.split_rules import parse_split
 from tests.support.helpers import Run, references, run_transform
-from transforms.references import set_column
-from transforms.splits.assign_splits import AssignSplits
-from transforms.splits.split_lists import SplitLists
-from transforms.splits.split_rules import parse_split
 
 LABELS = [f"class {number % 5}" for number in range(300)]
 ALL = references([str(number) for number in range(300)], label=LABELS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.splits.balance import label_deviations
+from shardwright.transforms.splits.balance import label_deviations
 
 Counts = dict[str, dict[str, int]]
 

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError, UsageError
-from tests.support.helpers import references
-from transforms.splits import split_lists
-from transforms.splits.split_lists import (
+from shardwright.transforms.splits import split_lists
+from shardwright.transforms.splits.split_lists import (
     ListedIds,
     SplitLists,
     find_used,
@@ -24,6 +23,7 @@ from transforms.splits.split_lists import (
     take_listed,
     take_others,
 )
+from tests.support.helpers import references
 
 WANTED = {"cat/1.png": "train", "007": "test", "ünï": "validation"}
 ROWS = [{"id": image_id, "split": split} for image_id, split in WANTED.items()]

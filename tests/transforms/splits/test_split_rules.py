@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
-from tests.support.helpers import references, rejects_of, rows_of
-from transforms.hashing import hash64
-from transforms.splits.split_rules import (
+from shardwright.transforms.hashing import hash64
+from shardwright.transforms.splits.split_rules import (
     SplitCounts,
     SplitFractions,
     assign_splits,
     parse_split,
     rule_for_additions,
 )
+from tests.support.helpers import references, rejects_of, rows_of
 
 NAMES = ("train", "validation", "test")
 THREE = SplitFractions(NAMES, (0.8, 0.1, 0.1))

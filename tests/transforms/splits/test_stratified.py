@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError
+from shardwright.transforms.splits import grouped_splits, stratified
+from shardwright.transforms.splits.split_rules import SplitRule, parse_split, split_hash
+from shardwright.transforms.splits.stratified import HashHistogram, count_hashes, merge_histograms
 from tests.support.helpers import references, rows_of
 from tests.support.random_tests import examples
-from transforms.splits import grouped_splits, stratified
-from transforms.splits.split_rules import SplitRule, parse_split, split_hash
-from transforms.splits.stratified import HashHistogram, count_hashes, merge_histograms
 
 THREE = parse_split("train=0.8,validation=0.1,test=0.1")
 RULES = [

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shardwright as sw
-from schemas.image_classification import image_classification
 from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName, generation_folder
 from shardwright.format.versions import number_of, read_version
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.versions.changes import Operation, VersionChange
+from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import png_of
-from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.commit import commit
 
 CLASSES = ("a", "b", "c")
 SCHEMA = image_classification().with_class_names(CLASSES)

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from pipelines.collect_versions import main
 from shardwright.errors import BuildError, NotADatasetError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.notes import Note, noted
 from shardwright.format.pins import Pin, add_pin
 from shardwright.format.versions import number_of, read_version, read_versions, version_numbers
 from shardwright.inspect.cli import main as command
+from shardwright.pipelines.collect_versions import main
 from shardwright.storage.folder import Folder
+from shardwright.transforms.versions.changes import Operation, VersionChange
+from shardwright.transforms.versions.collect import Collection, collect, plan_collection
+from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import stamps_of
 from tests.support.tfrecord_makers import source_of
 from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
-from transforms.versions.changes import Operation, VersionChange
-from transforms.versions.collect import Collection, collect, plan_collection
-from transforms.versions.commit import commit
 
 FIRST = {f"r{number}": number for number in range(9)}
 

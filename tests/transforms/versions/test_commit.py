@@ -17,6 +17,8 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
+from shardwright.transforms.versions.changes import Operation
+from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import stamps_of
 from tests.support.random_tests import examples
 from tests.transforms.versions.histories import (
@@ -26,8 +28,6 @@ from tests.transforms.versions.histories import (
     wanted,
     write,
 )
-from transforms.versions.changes import Operation
-from transforms.versions.commit import commit
 
 FIRST = {f"r{number}": number for number in range(10)}
 KEYS = st.sampled_from([f"r{number}" for number in range(14)])

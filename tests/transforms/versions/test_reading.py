@@ -17,10 +17,10 @@ from shardwright.errors import NotADatasetError
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.cli import main
 from shardwright.storage.folder import Folder
+from shardwright.transforms.versions.commit import commit
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.build_helpers import png_of
 from tests.transforms.versions.histories import append, append_change, wanted, write
-from transforms.versions.commit import commit
 
 FIRST = {f"r{number:02d}": number for number in range(20)}
 CHANGED = {"r03": 30, "new": 31}

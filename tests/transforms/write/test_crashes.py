@@ -10,21 +10,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.format.naming import ShardName
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import set_column
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.user_code import UserTransform
+from shardwright.transforms.write.attempts import has_died, noted_attempt
+from shardwright.transforms.write.shard_writing import write_shard
+from shardwright.transforms.write.watchdog import EXIT_STUCK
+from shardwright.transforms.write.write_job import WriteJob
 from tests.support import user_transforms
 from tests.support.build_helpers import files_below, png_of
 from tests.support.helpers import file_references
-from transforms.images.options import EncodeOptions
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import set_column
-from transforms.rejects import RejectReason
-from transforms.user_code import UserTransform
-from transforms.write.attempts import has_died, noted_attempt
-from transforms.write.shard_writing import write_shard
-from transforms.write.watchdog import EXIT_STUCK
-from transforms.write.write_job import WriteJob
 
 NAME = ShardName("tiny", "train", 0, 1)
 NUM_IMAGES = 9

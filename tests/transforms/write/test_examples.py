@@ -15,13 +15,13 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.image_classification import image_classification
 from shardwright.format.schema import ARROW_TYPES, ExampleSchema, Feature, FeatureKind
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.transforms.references import extra_name
+from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
 from tests.support.helpers import references
 from tests.support.random_tests import examples
-from transforms.images.kinds import ImageInfo
-from transforms.references import extra_name
-from transforms.write.examples import ExampleEncoder, FramedRecords
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32, allow_nan=False)
@@ -192,10 +192,10 @@ _PRINT_RECORDS = """
 import sys
 sys.modules["tensorflow"] = None  # any import of it fails
 import pyarrow as pa
-from schemas.image_classification import image_classification
+from shardwright.schemas.image_classification import image_classification
 from shardwright.format.schema import Feature, FeatureKind
-from transforms.write.examples import ExampleEncoder
-from transforms.images.kinds import ImageInfo
+from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.images.kinds import ImageInfo
 extras = tuple(Feature(f"f{number}", FeatureKind.INT64) for number in range(20))
 encoder = ExampleEncoder(image_classification(feature_names="model-garden", extras=extras))
 columns = {f"x/f{number}": [number, 2] for number in range(20)}

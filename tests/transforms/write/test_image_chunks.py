@@ -12,27 +12,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
-from tests.support.helpers import references
-from tests.support.random_tests import examples
-from tests.transforms.write.test_image_reads import PNG, batch_of, write
-from transforms.images.kinds import RejectedImage
-from transforms.images.options import EncodeOptions
-from transforms.rejects import Reject
-from transforms.rejects import RejectReason as R
-from transforms.write.examples import ExampleEncoder
-from transforms.write.image_chunks import (
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.rejects import RejectReason as R
+from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.write.image_chunks import (
     CHUNK_BYTES,
     CHUNK_RECORDS,
     Chunk,
     chunk_bounds,
     make_chunk,
 )
-from transforms.write.image_reads import ImageRead, start_reads
-from transforms.write.shard_chunks import make_chunks
-from transforms.write.write_job import WriteJob
+from shardwright.transforms.write.image_reads import ImageRead, start_reads
+from shardwright.transforms.write.shard_chunks import make_chunks
+from shardwright.transforms.write.write_job import WriteJob
+from tests.support.helpers import references
+from tests.support.random_tests import examples
+from tests.transforms.write.test_image_reads import PNG, batch_of, write
 
 SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_size=300)
 

@@ -16,13 +16,18 @@ from hypothesis import strategies as st
 
 from shardwright.errors import StorageError
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
+from shardwright.transforms.rejects import RejectReason as R
+from shardwright.transforms.write.image_reads import (
+    ImageLocation,
+    read_ahead,
+    read_local_image,
+    start_reads,
+)
 from tests.support.build_helpers import png_of
 from tests.support.helpers import references
 from tests.support.random_tests import examples
-from transforms.images.kinds import RejectedImage
-from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
-from transforms.rejects import RejectReason as R
-from transforms.write.image_reads import ImageLocation, read_ahead, read_local_image, start_reads
 
 PNG = png_of(0)
 CHANGED = (R.CHANGED, "the file changed between listing and reading: build again")

@@ -13,14 +13,19 @@ import pytest
 from shardwright.errors import CredentialsError, ThrottledError
 from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.references import REFERENCE_SCHEMA
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.write.image_reads import (
+    AHEAD_BYTES,
+    ImageLocation,
+    read_ahead,
+    read_remote_image,
+)
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.cached_datasets import downloads, wait_until
 from tests.support.helpers import TINY_PNG, make_files, references
-from transforms.images.kinds import RejectedImage
-from transforms.references import REFERENCE_SCHEMA
-from transforms.rejects import RejectReason
-from transforms.write.image_reads import AHEAD_BYTES, ImageLocation, read_ahead, read_remote_image
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 

@@ -18,27 +18,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest, write_json
 from shardwright.format.naming import ShardName
 from shardwright.inspect.verify import verify
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder, Sink
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.packing import Layout, ShardCuts
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.publication import Publication, publish
+from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.references import set_column
+from shardwright.transforms.reject_limits import RejectLimits
+from shardwright.transforms.write import shard_writing
+from shardwright.transforms.write.shard_writing import find_finished, write_records, write_shard
+from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import leftovers_of, png_of, stamps_of
 from tests.support.helpers import file_references
-from transforms.images.options import EncodeOptions
-from transforms.output_state import Clearance
-from transforms.plan.packing import Layout, ShardCuts
-from transforms.plan.shard_plans import ShardPlan
-from transforms.publish.publication import Publication, publish
-from transforms.publish.written_shards import WrittenShards
-from transforms.references import set_column
-from transforms.reject_limits import RejectLimits
-from transforms.write import shard_writing
-from transforms.write.shard_writing import find_finished, write_records, write_shard
-from transforms.write.write_job import WriteJob
 
 NAME = ShardName("tiny", "train", 0, 1)
 NUM_IMAGES = 3

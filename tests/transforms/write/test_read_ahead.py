@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from transforms.write import read_ahead
-from transforms.write.read_ahead import MAX_THREADS, ReadAhead
+from shardwright.transforms.write import read_ahead
+from shardwright.transforms.write.read_ahead import MAX_THREADS, ReadAhead
 
 
 class Clock:

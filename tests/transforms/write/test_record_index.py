@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_index
 from shardwright.format.naming import ShardName
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import LABEL_INDEX
+from shardwright.transforms.write.record_index import ORIGIN_SCHEMA, index_shard
+from shardwright.transforms.write.shard_writing import write_shard
+from shardwright.transforms.write.write_job import WriteJob
 from tests.support.damage import example, frame
 from tests.support.helpers import references
 from tests.support.image_makers import picture, saved
-from transforms.images.options import EncodeOptions
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import LABEL_INDEX
-from transforms.write.record_index import ORIGIN_SCHEMA, index_shard
-from transforms.write.shard_writing import write_shard
-from transforms.write.write_job import WriteJob
 
 NAME = ShardName("pets", "train", 0, 1)
 UNLABELED = image_classification().with_class_names(())

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.job import prepare_job
-from pipelines.local_build import build_here
-from pipelines.options import parse_options
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
 from shardwright.storage.folder import Folder
+from shardwright.transforms.reject_files import read_rejects
+from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.write.rewritten_shards import rewrite_shard
 from tests.support.build_helpers import make_images
-from transforms.reject_files import read_rejects
-from transforms.rejects import Reject, RejectReason
-from transforms.write.rewritten_shards import rewrite_shard
 
 
 class Built:

@@ -15,24 +15,24 @@ import google_crc32c
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
 from shardwright.format.example import parse_example
 from shardwright.format.index import ShardSummary, read_summary
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.reject_files import read_rejects
+from shardwright.transforms.rejects import RejectReason as R
+from shardwright.transforms.write import image_reads
+from shardwright.transforms.write.image_chunks import CHUNK_RECORDS
+from shardwright.transforms.write.image_reads import ImageLocation
+from shardwright.transforms.write.shard_writing import find_finished, write_records, write_shard
+from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import leftovers_of, png_of
 from tests.support.helpers import file_references
-from transforms.images.options import EncodeOptions
-from transforms.plan.shard_plans import ShardPlan
-from transforms.reject_files import read_rejects
-from transforms.rejects import RejectReason as R
-from transforms.write import image_reads
-from transforms.write.image_chunks import CHUNK_RECORDS
-from transforms.write.image_reads import ImageLocation
-from transforms.write.shard_writing import find_finished, write_records, write_shard
-from transforms.write.write_job import WriteJob
 
 Paths = list[Path]
 NAME = ShardName("tiny", "train", 0, 3)

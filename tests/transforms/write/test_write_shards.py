@@ -9,25 +9,25 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import json_bytes
 from shardwright.format.naming import ShardName
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.routing import Routed
+from shardwright.transforms.write import shards_in_turn
+from shardwright.transforms.write.shard_writing import write_records
+from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_shards import WriteShards
 from tests.support.build_helpers import leftovers_of, png_of, stamps_of
 from tests.support.helpers import Run, file_references, run_transform
-from transforms.images.options import EncodeOptions
-from transforms.output_state import Clearance
-from transforms.plan.shard_plans import ShardPlan
-from transforms.progress import PROGRESS
-from transforms.rejects import Reject
-from transforms.routing import Routed
-from transforms.write import shards_in_turn
-from transforms.write.shard_writing import write_records
-from transforms.write.write_job import WriteJob
-from transforms.write.write_shards import WriteShards
 
 Finished = tuple[ShardSummary, list[Reject]]
 FAULTS = {"rejects_not_an_image": 1, "rejects_missing_file": 1}

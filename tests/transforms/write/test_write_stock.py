@@ -12,25 +12,30 @@ from google_crc32c import value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.image_classification import image_classification
 from shardwright.format.example import parse_example
 from shardwright.format.index import ShardSummary, read_index, read_summary
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.output_state import Clearance
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import LABEL_INDEX
+from shardwright.transforms.reject_files import read_rejects
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.routing import Routed
+from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_stock import (
+    WriteWithBeam,
+    cut_plan,
+    remove_leftovers,
+    unframe,
+)
 from tests.support.helpers import references, rows_of, run_transform
 from tests.support.image_makers import picture, saved
-from transforms.images.kinds import ImageInfo
-from transforms.images.options import EncodeOptions
-from transforms.output_state import Clearance
-from transforms.plan.shard_plans import ShardPlan
-from transforms.references import LABEL_INDEX
-from transforms.reject_files import read_rejects
-from transforms.rejects import Reject
-from transforms.routing import Routed
-from transforms.write.examples import ExampleEncoder
-from transforms.write.write_job import WriteJob
-from transforms.write.write_stock import WriteWithBeam, cut_plan, remove_leftovers, unframe
 
 SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=())
 

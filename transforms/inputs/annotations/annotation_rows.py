@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from transforms.batch_file import BatchFile, Place
-from transforms.references import set_column
+from shardwright.transforms.batch_file import BatchFile, Place
+from shardwright.transforms.references import set_column
 
 _CHUNK_BYTES = 32 << 20
 _ROW_BYTES = 400  # of a row's Python objects, text apart

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.images.headers import read_header
-from transforms.images.kinds import RejectedImage
-from transforms.references import extra_name
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.images.headers import read_header
+from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.references import extra_name
+from shardwright.transforms.rejects import Reject, RejectReason
 
 BOX, LABEL, AREA, IS_CROWD, SEGMENTATION = (
     f"objects/{name}" for name in ("bbox", "label", "area", "is_crowd", "segmentation")

@@ -22,17 +22,23 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.annotation_rows import TEXT
-from transforms.inputs.annotations.coco_files import number_of
-from transforms.inputs.annotations.coco_images import CocoImage
-from transforms.inputs.annotations.coco_look import CAPTIONS, IMAGE_ID, CocoFacts, CocoSet, look
-from transforms.inputs.annotations.coco_table import CocoReader
-from transforms.inputs.file_lookups import look_up_batch
-from transforms.inputs.image_paths import is_whole_path, resolve_paths
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.references import BATCH_ROWS, extra_name
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.annotation_rows import TEXT
+from shardwright.transforms.inputs.annotations.coco_files import number_of
+from shardwright.transforms.inputs.annotations.coco_images import CocoImage
+from shardwright.transforms.inputs.annotations.coco_look import (
+    CAPTIONS,
+    IMAGE_ID,
+    CocoFacts,
+    CocoSet,
+    look,
+)
+from shardwright.transforms.inputs.annotations.coco_table import CocoReader
+from shardwright.transforms.inputs.file_lookups import look_up_batch
+from shardwright.transforms.inputs.image_paths import is_whole_path, resolve_paths
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.references import BATCH_ROWS, extra_name
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _BATCH_BYTES = 32 << 20  # of a batch's annotations, on average
 _PROBES = 5  # images looked up to find the folder of a set

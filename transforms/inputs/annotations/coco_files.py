@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from shardwright.errors import BuildError
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.annotations.json_sections import read_sections
+from shardwright.transforms.inputs.annotations.json_sections import read_sections
 
 _SMALL_BYTES = 32 << 20  # files up to this length are read whole for detection
 _LOOK_BYTES = 4 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from transforms.inputs.annotations.boxes import ImageSize
+from shardwright.transforms.inputs.annotations.boxes import ImageSize
 
 
 class CocoImage(NamedTuple):

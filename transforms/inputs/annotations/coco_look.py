@@ -16,14 +16,14 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.coco_files import look_at_coco, merge_categories
-from transforms.inputs.file_rules import split_of
-from transforms.inputs.folder_contents import read_start
-from transforms.inputs.input_files import find_files
-from transforms.inputs.source import SourceFacts, SourceRequest
-from transforms.inputs.wildcards import has_wildcard
-from transforms.references import reference_schema
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.coco_files import look_at_coco, merge_categories
+from shardwright.transforms.inputs.file_rules import split_of
+from shardwright.transforms.inputs.folder_contents import read_start
+from shardwright.transforms.inputs.input_files import find_files
+from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.wildcards import has_wildcard
+from shardwright.transforms.references import reference_schema
 
 CAPTIONS, IMAGE_ID = "captions", "image_id"
 _ENDING = ".json"

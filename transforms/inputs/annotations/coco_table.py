@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from shardwright.errors import BuildError
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.annotations.annotation_rows import AnnotationRows
-from transforms.inputs.annotations.boxes import stated_size
-from transforms.inputs.annotations.coco_files import (
+from shardwright.transforms.inputs.annotations.annotation_rows import AnnotationRows
+from shardwright.transforms.inputs.annotations.boxes import stated_size
+from shardwright.transforms.inputs.annotations.coco_files import (
     MAX_INT64,
     category_names,
     encodable,
@@ -23,9 +23,9 @@ from transforms.inputs.annotations.coco_files import (
     key_of,
     shorten,
 )
-from transforms.inputs.annotations.coco_images import CocoImage, CocoImages
-from transforms.inputs.annotations.json_sections import read_sections
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.annotations.coco_images import CocoImage, CocoImages
+from shardwright.transforms.inputs.annotations.json_sections import read_sections
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 

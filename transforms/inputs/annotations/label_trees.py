@@ -15,8 +15,8 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.listing import list_pages
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from transforms.inputs.annotations.boxes import ObjectRows, object_columns
-from transforms.inputs.file_rules import (
+from shardwright.transforms.inputs.annotations.boxes import ObjectRows, object_columns
+from shardwright.transforms.inputs.file_rules import (
     Problem,
     etag_of,
     file_problem,
@@ -24,9 +24,9 @@ from transforms.inputs.file_rules import (
     is_litter,
     size_problem,
 )
-from transforms.inputs.folders.local_folders import walk
-from transforms.inputs.image_rows import ImageRow, image_references
-from transforms.rejects import Reject, RejectReason, reason_of
+from shardwright.transforms.inputs.folders.local_folders import walk
+from shardwright.transforms.inputs.image_rows import ImageRow, image_references
+from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
 # Folders that only separate images from labels: images/train/a.jpg belongs to labels/train/a.txt.

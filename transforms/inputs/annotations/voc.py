@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.label_trees import (
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.label_trees import (
     TreeFile,
     label_key,
     list_tree,
@@ -25,12 +25,12 @@ from transforms.inputs.annotations.label_trees import (
     read_lists,
     tree_batch,
 )
-from transforms.inputs.annotations.voc_labels import BadLabel, VocLabel, parse_voc
-from transforms.inputs.annotations.voc_look import MASKS, SPLIT_LISTS, VocFacts, look
-from transforms.inputs.file_rules import Problem, has_image_name, split_of
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.annotations.voc_labels import BadLabel, VocLabel, parse_voc
+from shardwright.transforms.inputs.annotations.voc_look import MASKS, SPLIT_LISTS, VocFacts, look
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _Key = tuple[str, ...]
 

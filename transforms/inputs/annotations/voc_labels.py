@@ -10,7 +10,7 @@ from typing import NamedTuple, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from transforms.inputs.annotations.boxes import ImageSize, stated_size
+from shardwright.transforms.inputs.annotations.boxes import ImageSize, stated_size
 
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
 _NO_POSE = "unspecified"

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.annotations import boxes
-from transforms.inputs.file_rules import split_of
-from transforms.inputs.folder_contents import read_start
-from transforms.inputs.source import SourceFacts, SourceRequest
-from transforms.references import PICTURE_TYPE, reference_schema
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.file_rules import split_of
+from shardwright.transforms.inputs.folder_contents import read_start
+from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
 _START_BYTES = 4096
 _PROBES = 3  # xml files read for detection

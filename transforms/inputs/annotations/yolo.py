@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.label_trees import (
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.label_trees import (
     TreeFile,
     label_key,
     list_tree,
@@ -25,12 +25,17 @@ from transforms.inputs.annotations.label_trees import (
     read_lists,
     tree_batch,
 )
-from transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
-from transforms.inputs.annotations.yolo_look import NAME_FILES, YoloFacts, is_config, look
-from transforms.inputs.file_rules import Problem, has_image_name, split_of
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.references import BATCH_ROWS
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
+from shardwright.transforms.inputs.annotations.yolo_look import (
+    NAME_FILES,
+    YoloFacts,
+    is_config,
+    look,
+)
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.rejects import Reject, RejectReason
 
 
 def list_part(facts: YoloFacts, part: str) -> Rows:

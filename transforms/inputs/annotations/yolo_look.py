@@ -12,18 +12,18 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.yolo_labels import (
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.yolo_labels import (
     YoloConfig,
     looks_like_labels,
     read_config,
     read_names,
 )
-from transforms.inputs.boundary import outside_problem
-from transforms.inputs.file_rules import has_image_name, split_of
-from transforms.inputs.folder_contents import FolderContents, FolderListings, read_start
-from transforms.inputs.source import SourceFacts, SourceRequest
-from transforms.references import reference_schema
+from shardwright.transforms.inputs.boundary import outside_problem
+from shardwright.transforms.inputs.file_rules import has_image_name, split_of
+from shardwright.transforms.inputs.folder_contents import FolderContents, FolderListings, read_start
+from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.references import reference_schema
 
 _CONFIG_BYTES = 1 << 20
 _START_BYTES = 4096

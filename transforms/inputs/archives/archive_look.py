@@ -9,9 +9,13 @@ from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.archives.archive_members import ArchiveFault, Member, path_problem
-from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, place_of
-from transforms.inputs.input_files import (
+from shardwright.transforms.inputs.archives.archive_members import (
+    ArchiveFault,
+    Member,
+    path_problem,
+)
+from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, place_of
+from shardwright.transforms.inputs.input_files import (
     FilesFacts,
     InputFile,
     base_of,
@@ -19,7 +23,7 @@ from transforms.inputs.input_files import (
     describe_files,
     find_files,
 )
-from transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.source import SourceRequest
 
 # Detection stops here: it need not read a large archive to its end.
 LOOK_MEMBERS, LOOK_BYTES, LEAST_LOOK = 20_000, 64 << 20, 20

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import IO, NamedTuple
 
 from shardwright.errors import StorageError
-from transforms.inputs.file_rules import (
+from shardwright.transforms.inputs.file_rules import (
     MAGIC_BYTES,
     Problem,
     has_image_name,
@@ -21,8 +21,8 @@ from transforms.inputs.file_rules import (
     magic_problem,
     size_problem,
 )
-from transforms.inputs.spool import SpoolWriter
-from transforms.rejects import Reject, RejectReason, reason_of
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 
 class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as RejectedImage

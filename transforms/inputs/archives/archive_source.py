@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shardwright.errors import MissingError
-from transforms.inputs.archives.archive_look import ArchiveFacts
-from transforms.inputs.archives.archive_members import (
+from shardwright.transforms.inputs.archives.archive_look import ArchiveFacts
+from shardwright.transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,
     MemberPlace,
@@ -16,11 +16,11 @@ from transforms.inputs.archives.archive_members import (
     member_reject,
     place_member,
 )
-from transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from transforms.inputs.input_files import FileState, InputFile, state_of
-from transforms.inputs.source import Rows
-from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
-from transforms.rejects import Reject, incomplete
+from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
+from shardwright.transforms.inputs.input_files import FileState, InputFile, state_of
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.inputs.spool import SpoolWriter, rules_digest, spooled
+from shardwright.transforms.rejects import Reject, incomplete
 
 T = TypeVar("T")
 

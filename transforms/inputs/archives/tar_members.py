@@ -22,15 +22,15 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.local import open_regular
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.archives.archive_members import (
+from shardwright.transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,
     archive_faults,
     normal_path,
 )
-from transforms.inputs.file_rules import Problem, has_image_name
-from transforms.inputs.header_reads import HeaderReader
-from transforms.rejects import RejectReason
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name
+from shardwright.transforms.inputs.header_reads import HeaderReader
+from shardwright.transforms.rejects import RejectReason
 
 TAR_ENDINGS = (
     ".tar",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.archives.archive_look import (
+from shardwright.transforms.inputs.archives.archive_look import (
     ArchiveFacts,
     ArchiveStart,
     look_at_archives,
     start_of,
 )
-from transforms.inputs.archives.archive_members import Member
-from transforms.inputs.archives.archive_source import Archive, list_archive, list_images
-from transforms.inputs.archives.tar_members import TarReader, is_tar_name
-from transforms.inputs.input_files import state_of
-from transforms.inputs.source import Rows, SourceFormat, SourceRequest
-from transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.inputs.archives.archive_members import Member
+from shardwright.transforms.inputs.archives.archive_source import Archive, list_archive, list_images
+from shardwright.transforms.inputs.archives.tar_members import TarReader, is_tar_name
+from shardwright.transforms.inputs.input_files import state_of
+from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.spool import SpoolWriter
 
 
 def look(request: SourceRequest) -> ArchiveFacts | None:

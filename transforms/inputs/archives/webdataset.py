@@ -6,20 +6,24 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from transforms.inputs.archives.archive_members import Member, MemberPlace, member_reject
-from transforms.inputs.archives.archive_source import Archive, list_archive, until_fault
-from transforms.inputs.archives.tar_members import tar_stem
-from transforms.inputs.archives.tars import list_tar
-from transforms.inputs.archives.webdataset_layout import SampleRow
-from transforms.inputs.archives.webdataset_look import WebDatasetFacts, look
-from transforms.inputs.archives.webdataset_samples import Sample, read_samples
-from transforms.inputs.file_rules import Problem
-from transforms.inputs.image_rows import in_batches
-from transforms.inputs.input_files import InputFile
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.inputs.spool import SpoolWriter
-from transforms.references import extra_name
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.archives.archive_members import (
+    Member,
+    MemberPlace,
+    member_reject,
+)
+from shardwright.transforms.inputs.archives.archive_source import Archive, list_archive, until_fault
+from shardwright.transforms.inputs.archives.tar_members import tar_stem
+from shardwright.transforms.inputs.archives.tars import list_tar
+from shardwright.transforms.inputs.archives.webdataset_layout import SampleRow
+from shardwright.transforms.inputs.archives.webdataset_look import WebDatasetFacts, look
+from shardwright.transforms.inputs.archives.webdataset_samples import Sample, read_samples
+from shardwright.transforms.inputs.file_rules import Problem
+from shardwright.transforms.inputs.image_rows import in_batches
+from shardwright.transforms.inputs.input_files import InputFile
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.references import extra_name
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _NumberedRow = tuple[int, str, SampleRow]  # number of the sample, key, row
 

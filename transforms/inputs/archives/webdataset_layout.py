@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from transforms.inputs.archives.archive_members import MemberPlace
-from transforms.inputs.archives.webdataset_samples import (
+from shardwright.transforms.inputs.archives.archive_members import MemberPlace
+from shardwright.transforms.inputs.archives.webdataset_samples import (
     CAPTION,
     COMPANIONS,
     LABEL,
@@ -22,10 +22,10 @@ from transforms.inputs.archives.webdataset_samples import (
     is_image_suffix,
     read_json,
 )
-from transforms.inputs.file_rules import SPLIT_FOLDERS
-from transforms.inputs.tables.table_columns import extra_feature
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.references import PICTURE_TYPE, reference_schema
+from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS
+from shardwright.transforms.inputs.tables.table_columns import extra_feature
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
 _JSON_ROLES = ("label", "id", "split", "group")
 _TAKEN_NAMES = frozenset({"image", "id", "label"})  # features of every dataset

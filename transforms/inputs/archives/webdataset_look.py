@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from shardwright.errors import MissingError, UsageError
-from transforms.inputs.archives.archive_look import (
+from shardwright.transforms.inputs.archives.archive_look import (
     LEAST_LOOK,
     LOOK_BYTES,
     ArchiveFacts,
@@ -16,12 +16,16 @@ from transforms.inputs.archives.archive_look import (
     first_and_last,
     layout_of,
 )
-from transforms.inputs.archives.archive_members import ArchiveFault, MemberPlace
-from transforms.inputs.archives.tar_members import TarReader, is_tar_name
-from transforms.inputs.archives.webdataset_layout import SampleLayout, learn_layout
-from transforms.inputs.archives.webdataset_samples import Sample, is_webdataset, read_samples
-from transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
-from transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.archives.archive_members import ArchiveFault, MemberPlace
+from shardwright.transforms.inputs.archives.tar_members import TarReader, is_tar_name
+from shardwright.transforms.inputs.archives.webdataset_layout import SampleLayout, learn_layout
+from shardwright.transforms.inputs.archives.webdataset_samples import (
+    Sample,
+    is_webdataset,
+    read_samples,
+)
+from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
+from shardwright.transforms.inputs.source import SourceRequest
 
 _LOOK_SAMPLES = 1000
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from transforms.inputs.archives.archive_members import (
+from shardwright.transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,
     MemberPlace,
@@ -23,9 +23,9 @@ from transforms.inputs.archives.archive_members import (
     path_problem,
     place_member,
 )
-from transforms.inputs.file_rules import Problem, has_image_name
-from transforms.inputs.spool import SpoolWriter
-from transforms.rejects import RejectReason
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.rejects import RejectReason
 
 LABEL, CAPTION, JSON = "cls", "txt", "json"
 _MOST_EXACT = 2**53  # float64 holds every integer up to this one

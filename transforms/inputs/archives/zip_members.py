@@ -20,14 +20,14 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.local import open_regular
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from transforms.inputs.archives.archive_members import (
+from shardwright.transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,
     archive_faults,
     normal_path,
 )
-from transforms.inputs.file_rules import Problem
-from transforms.rejects import RejectReason
+from shardwright.transforms.inputs.file_rules import Problem
+from shardwright.transforms.rejects import RejectReason
 
 # Signature, lengths of name and extra field; these two follow, then the data.
 _LOCAL_HEADER = struct.Struct("<4s22xHH")

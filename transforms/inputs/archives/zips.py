@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.archives.archive_look import (
+from shardwright.transforms.inputs.archives.archive_look import (
     ArchiveFacts,
     ArchiveStart,
     look_at_archives,
     start_of,
 )
-from transforms.inputs.archives.archive_source import Archive, list_archive, list_images
-from transforms.inputs.archives.zip_members import ZipReader, is_zip_name
-from transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.archives.archive_source import Archive, list_archive, list_images
+from shardwright.transforms.inputs.archives.zip_members import ZipReader, is_zip_name
+from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 
 
 def look(request: SourceRequest) -> ArchiveFacts | None:

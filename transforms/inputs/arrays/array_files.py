@@ -21,9 +21,9 @@ from numpy.lib import format as npy
 from shardwright.errors import BuildError
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
-from transforms.inputs.records.record_columns import Record
-from transforms.inputs.records.record_values import input_key, simple_value
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
+from shardwright.transforms.inputs.records.record_columns import Record
+from shardwright.transforms.inputs.records.record_values import input_key, simple_value
 
 _INPUTS = "x"
 _NAMES = {_INPUTS: _INPUTS, "images": "image", "labels": "label", "y": "label",

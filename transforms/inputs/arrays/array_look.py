@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from transforms.inputs.arrays.array_files import is_array_name, read_records
-from transforms.inputs.input_files import base_of, find_files
-from transforms.inputs.records.record_columns import SAMPLE_RECORDS
-from transforms.inputs.records.record_facts import RecordFacts, facts_of
-from transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.arrays.array_files import is_array_name, read_records
+from shardwright.transforms.inputs.input_files import base_of, find_files
+from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS
+from shardwright.transforms.inputs.records.record_facts import RecordFacts, facts_of
+from shardwright.transforms.inputs.source import SourceRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

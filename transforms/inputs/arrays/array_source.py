@@ -5,12 +5,12 @@ Pixels have no encoded bytes to read in place, so they go to the spool as PNG.
 
 from __future__ import annotations
 
-from transforms.inputs.arrays.array_files import read_records
-from transforms.inputs.arrays.array_look import ArrayFacts, look
-from transforms.inputs.input_files import state_of
-from transforms.inputs.records.record_rows import list_records
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
+from shardwright.transforms.inputs.arrays.array_files import read_records
+from shardwright.transforms.inputs.arrays.array_look import ArrayFacts, look
+from shardwright.transforms.inputs.input_files import state_of
+from shardwright.transforms.inputs.records.record_rows import list_records
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.inputs.spool import SpoolWriter, rules_digest, spooled
 
 
 def list_part(facts: ArrayFacts, part: str) -> Rows:

@@ -14,10 +14,10 @@ from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from transforms.inputs.input_files import find_files
-from transforms.inputs.source import SourceFacts, SourceRequest
-from transforms.inputs.wildcards import has_wildcard
-from transforms.references import COPIED_SCHEMA
+from shardwright.transforms.inputs.input_files import find_files
+from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.wildcards import has_wildcard
+from shardwright.transforms.references import COPIED_SCHEMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

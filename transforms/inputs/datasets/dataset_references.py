@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.index import read_index_of
-from transforms.inputs.datasets.dataset_look import DatasetFacts, look
-from transforms.inputs.input_files import FileState, state_of
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.references import (
+from shardwright.transforms.inputs.datasets.dataset_look import DatasetFacts, look
+from shardwright.transforms.inputs.input_files import FileState, state_of
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.references import (
     BATCH_ROWS,
     COPIED_SCHEMA,
     ORIGIN,
@@ -20,7 +20,7 @@ from transforms.references import (
     keep_rows,
     reject_rows,
 )
-from transforms.rejects import RejectReason
+from shardwright.transforms.rejects import RejectReason
 
 
 def list_part(facts: DatasetFacts, part: str) -> Rows:

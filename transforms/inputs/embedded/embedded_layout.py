@@ -10,12 +10,16 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
-from transforms.features.lists import is_list
-from transforms.inputs.embedded.embedded_files import stated_class_names
-from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic, said_kinds
-from transforms.inputs.tables.table_columns import can_be_text, check_text, extra_feature
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.references import PICTURE_TYPE, reference_schema
+from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.embedded.embedded_files import stated_class_names
+from shardwright.transforms.inputs.image_values import IMAGE_NAMES, has_image_magic, said_kinds
+from shardwright.transforms.inputs.tables.table_columns import (
+    can_be_text,
+    check_text,
+    extra_feature,
+)
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
 _BYTES = "bytes"  # of the hub's struct<bytes: binary, path: string>
 _PATH = "path"

@@ -10,9 +10,13 @@ import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
-from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
-from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
-from transforms.inputs.input_files import (
+from shardwright.transforms.inputs.embedded.embedded_files import (
+    is_arrow_name,
+    is_embedded_name,
+    open_rows,
+)
+from shardwright.transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
+from shardwright.transforms.inputs.input_files import (
     FilesFacts,
     InputFile,
     base_of,
@@ -20,9 +24,9 @@ from transforms.inputs.input_files import (
     find_files,
     state_of,
 )
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_columns import features_or_problem
-from transforms.inputs.tables.table_roles import describe_columns
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_columns import features_or_problem
+from shardwright.transforms.inputs.tables.table_roles import describe_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,18 +13,32 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from shardwright.storage.options import StorageOptions
-from transforms.features.lists import is_list
-from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, PictureParts, picture_parts
-from transforms.inputs.embedded.embedded_look import EmbeddedFacts
-from transforms.inputs.file_lookups import look_up
-from transforms.inputs.file_rules import Problem, size_problem
-from transforms.inputs.image_paths import resolve_paths
-from transforms.inputs.input_files import InputFile
-from transforms.inputs.source import Rows, SourceRequest
-from transforms.inputs.spool import SpoolWriter
-from transforms.inputs.tables.table_columns import as_text, canonical_splits, empty_as_null
-from transforms.references import BATCH_ROWS, PICTURE_TYPE, concat, extra_name, keep_rows
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.embedded.embedded_layout import (
+    EmbeddedLayout,
+    PictureParts,
+    picture_parts,
+)
+from shardwright.transforms.inputs.embedded.embedded_look import EmbeddedFacts
+from shardwright.transforms.inputs.file_lookups import look_up
+from shardwright.transforms.inputs.file_rules import Problem, size_problem
+from shardwright.transforms.inputs.image_paths import resolve_paths
+from shardwright.transforms.inputs.input_files import InputFile
+from shardwright.transforms.inputs.source import Rows, SourceRequest
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.inputs.tables.table_columns import (
+    as_text,
+    canonical_splits,
+    empty_as_null,
+)
+from shardwright.transforms.references import (
+    BATCH_ROWS,
+    PICTURE_TYPE,
+    concat,
+    extra_name,
+    keep_rows,
+)
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _BATCH_BYTES = 16 << 20  # per batch, without images
 Found = dict[str, Any] | Problem | None  # a PICTURE_TYPE value, a problem, or None without image

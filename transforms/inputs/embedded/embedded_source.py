@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from transforms.inputs.embedded.embedded_files import DamagedFileError, open_rows
-from transforms.inputs.embedded.embedded_look import EmbeddedFacts, look
-from transforms.inputs.embedded.embedded_references import RawRows, list_rows
-from transforms.inputs.input_files import state_of
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
-from transforms.rejects import incomplete
+from shardwright.transforms.inputs.embedded.embedded_files import DamagedFileError, open_rows
+from shardwright.transforms.inputs.embedded.embedded_look import EmbeddedFacts, look
+from shardwright.transforms.inputs.embedded.embedded_references import RawRows, list_rows
+from shardwright.transforms.inputs.input_files import state_of
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.inputs.spool import SpoolWriter, rules_digest, spooled
+from shardwright.transforms.rejects import incomplete
 
 
 def list_part(facts: EmbeddedFacts, part: str) -> Rows:

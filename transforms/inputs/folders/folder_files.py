@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.folders.folder_look import FolderFacts, look
-from transforms.inputs.folders.local_folders import list_folder
-from transforms.inputs.folders.object_folders import list_prefix
-from transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.rejects import Reject
+from shardwright.transforms.inputs.folders.folder_look import FolderFacts, look
+from shardwright.transforms.inputs.folders.local_folders import list_folder
+from shardwright.transforms.inputs.folders.object_folders import list_prefix
+from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.rejects import Reject
 
 
 def list_part(facts: FolderFacts, part: str) -> Rows:

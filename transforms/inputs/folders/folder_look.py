@@ -11,8 +11,8 @@ from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import LONG_KEYS, cut_prefix
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
-from transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
+from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
 
 _RANGES = 16  # parts of a long prefix; a worker lists each by several threads
 

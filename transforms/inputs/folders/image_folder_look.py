@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.folder import Folder
-from transforms.inputs.folder_contents import is_web
-from transforms.inputs.folders.folder_look import describe_folder, find_splits
-from transforms.inputs.source import SourceFacts, SourceRequest
-from transforms.inputs.tables.table_files import table_format
-from transforms.inputs.tables.table_layout import TableLayout
-from transforms.inputs.tables.table_look import table_of
-from transforms.inputs.tables.table_schemas import read_table_schema
-from transforms.inputs.wildcards import has_wildcard
+from shardwright.transforms.inputs.folder_contents import is_web
+from shardwright.transforms.inputs.folders.folder_look import describe_folder, find_splits
+from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.tables.table_files import table_format
+from shardwright.transforms.inputs.tables.table_layout import TableLayout
+from shardwright.transforms.inputs.tables.table_look import table_of
+from shardwright.transforms.inputs.tables.table_schemas import read_table_schema
+from shardwright.transforms.inputs.wildcards import has_wildcard
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"

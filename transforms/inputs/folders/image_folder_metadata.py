@@ -14,14 +14,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.inputs.file_rules import place_of
-from transforms.inputs.folders.folder_files import list_files
-from transforms.inputs.folders.image_folder_look import MetadataFolderFacts, look
-from transforms.inputs.image_rows import ImageRow
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.inputs.tables.table_references import list_table
-from transforms.references import picture_columns, set_column
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.file_rules import place_of
+from shardwright.transforms.inputs.folders.folder_files import list_files
+from shardwright.transforms.inputs.folders.image_folder_look import MetadataFolderFacts, look
+from shardwright.transforms.inputs.image_rows import ImageRow
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.references import picture_columns, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
 
 
 def list_part(facts: MetadataFolderFacts, part: str) -> Rows:

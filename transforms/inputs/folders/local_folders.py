@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from transforms.inputs.boundary import outside_problem
-from transforms.inputs.file_rules import (
+from shardwright.transforms.inputs.boundary import outside_problem
+from shardwright.transforms.inputs.file_rules import (
     MAGIC_BYTES,
     Problem,
     etag_of,
@@ -19,8 +19,8 @@ from transforms.inputs.file_rules import (
     name_problem,
     place_of,
 )
-from transforms.inputs.image_rows import ImageRow
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.image_rows import ImageRow
+from shardwright.transforms.rejects import Reject, RejectReason
 
 
 def list_folder(

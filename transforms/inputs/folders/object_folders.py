@@ -9,10 +9,10 @@ from shardwright.storage.clients import client_for
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
 from shardwright.storage.listing import ObjectRow, list_pages
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.file_rules import Problem, is_litter, place_of, size_problem
-from transforms.inputs.folders.other_objects import OtherObjects
-from transforms.inputs.image_rows import ImageRow
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.file_rules import Problem, is_litter, place_of, size_problem
+from shardwright.transforms.inputs.folders.other_objects import OtherObjects
+from shardwright.transforms.inputs.image_rows import ImageRow
+from shardwright.transforms.rejects import Reject, RejectReason
 
 
 def list_prefix(

@@ -17,7 +17,7 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.listing import ObjectRow
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from transforms.inputs.file_rules import (
+from shardwright.transforms.inputs.file_rules import (
     MAGIC_BYTES,
     Problem,
     extension_of,
@@ -25,7 +25,7 @@ from transforms.inputs.file_rules import (
     magic_problem,
     name_problem,
 )
-from transforms.rejects import Reject, RejectReason, incomplete
+from shardwright.transforms.rejects import Reject, RejectReason, incomplete
 
 SAMPLE, EVERY = 1000, 100
 _LOG = logging.getLogger("shardwright.inputs")

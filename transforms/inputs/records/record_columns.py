@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
-from transforms.inputs.embedded.embedded_layout import PictureParts
-from transforms.inputs.embedded.embedded_references import RawRows
-from transforms.inputs.records.record_types import (
+from shardwright.transforms.inputs.embedded.embedded_layout import PictureParts
+from shardwright.transforms.inputs.embedded.embedded_references import RawRows
+from shardwright.transforms.inputs.records.record_types import (
     Shape,
     array_and_misfits,
     shape_fault,
@@ -24,15 +24,15 @@ from transforms.inputs.records.record_types import (
     tensor_feature,
     type_of,
 )
-from transforms.inputs.records.record_values import (
+from shardwright.transforms.inputs.records.record_values import (
     IndexedPixels,
     column_value,
     is_picture,
     picture_bytes,
     picture_path,
 )
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.rejects import Reject, RejectReason
 
 Record = Mapping[str, Any]
 SAMPLE_RECORDS = 64  # the schema is inferred from them; as many are in memory at once

@@ -10,13 +10,21 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
-from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, layout_with, make_layout
-from transforms.inputs.embedded.embedded_look import EmbeddedFacts
-from transforms.inputs.image_values import said_kinds
-from transforms.inputs.records.record_columns import Record, RecordColumns, infer_columns
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_columns import features_or_problem
-from transforms.inputs.tables.table_roles import describe_columns
+from shardwright.transforms.inputs.embedded.embedded_layout import (
+    EmbeddedLayout,
+    layout_with,
+    make_layout,
+)
+from shardwright.transforms.inputs.embedded.embedded_look import EmbeddedFacts
+from shardwright.transforms.inputs.image_values import said_kinds
+from shardwright.transforms.inputs.records.record_columns import (
+    Record,
+    RecordColumns,
+    infer_columns,
+)
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_columns import features_or_problem
+from shardwright.transforms.inputs.tables.table_roles import describe_columns
 
 _ID = "id"
 _PLACE = "the records"

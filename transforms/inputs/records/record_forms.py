@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.sizes import counted
-from transforms.inputs.image_values import has_image_magic
-from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
-from transforms.inputs.records.record_values import input_key, simple_value
+from shardwright.transforms.inputs.image_values import has_image_magic
+from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
+from shardwright.transforms.inputs.records.record_values import input_key, simple_value
 
 _LABEL = "label"
 

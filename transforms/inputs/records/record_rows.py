@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from transforms.inputs.embedded.embedded_references import RawRows, list_rows
-from transforms.inputs.input_files import InputFile
-from transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
-from transforms.inputs.records.record_facts import RecordFacts
-from transforms.inputs.source import Rows
-from transforms.inputs.spool import SpoolWriter
-from transforms.progress import PROGRESS
-from transforms.rejects import Reject
+from shardwright.transforms.inputs.embedded.embedded_references import RawRows, list_rows
+from shardwright.transforms.inputs.input_files import InputFile
+from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
+from shardwright.transforms.inputs.records.record_facts import RecordFacts
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.rejects import Reject
 
 
 def list_records(

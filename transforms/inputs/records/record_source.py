@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from shardwright.storage.folder import Folder
-from transforms.inputs.detection import refuse_image_options
-from transforms.inputs.input_files import InputFile
-from transforms.inputs.records.record_columns import URI, Record
-from transforms.inputs.records.record_facts import RecordFacts, facts_of
-from transforms.inputs.records.record_forms import records_of
-from transforms.inputs.records.record_rows import list_records
-from transforms.inputs.source import InputSource, Rows, SourceFormat, SourceRequest
-from transforms.inputs.spool import SpoolWriter, read_listing, spool_name, write_spool
+from shardwright.transforms.inputs.detection import refuse_image_options
+from shardwright.transforms.inputs.input_files import InputFile
+from shardwright.transforms.inputs.records.record_columns import URI, Record
+from shardwright.transforms.inputs.records.record_facts import RecordFacts, facts_of
+from shardwright.transforms.inputs.records.record_forms import records_of
+from shardwright.transforms.inputs.records.record_rows import list_records
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.spool import SpoolWriter, read_listing, spool_name, write_spool
 
 
 def open_records(

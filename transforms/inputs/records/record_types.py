@@ -11,8 +11,8 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.tensors import TENSOR_DTYPES
-from transforms.features.lists import is_list, value_type
-from transforms.inputs.records.record_values import column_value
+from shardwright.transforms.features.lists import is_list, value_type
+from shardwright.transforms.inputs.records.record_values import column_value
 
 Shape = tuple[int | None, ...]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from transforms.inputs.image_values import has_image_magic
-from transforms.inputs.records.array_png import encode_png, is_pixels
+from shardwright.transforms.inputs.image_values import has_image_magic
+from shardwright.transforms.inputs.records.array_png import encode_png, is_pixels
 
 _BYTES = (bytes, bytearray, memoryview)
 _PLAIN = (str, bytes, int, float, os.PathLike)  # taken as they are, without a closer look

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from shardwright.format.schema import Feature, FeatureKind
-from transforms.features.lists import is_list, is_text
-from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
-from transforms.references import keep_rows, reject_rows, set_column
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.features.lists import is_list, is_text
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
+from shardwright.transforms.references import keep_rows, reject_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _BYTES_TYPES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,

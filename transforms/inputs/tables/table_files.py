@@ -24,8 +24,8 @@ from shardwright.sizes import show_bytes
 from shardwright.storage.addresses import redact
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.references import BATCH_ROWS
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.rejects import Reject, RejectReason
 
 TABLE_EXTENSIONS = {
     ".csv": "csv",

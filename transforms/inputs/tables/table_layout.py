@@ -11,10 +11,10 @@ import pyarrow as pa
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from transforms.inputs.source import SourceFacts
-from transforms.inputs.tables.table_columns import extra_feature, features_or_problem
-from transforms.inputs.tables.table_roles import describe_columns
-from transforms.references import PICTURE_TYPE, reference_schema
+from shardwright.transforms.inputs.source import SourceFacts
+from shardwright.transforms.inputs.tables.table_columns import extra_feature, features_or_problem
+from shardwright.transforms.inputs.tables.table_roles import describe_columns
+from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}

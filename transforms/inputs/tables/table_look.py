@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from shardwright.errors import UsageError
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.input_files import checked, find_files
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
-from transforms.inputs.tables.table_layout import TableFacts, TableLayout
-from transforms.inputs.tables.table_roles import TableOf, check_roles, find_roles, roles_as_text
-from transforms.inputs.tables.table_schemas import read_table_schema
-from transforms.inputs.wildcards import has_wildcard
+from shardwright.transforms.inputs.input_files import checked, find_files
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
+from shardwright.transforms.inputs.tables.table_layout import TableFacts, TableLayout
+from shardwright.transforms.inputs.tables.table_roles import (
+    TableOf,
+    check_roles,
+    find_roles,
+    roles_as_text,
+)
+from shardwright.transforms.inputs.tables.table_schemas import read_table_schema
+from shardwright.transforms.inputs.wildcards import has_wildcard
 
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter

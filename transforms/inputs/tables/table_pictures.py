@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.file_lookups import look_up
-from transforms.inputs.image_paths import resolve_paths
-from transforms.inputs.tables.table_columns import as_text, empty_as_null
-from transforms.references import PICTURE_TYPE, extra_name, keep_rows, set_column
-from transforms.rejects import Reject
+from shardwright.transforms.inputs.file_lookups import look_up
+from shardwright.transforms.inputs.image_paths import resolve_paths
+from shardwright.transforms.inputs.tables.table_columns import as_text, empty_as_null
+from shardwright.transforms.references import PICTURE_TYPE, extra_name, keep_rows, set_column
+from shardwright.transforms.rejects import Reject
 
 
 def look_up_pictures(

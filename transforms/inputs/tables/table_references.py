@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage.addresses import HIDDEN
-from transforms.inputs.boundary import keep_inside
-from transforms.inputs.file_lookups import look_up_batch
-from transforms.inputs.image_paths import (
+from shardwright.transforms.inputs.boundary import keep_inside
+from shardwright.transforms.inputs.file_lookups import look_up_batch
+from shardwright.transforms.inputs.image_paths import (
     SCHEME,
     STORE,
     has_addresses,
@@ -20,20 +20,20 @@ from transforms.inputs.image_paths import (
     split_queries,
     stems_of,
 )
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.inputs.tables.table_columns import (
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.inputs.tables.table_columns import (
     as_text,
     canonical_splits,
     empty_as_null,
     escaped,
     settle_sizes,
 )
-from transforms.inputs.tables.table_files import read_table_file
-from transforms.inputs.tables.table_layout import TableFacts, TableLayout
-from transforms.inputs.tables.table_look import look
-from transforms.inputs.tables.table_pictures import look_up_pictures
-from transforms.references import QUERY, extra_name, keep_rows, reject_rows, set_column
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.tables.table_files import read_table_file
+from shardwright.transforms.inputs.tables.table_layout import TableFacts, TableLayout
+from shardwright.transforms.inputs.tables.table_look import look
+from shardwright.transforms.inputs.tables.table_pictures import look_up_pictures
+from shardwright.transforms.references import QUERY, extra_name, keep_rows, reject_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`

@@ -8,8 +8,8 @@ from enum import StrEnum
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from transforms.features.lists import is_list
-from transforms.inputs.tables.table_columns import can_be_text, check_sizes, check_text
+from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.tables.table_columns import can_be_text, check_sizes, check_text
 
 # Usual column names of each role, if no option gives one: the first match counts, in any case.
 ROLE_COLUMNS = {

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from shardwright.errors import BuildError
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
-from transforms.inputs.tables.table_files import (
+from shardwright.transforms.inputs.tables.table_files import (
     BLOCK_BYTES,
     FALSE_TEXTS,
     TRUE_TEXTS,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault, parse_feature, split_example
 from shardwright.sizes import counted
-from transforms.inputs.image_values import has_image_magic
+from shardwright.transforms.inputs.image_values import has_image_magic
 
 _TYPES: Mapping[str, pa.DataType] = {
     "bytes_list": pa.binary(),

@@ -19,7 +19,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_json, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage.folder import Folder
-from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
+from shardwright.transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
 
 _DERIVED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.LABEL_TEXT)
 _WITH_WORDS = (FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS)

@@ -13,11 +13,14 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
-from transforms.inputs.image_values import IMAGE_NAMES, said_kinds
-from transforms.inputs.source import MAIN_IMAGE
-from transforms.inputs.tfrecords.record_statistics import FeatureStatistics, RecordStatistics
-from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
-from transforms.references import PICTURE_TYPE
+from shardwright.transforms.inputs.image_values import IMAGE_NAMES, said_kinds
+from shardwright.transforms.inputs.source import MAIN_IMAGE
+from shardwright.transforms.inputs.tfrecords.record_statistics import (
+    FeatureStatistics,
+    RecordStatistics,
+)
+from shardwright.transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
+from shardwright.transforms.references import PICTURE_TYPE
 
 LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
 # The first that exists is the id. Other file names are not: they may repeat across classes.

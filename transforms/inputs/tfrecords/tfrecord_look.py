@@ -14,7 +14,7 @@ from shardwright.format.records import RecordSpan
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.input_files import (
+from shardwright.transforms.inputs.input_files import (
     FilesFacts,
     InputFile,
     base_of,
@@ -22,18 +22,26 @@ from transforms.inputs.input_files import (
     describe_files,
     find_files,
 )
-from transforms.inputs.source import SourceRequest
-from transforms.inputs.tables.table_roles import describe_columns
-from transforms.inputs.tfrecords.record_statistics import statistics_of
-from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
-from transforms.inputs.tfrecords.tfrecord_files import is_tfrecord_name, open_tfrecord, read_frames
-from transforms.inputs.tfrecords.tfrecord_layout import (
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_roles import describe_columns
+from shardwright.transforms.inputs.tfrecords.record_statistics import statistics_of
+from shardwright.transforms.inputs.tfrecords.stated_features import (
+    NOTHING_STATED,
+    Stated,
+    read_stated,
+)
+from shardwright.transforms.inputs.tfrecords.tfrecord_files import (
+    is_tfrecord_name,
+    open_tfrecord,
+    read_frames,
+)
+from shardwright.transforms.inputs.tfrecords.tfrecord_layout import (
     WHOLE_RECORD,
     RecordLayout,
     layout_of_bytes,
     make_layout,
 )
-from transforms.references import reference_schema
+from shardwright.transforms.references import reference_schema
 
 LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
 _MODEL_GARDEN = "image/"

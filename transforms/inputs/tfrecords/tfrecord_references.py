@@ -11,15 +11,15 @@ from shardwright.errors import RecordFault
 from shardwright.format.entries import Block, Span, bytes_span, find_features, read_values
 from shardwright.format.example import ExampleFault
 from shardwright.format.records import HEADER_BYTES, RecordSpan
-from transforms.inputs.file_rules import Problem, size_problem
-from transforms.inputs.input_files import InputFile
-from transforms.inputs.source import Rows
-from transforms.inputs.spool import SpoolWriter
-from transforms.inputs.tfrecords.record_statistics import is_sequence_example
-from transforms.inputs.tfrecords.tfrecord_layout import WHOLE_RECORD, RecordLayout
-from transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts
-from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
-from transforms.rejects import Reject, RejectReason, incomplete
+from shardwright.transforms.inputs.file_rules import Problem, size_problem
+from shardwright.transforms.inputs.input_files import InputFile
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.inputs.tfrecords.record_statistics import is_sequence_example
+from shardwright.transforms.inputs.tfrecords.tfrecord_layout import WHOLE_RECORD, RecordLayout
+from shardwright.transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts
+from shardwright.transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
+from shardwright.transforms.rejects import Reject, RejectReason, incomplete
 
 MAX_BATCH_BYTES = 16 << 20  # of values in a batch, because a feature may be large
 _KINDS = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from transforms.inputs.input_files import state_of
-from transforms.inputs.source import Rows, SourceFormat
-from transforms.inputs.spool import rules_digest, spooled
-from transforms.inputs.tfrecords.tfrecord_files import open_tfrecord, read_frames
-from transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts, look
-from transforms.inputs.tfrecords.tfrecord_references import InPlace, list_records
-from transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.input_files import state_of
+from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.inputs.spool import rules_digest, spooled
+from shardwright.transforms.inputs.tfrecords.tfrecord_files import open_tfrecord, read_frames
+from shardwright.transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts, look
+from shardwright.transforms.inputs.tfrecords.tfrecord_references import InPlace, list_records
+from shardwright.transforms.rejects import Reject, RejectReason
 
 
 def list_part(facts: TFRecordFacts, part: str) -> Rows:
