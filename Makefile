@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python bench-damaged peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -43,8 +43,8 @@ demo: install  ## build, verify, read and train on real images, all made here; r
 test: install servers torch  ## the test suite, a process more than cores; sets up all it needs (the engines have targets of their own)
 	$(PYTEST)
 
-test-all: install servers torch  ## what `make test` leaves out: the long tests, and property tests with many examples from a new seed
-	$(PYTEST) --long
+test-all: install servers torch  ## what `make test` leaves out: the long tests, and the random ones from new seeds for MINUTES=5
+	$(PYTEST) --long --minutes $(or $(MINUTES),5)
 
 mutants: install servers torch  ## 300 fixed mutants of the source against the tests: which are killed; results in .mutants/
 	rm -rf .mutants && mkdir .mutants
@@ -52,7 +52,8 @@ mutants: install servers torch  ## 300 fixed mutants of the source against the t
 	$(BIN)/python -m tests.mutants .mutants/coverage .mutants/junit.xml .mutants/result.json
 
 torture: install servers  ## builds killed at random moments, lost workers, failing stores, changed bytes, with new seeds (MINUTES=60)
-	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),60)
+	$(PYTEST) --long --minutes $(or $(MINUTES),60) $(addprefix tests/,builds/test_torture.py builds/test_lost_workers.py \
+	transforms/write/test_late_writers.py builds/test_damaged_builds.py shardwright/inspect shardwright/format fuzz)
 
 fuzz: install .fuzz/.installed  ## every parser of bytes of others under atheris, MINUTES=10 of each; findings in .fuzz/
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import multiprocessing.util
 import os
@@ -9,8 +10,11 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -25,6 +29,8 @@ _SIZE = shutil.get_terminal_size()
 os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LANGUAGE": "C"})
 
 
+# Seconds of rounds of a random test.
+_SECONDS = pytest.StashKey[float]()
 # Part of why a test is skipped for want of a server (tests/servers/processes.py).
 NO_SERVER = "is not built: run `make servers`"
 # pytest's own folders, what multiprocessing and TensorFlow remove when a process ends, and what
@@ -33,8 +39,10 @@ _ALLOWED = ("pytest-of-", "pymp-", "__autograph_generated_file", "__pycache__")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "run the long tests, and property tests with many examples from a new seed"
+    text = "run the long tests, and the random ones from new seeds for --minutes"
     parser.addoption("--long", action="store_true", help=text)
+    text = "minutes of the random tests of --long, all together; 0 for a round of each"
+    parser.addoption("--minutes", type=float, default=0, help=text)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,7 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--long"):
         os.environ[random_tests.LONG] = "1"
         os.environ.setdefault(random_tests.SEED, str(secrets.randbits(32)))
-        config.option.hypothesis_seed = os.environ[random_tests.SEED]
     random_tests.load_profile()
 
 
@@ -84,8 +91,34 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"{len(no_server)} tests of S3 and GCS were skipped: their servers are built with Go, "
             "and there is no go here (https://go.dev/dl)"
         )
-    repeat = f"; repeat with {random_tests.SEED}" if random_tests.is_long() else ", fixed"
-    terminalreporter.write_line(f"random seed: {random_tests.seed()}{repeat}")
+    _write_rounds(terminalreporter)
+
+
+def _write_rounds(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many rounds the random tests ran, and how to repeat those that failed."""
+    kind = "" if random_tests.SEED in os.environ else ", fixed"
+    terminalreporter.write_line(f"random seed: {random_tests.seed()}{kind}")
+    reports = [
+        (report, dict(report.user_properties)["rounds"])
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        if report.when == "call" and "rounds" in dict(report.user_properties)
+    ]
+    if not random_tests.is_long() or not reports:
+        return
+    rounds = sorted((len(seeds), report.nodeid) for report, seeds in reports)
+    terminalreporter.write_line(
+        f"{len(rounds):,} random tests ran {sum(number for number, _ in rounds):,} rounds; "
+        f"{sum(number == 1 for number, _ in rounds)} of them one"
+    )
+    for number, name in (*rounds[:5], *rounds[-5:]) if len(rounds) > 10 else rounds:
+        terminalreporter.write_line(f"  {number:6,} {name}")
+    for report, seeds in reports:
+        if report.outcome == "failed":
+            terminalreporter.write_line(
+                f"repeat with: {random_tests.SEED}={seeds[-1]} .venv/bin/python -m pytest --long "
+                f"'{report.nodeid}'"
+            )
 
 
 @pytest.hookimpl(trylast=True)  # Hypothesis marks its tests in this hook, too
@@ -98,11 +131,53 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def is_wanted(item: pytest.Item) -> bool:
         if item.get_closest_marker("long"):
             return is_long
-        has_seed = "rng" in getattr(item, "fixturenames", ())
-        return not is_long or has_seed or item.get_closest_marker("hypothesis") is not None
+        return not is_long or random_tests.is_random(item)
 
     config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
     items[:] = [item for item in items if is_wanted(item)]
+    if is_long:
+        _share_minutes(config, [item for item in items if random_tests.is_random(item)])
+
+
+def _share_minutes(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each random test its seconds, and time to end its last round."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    in_all = config.getoption("--minutes") * 60 * processes
+    weights = [random_tests.weight_of(item) for item in items]
+    for item, weight in zip(items, weights, strict=True):
+        item.stash[_SECONDS] = in_all * weight / sum(weights)
+        item.add_marker(pytest.mark.timeout(900 + item.stash[_SECONDS]), append=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
+    """Run the rounds of a random test; in `make test` pytest runs the only one."""
+    if _SECONDS not in pyfuncitem.stash:
+        return None
+    seeds: list[int] = []
+    pyfuncitem.user_properties.append(("rounds", seeds))
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    for seed in random_tests.seeds(pyfuncitem.stash[_SECONDS]):
+        seeds.append(seed)
+        if "rng" in pyfuncitem.funcargs:
+            state = np.random.default_rng(seed).bit_generator.state
+            pyfuncitem.funcargs["rng"].bit_generator.state = state
+        with _round_folder(given, len(seeds)) as arguments:
+            run = pyfuncitem.obj
+            (hypothesis.seed(seed)(run) if hypothesis.is_hypothesis_test(run) else run)(**arguments)
+    return True
+
+
+@contextlib.contextmanager
+def _round_folder(given: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """Give each round a temporary folder of its own, removed after it unless it fails."""
+    if "tmp_path" not in given:
+        yield given
+        return
+    folder = given["tmp_path"] / f"round{number}"
+    folder.mkdir()
+    yield {**given, "tmp_path": folder}
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

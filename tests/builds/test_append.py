@@ -218,7 +218,7 @@ NAMES = st.sampled_from([f"{name}/{number}.png" for name in "abc" for number in 
 STATES = st.lists(st.dictionaries(NAMES, st.integers(0, 30), min_size=1), min_size=2, max_size=3)
 
 
-@examples(3, 100)
+@examples(3)
 @given(states=STATES)
 def test_any_history_ends_as_a_fresh_build(
     states: list[Images], tmp_path_factory: pytest.TempPathFactory

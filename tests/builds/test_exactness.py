@@ -161,7 +161,7 @@ def test_a_row_given_twice_is_written_once(tmp_path: Path) -> None:
 CAUSES = st.sampled_from(["good", "good", "good", "empty", "broken", "missing", "twice"])
 
 
-@examples(4, 12)
+@examples(4)
 @given(
     causes=st.lists(CAUSES, min_size=1, max_size=30),
     size=st.integers(1, 9),

@@ -256,8 +256,7 @@ STEPS = st.builds(
 )
 
 
-@pytest.mark.timeout(3600)
-@examples(4, 2000)
+@examples(4, weight=60)
 @given(split=st.sampled_from(sorted(SPLITS)), steps=st.lists(STEPS, min_size=1, max_size=6))
 def test_any_history_ends_as_the_folder(
     split: str, steps: list[Step], tmp_path_factory: pytest.TempPathFactory

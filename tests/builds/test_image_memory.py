@@ -19,7 +19,7 @@ from tests.support.image_makers import exif_block, picture
 from tests.support.random_tests import examples
 
 
-@examples(25, 300)
+@examples(25)
 @given(sizes=st.lists(st.integers(0, 150), min_size=1, max_size=12))
 def test_no_more_is_held_than_there_is(sizes: list[int]) -> None:
     budget, lock = PixelBudget(100), threading.Lock()

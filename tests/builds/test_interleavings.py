@@ -26,16 +26,14 @@ from shardwright.transforms.erasure.wanted_ids import WantedIds
 from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 from tests.support.build_helpers import png_of
 from tests.support.growing import Grown, Source
-from tests.support.random_tests import is_long
 from tests.support.turns import Turns
 
 LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)
 NAMES = [f"{name}/{number}.png" for name in ("ant", "cat") for number in range(6)]
-NUM_LONG = 200
 _TRIES = 30  # a compaction fails as long as a collection of its own earlier try is under way
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.weight(20)
 
 State = dict[str, tuple[str, int]]
 """The source and the seed of each record, by id."""
@@ -257,7 +255,7 @@ def images(grown: Grown, number: int) -> dict[str, bytes]:
 
 
 def test_no_commit_is_lost_on_a_disk(tmp_path: Path, rng: np.random.Generator) -> None:
-    for number in range(NUM_LONG if is_long() else 4):
+    for number in range(4):
         folder = tmp_path / str(number)
         check_interleaving(Folder(str(folder / "out")), folder, rng)
 
@@ -296,6 +294,6 @@ def _pngs(state: State, without: frozenset[str]) -> dict[str, bytes]:
 
 
 def test_an_erasure_beside_others(tmp_path: Path, rng: np.random.Generator) -> None:
-    for number in range(NUM_LONG if is_long() else 4):
+    for number in range(4):
         folder = tmp_path / str(number)
         check_erasure(Folder(str(folder / "out")), folder, rng)

@@ -26,7 +26,6 @@ from tests.support.build_helpers import hashes_of, make_images
 from tests.support.cruel_service import Bundle, JobFailedError, Service
 from tests.support.planned_builds import PlannedBuild
 
-NUM_JOBS = 1000
 MAX_COMMANDS = 20
 OPTIONS = ("--name", "x", "--shard-count", "4")
 Hashes = dict[str, str]
@@ -104,6 +103,7 @@ def run_jobs(service: Service, builds: Builds, folder: Path, number: int) -> Non
     print(f"{number:,} jobs, 0 lost, 0 doubled, 0 half-published: {events}")
 
 
+@pytest.mark.weight(30)
 def test_lost_workers_lose_nothing(service: Service, builds: Builds, tmp_path: Path) -> None:
     run_jobs(service, builds, tmp_path, 12)
 
@@ -138,14 +138,6 @@ def test_a_publisher_that_another_one_overtakes_removes_nothing(
     finish_promotion(Overtaken(root.uri))
     assert not seen
     assert published(tmp_path / "out") == builds.wanted
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_a_thousand_jobs_with_lost_workers(
-    service: Service, builds: Builds, tmp_path: Path
-) -> None:
-    run_jobs(service, builds, tmp_path, NUM_JOBS)
 
 
 def test_a_publisher_that_comes_too_late_leaves_nothing(builds: Builds, tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def bags_of(texts: list[str], names: tuple[str, ...]) -> Any:
     return counts.toarray().astype(float).tolist()
 
 
-@examples(3, 8)  # each is a build and four readings
+@examples(3)  # each is a build and four readings
 @given(st.lists(st.fixed_dictionaries(VALUES), min_size=2, max_size=8))
 def test_every_kind_of_feature(rows: list[dict[str, Any]]) -> None:
     rows[0]["text_b"] = "cat dog tree naïve 42"  # so that no vocabulary is empty

@@ -10,7 +10,6 @@ import contextlib
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +31,7 @@ from tests.support.build_helpers import (
 from tests.support.store_builds import build_between
 from tests.support.store_places import Kind, Places
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-SECONDS = 60  # of each test, which ends the round that it is in
+pytestmark = [pytest.mark.long, pytest.mark.weight(15)]
 NUM_SHARDS = 8
 OPTIONS = ("--name", "x", "--shard-count", str(NUM_SHARDS))
 SLOW = (*OPTIONS, "--encode", "png", "--threads", "1")
@@ -53,13 +51,6 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("old")
     assert build(make_images(root / "in", 40), root / "out", *SLOW) == 0
     return root / "out"
-
-
-def rounds() -> Iterator[int]:
-    started, number = time.monotonic(), 0
-    while time.monotonic() < started + SECONDS:
-        yield number
-        number += 1
 
 
 def kill(images: Path, root: Path, rng: np.random.Generator, *options: str) -> None:
@@ -91,30 +82,26 @@ def test_builds_killed_at_any_moment(
     images: Path, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     wanted = hashes_of(images.parent / "reference")
-    for number in rounds():
-        root = tmp_path / f"out{number}"
-        for _ in range(rng.integers(1, 4)):
-            kill(images, root, rng)
-            assert published(root) in (None, wanted)
-        assert build(images, root, *SLOW) == 0
-        assert published(root) == wanted
-        assert (leftovers_of(root), rejects_of(root)) == ([], [])
-        shutil.rmtree(root)
+    root = tmp_path / "out"
+    for _ in range(rng.integers(1, 4)):
+        kill(images, root, rng)
+        assert published(root) in (None, wanted)
+    assert build(images, root, *SLOW) == 0
+    assert published(root) == wanted
+    assert (leftovers_of(root), rejects_of(root)) == ([], [])
 
 
 def test_overwrites_killed_at_any_moment(
     images: Path, old: Path, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     wanted, there = hashes_of(images.parent / "reference"), hashes_of(old)
-    for number in rounds():
-        root = Path(shutil.copytree(old, tmp_path / f"out{number}"))
-        for _ in range(rng.integers(1, 3)):
-            kill(images, root, rng, "--if-exists", "overwrite")
-            assert published(root) in (None, there, wanted)
-        assert build(images, root, *SLOW, "--if-exists", "overwrite") == 0
-        assert published(root) == wanted
-        assert leftovers_of(root) == []
-        shutil.rmtree(root)
+    root = Path(shutil.copytree(old, tmp_path / "out"))
+    for _ in range(rng.integers(1, 3)):
+        kill(images, root, rng, "--if-exists", "overwrite")
+        assert published(root) in (None, there, wanted)
+    assert build(images, root, *SLOW, "--if-exists", "overwrite") == 0
+    assert published(root) == wanted
+    assert leftovers_of(root) == []
 
 
 def random_fault(rng: np.random.Generator) -> Fault:
@@ -137,17 +124,14 @@ def random_fault(rng: np.random.Generator) -> Fault:
 def test_stores_that_fail_at_random(
     images: Path, places: Places, tmp_path: Path, kind: Kind, rng: np.random.Generator
 ) -> None:
-    source = places.make(kind).fill(images)
-    for number in rounds():
-        output = places.make(kind)
-        with places.proxy(source) as (reading, _), places.proxy(output) as (writing, _):
-            for proxy in (reading, writing):
-                proxy.add(*(random_fault(rng) for _ in range(rng.integers(1, 5))))
-            limits = {"deadline": "3", "read_timeout": "1"}
-            slowly, through = source.behind(reading, **limits), output.behind(writing, **limits)
-            assert build_between(slowly, through, *SLOW) in (0, 1)
-        assert build_between(source, output, *SLOW) == 0
-        root = stores.assert_as_reference(output, images, tmp_path / f"copy{number}")
-        assert published(root) is not None
-        assert (rejects_of(root), output.pending_uploads()) == ([], [])
-        shutil.rmtree(root)
+    source, output = places.make(kind).fill(images), places.make(kind)
+    with places.proxy(source) as (reading, _), places.proxy(output) as (writing, _):
+        for proxy in (reading, writing):
+            proxy.add(*(random_fault(rng) for _ in range(rng.integers(1, 5))))
+        limits = {"deadline": "3", "read_timeout": "1"}
+        slowly, through = source.behind(reading, **limits), output.behind(writing, **limits)
+        assert build_between(slowly, through, *SLOW) in (0, 1)
+    assert build_between(source, output, *SLOW) == 0
+    root = stores.assert_as_reference(output, images, tmp_path / "copy")
+    assert published(root) is not None
+    assert (rejects_of(root), output.pending_uploads()) == ([], [])

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.targets import NAMES, PARSERS, make_target
-from tests.support.random_tests import is_long
+from tests.fuzz.targets import NAMES, make_target
 
-NUM_CHANGES, NUM_LONG = 25, 2000
+NUM_CHANGES = 25
 TOKENS = (
     *(b"", b"\0", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"-1", b"1e999", b"NaN", b"null", b"[]"),
     *(b"{}", b'"', b"\n", b"\r\n", b",", b"../", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"9" * 30),
@@ -52,10 +51,9 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
 @pytest.mark.parametrize("name", NAMES)
 def test_changed_bytes(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     target = make_target(name, tmp_path)
-    number = NUM_LONG if is_long() and name in PARSERS else NUM_CHANGES * (20 if is_long() else 1)
     for seed in target.seeds:
         target.parse(seed)
-        for _ in range(number // len(target.seeds)):
+        for _ in range(NUM_CHANGES // len(target.seeds)):
             data = changed(seed, rng)
             try:
                 target.run(data)

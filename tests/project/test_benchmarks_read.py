@@ -24,7 +24,7 @@ def batches_of(size: int) -> Iterator[np.ndarray]:
         yield np.zeros((size, 1), np.uint8)
 
 
-@examples(5, 100)  # each looks through /proc
+@examples(5)  # each looks through /proc
 @given(size=st.integers(1, 70), warm_up=st.integers(0, 100), items=st.integers(1, 300))
 def test_whole_batches_are_timed_and_no_fewer_than_asked_for(
     size: int, warm_up: int, items: int

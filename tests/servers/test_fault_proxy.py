@@ -111,7 +111,7 @@ def test_an_early_answer_comes_before_the_end_of_the_upload(proxy: FaultProxy) -
     assert read_to_end(client).endswith(b"\r\n\r\nagain")
 
 
-@examples(10, 300)
+@examples(10)
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.integers(1, 40))
 def test_chunks_cut_anywhere(upstream: Upstream, chunks: list[bytes], step: int) -> None:
     head = (

@@ -12,7 +12,7 @@ from tests.support.random_tests import examples
 
 
 @given(st.lists(st.integers(0, 3000), max_size=8))
-@examples(50, 1000)
+@examples(50)
 def test_rows_at_equal_distances(lengths: list[int]) -> None:
     numbers = np.arange(sum(lengths))
     pieces = np.split(numbers, np.cumsum(lengths)[:-1]) if lengths else []

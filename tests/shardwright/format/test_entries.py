@@ -117,7 +117,7 @@ def walked(block: bytes, start: int, stop: int, names: list[str]) -> dict[str, l
     }
 
 
-@random_tests.examples(150, 1000)
+@random_tests.examples(150)
 @given(examples(), st.binary(max_size=20), st.binary(max_size=20), st.sets(st.sampled_from(NAMES)))
 @example(b"", b"", b"", set(NAMES))
 def test_agrees_with_protobuf(data: bytes, before: bytes, after: bytes, names: set[str]) -> None:
@@ -128,7 +128,7 @@ def test_agrees_with_protobuf(data: bytes, before: bytes, after: bytes, names: s
         assert found == {name: parsed[name] for name in wanted if name in parsed}
 
 
-@random_tests.examples(150, 1000)
+@random_tests.examples(150)
 @given(examples(), st.data())
 def test_agrees_with_protobuf_on_damaged_bytes(data: bytes, draw: st.DataObject) -> None:
     damaged = bytearray(data or b"\x0a\x00")

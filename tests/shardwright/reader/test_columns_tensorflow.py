@@ -36,7 +36,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@examples(30, 300)
+@examples(30)
 @given(st.lists(ROWS, min_size=1, max_size=3), st.data())
 def test_columns_are_as_tensorflow_parses(rows: list[dict[str, Any]], draw: st.DataObject) -> None:
     """Keys in any order, and some twice: the last holds (in TensorFlow unless it has no kind)."""

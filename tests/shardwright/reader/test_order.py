@@ -51,7 +51,7 @@ def test_golden_places(sizes: Any, seed: int, window: int, epochs: Any, at: Any,
     assert located(shuffled(sizes, seed, window), epochs, at) == to
 
 
-@examples(60, 500)
+@examples(60)
 @given(SHARDS, SEEDS, st.integers(1, 14), EPOCH)
 @example([0, 0, 1, 0], 0, 1, 0)
 @example([1], 0, 1, 0)
@@ -95,7 +95,7 @@ def test_any_mixture(sizes: list[int], seed: int, window: int, data: st.DataObje
     assert located(order, [epoch for epoch, _ in wanted], [place for _, place in wanted]) == alone
 
 
-@examples(25, 500)
+@examples(25)
 @given(SHARDS)
 @example([0, 2, 0, 0, 3, 0])
 def test_the_stored_order(sizes: list[int]) -> None:

@@ -82,7 +82,7 @@ OPTIONS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@examples(10, 150)
+@examples(10)
 @given(OPTIONS, st.data())
 def test_any_hosts(train: str, stored: list[str], options: Any, data: st.DataObject) -> None:
     """Every record is read once, wherever reading stops and on however many hosts it continues."""

@@ -117,7 +117,7 @@ def test_each_draw_of_each_group_at_one_place(slots: list[int], seed: int, first
             assert found.tolist() == list(range(start, start + count))
 
 
-@examples(60, 1000)
+@examples(60)
 @given(LABELS, st.lists(st.integers(1, 9), min_size=5, max_size=5), SEEDS, st.data())
 def test_classes_in_turn(labels: list[int], weights: Any, seed: int, data: st.DataObject) -> None:
     """Every record of a class is drawn once before one is drawn again."""
@@ -151,7 +151,7 @@ def test_memory_of_a_class_order() -> None:
     assert len(pickle.dumps(order)) < 4 * 4000 + 2000
 
 
-@examples(40, 500)
+@examples(40)
 @given(
     st.lists(st.tuples(st.integers(4, 60), st.integers(1, 9)), min_size=1, max_size=4),
     SEEDS,

@@ -120,7 +120,7 @@ def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> 
         assert [found.ref.info.index for found in files.opened] == [2, 0, 3]
 
 
-@examples(25, 300)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=40), st.integers(1, 4))
 def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: int) -> None:
     """Enter a shard, or leave the block that was entered first."""

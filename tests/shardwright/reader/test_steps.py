@@ -88,7 +88,7 @@ def expected_places(reading: FiniteReading) -> list[int]:
     return [epoch * size + place for epoch in range(epochs) for place in range(kept)]
 
 
-@examples(120, 1000)
+@examples(120)
 @given(READINGS, st.data())
 @example((7, 4, KEEP, 2), None)
 @example((7, 4, PAD, 2), None)
@@ -110,7 +110,7 @@ def test_every_place_exactly_once(reading: FiniteReading, data: st.DataObject | 
         stops += 1
 
 
-@examples(60, 1000)
+@examples(60)
 @given(READINGS)
 def test_only_the_last_batch_is_short(reading: FiniteReading) -> None:
     """The last of each epoch, or with "carry" the last of all."""
@@ -122,7 +122,7 @@ def test_only_the_last_batch_is_short(reading: FiniteReading) -> None:
     assert lengths == ([batch] * full + short) * times
 
 
-@examples(60, 1000)
+@examples(60)
 @given(READINGS, st.integers(1, 48), st.data())
 def test_another_batch_size(reading: FiniteReading, other: int, data: st.DataObject) -> None:
     """After a stop in mid-epoch, "drop" leaves out less than one of the larger batches."""
@@ -150,7 +150,7 @@ def positions(steps: Steps) -> list[int]:
     return sorted({0, *begun, 1, size - 1, size, size + 1, *late})
 
 
-@examples(60, 1000)
+@examples(60)
 @given(OR_ENDLESS)
 def test_skipping_is_stepping(reading: Reading) -> None:
     steps = hosts(reading, 1)[0]
@@ -164,7 +164,7 @@ def test_skipping_is_stepping(reading: Reading) -> None:
             now = now if step is None else step.next_position
 
 
-@examples(60, 1000)
+@examples(60)
 @given(READINGS)
 def test_counting_is_iterating(reading: FiniteReading) -> None:
     steps = hosts(reading, 1)[0]
@@ -175,7 +175,7 @@ def test_counting_is_iterating(reading: FiniteReading) -> None:
     assert {len(list(walk(host))) for host in every_host} == {steps.count_steps(0)}
 
 
-@examples(60, 1000)
+@examples(60)
 @given(OR_ENDLESS)
 def test_steps_per_epoch(reading: Reading) -> None:
     size, batch, remainder, epochs = reading
@@ -190,7 +190,7 @@ def test_steps_per_epoch(reading: Reading) -> None:
         assert 0 <= skipped - min(size, steps.end or size) < batch
 
 
-@examples(60, 1000)
+@examples(60)
 @given(OR_ENDLESS)
 def test_positions_have_one_form(reading: Reading) -> None:
     steps = hosts(reading, 1)[0]

@@ -102,7 +102,7 @@ def bound(number: float | None, unit: str) -> str:
     return "" if number is None else f"{number}{unit}"
 
 
-@examples(300, 3000)
+@examples(300)
 @given(tfds_expressions())
 def test_the_records_that_tfds_takes(expression: tuple[str, int]) -> None:
     text, size = expression
@@ -118,7 +118,7 @@ def test_the_splits_that_tfds_takes(text: str) -> None:
     assert spans(text) == by_tfds(text, SIZES)
 
 
-@examples(100, 1000)
+@examples(100)
 @given(SIZE, PERCENT)
 @example(5, "10")
 @example(5, "90")
@@ -144,7 +144,7 @@ def test_many_parts_cover_all_exactly_once(size: int, step: int) -> None:
         assert abs(stop - start - size * (two - one) / 100) <= 1
 
 
-@examples(100, 1000)
+@examples(100)
 @given(SIZE, st.integers(-500, 500) | st.none(), st.integers(-500, 500) | st.none())
 def test_slices_are_those_of_python(size: int, start: int | None, stop: int | None) -> None:
     text = f"train[{bound(start, '')}:{bound(stop, '')}]"
@@ -202,7 +202,7 @@ def test_invalid_splits(text: object, message: str) -> None:
     assert str(caught.value) == message
 
 
-@examples(200, 1000)
+@examples(200)
 @given(st.text("train+[]:%-_.0 5٣", max_size=14))
 def test_any_text_gives_spans_or_a_usage_error(text: str) -> None:
     try:

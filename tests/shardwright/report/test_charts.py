@@ -21,7 +21,7 @@ def counts_in(svg: str) -> list[int]:
     return [int(found.replace(",", "")) for found in TITLES.findall(svg)]
 
 
-@examples(50, 1000)
+@examples(50)
 @given(st.lists(st.integers(-(10**12), 10**12) | st.integers(0, 9), min_size=5))
 def test_a_histogram_counts_every_number(values: list[int]) -> None:
     svg = histogram_of("x", np.array(values, np.int64), show_number)
@@ -31,7 +31,7 @@ def test_a_histogram_counts_every_number(values: list[int]) -> None:
         assert f"{show_number(float(values[0]))} in all {len(values):,}" in svg
 
 
-@examples(50, 1000)
+@examples(50)
 @given(st.lists(st.tuples(st.integers(1, 65535), st.integers(1, 65535)), min_size=1))
 def test_a_heatmap_counts_every_pair(pairs: list[tuple[int, int]]) -> None:
     x, y = np.array(pairs).T
@@ -40,7 +40,7 @@ def test_a_heatmap_counts_every_pair(pairs: list[tuple[int, int]]) -> None:
     assert "nan" not in svg
 
 
-@examples(30, 1000)
+@examples(30)
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=500))
 def test_a_curve_falls_from_the_largest_count_to_the_least(counts: list[int]) -> None:
     svg = rank_curve("classes", [*counts, 1])
@@ -66,7 +66,7 @@ def test_the_area_of_a_bar_is_its_count() -> None:
     assert "7 in all 3" in density("x", [4, 8], [3], (7, 7), show_number)
 
 
-@examples(50, 1000)
+@examples(50)
 @given(st.lists(st.tuples(st.floats(1e-6, 10), st.integers(0, 99)), min_size=2, max_size=60))
 def test_joined_bins_keep_every_count(bins: list[tuple[float, int]]) -> None:
     edges = [0.0, *np.cumsum([width for width, _ in bins]).tolist()]

@@ -37,7 +37,7 @@ class Parsed(HTMLParser):
         self.texts.append(data)
 
 
-@examples(100, 1000)
+@examples(100)
 @given(NASTY, NASTY)
 def test_a_text_is_neither_a_tag_nor_an_attribute(content: str, value: str) -> None:
     parsed = Parsed(tag("p", content, title=value, class_="x"))
@@ -46,7 +46,7 @@ def test_a_text_is_neither_a_tag_nor_an_attribute(content: str, value: str) -> N
     assert "".join(parsed.texts) == visible(content)
 
 
-@examples(100, 1000)
+@examples(100)
 @given(NASTY)
 def test_everything_can_be_written_as_utf8_and_seen(content: str) -> None:
     assert visible(content).encode().decode() == visible(content)
@@ -54,7 +54,7 @@ def test_everything_can_be_written_as_utf8_and_seen(content: str) -> None:
     assert visible(visible(content)) == visible(content)
 
 
-@examples(50, 1000)
+@examples(50)
 @given(st.lists(NASTY))
 def test_a_data_block_holds_its_values_and_cannot_end_early(values: list[str]) -> None:
     seen = [visible(value) for value in values]

@@ -278,7 +278,7 @@ LIMITS = {
 }  # fmt: skip
 
 
-@examples(60, 1000)
+@examples(60)
 @given(
     values=st.lists(st.none() | st.lists(INTS, max_size=5), max_size=12),
     shape=st.sampled_from([(None,), (2,), (None, 2), (2, 2)]),

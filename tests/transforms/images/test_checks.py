@@ -143,7 +143,7 @@ damaged = st.builds(
 )
 
 
-@examples(300, 1000)
+@examples(300)
 @given(beginnings | inventions | damaged)
 def test_any_bytes_pass_or_are_a_fault(data: bytes) -> None:
     exercise(data)

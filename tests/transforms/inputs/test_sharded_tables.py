@@ -125,7 +125,7 @@ def test_an_image_root_of_all_files(tmp_path: Path) -> None:
 CELLS = st.sampled_from(["", "1", "-7", "2.5", "true", "007", "word", "1234567890123456789", "1e3"])
 
 
-@examples(25, 300)
+@examples(25)
 @given(columns=st.lists(st.lists(CELLS, min_size=1, max_size=3), min_size=1, max_size=4))
 def test_types_of_several_files_are_those_of_one(columns: list[list[str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -94,7 +94,7 @@ def test_a_changed_byte(position: int, change: int) -> None:
     assert data_of(frames[number + 1 :]) == ([] if in_length else RECORDS[number + 1 :])
 
 
-@examples(25, 300)
+@examples(25)
 @given(st.sampled_from(list(PACKED)), st.data())
 def test_a_cut(compression: Compression | None, data: st.DataObject) -> None:
     """Read the records before it; at a record's end nobody can tell that a plain file was cut."""

@@ -128,7 +128,7 @@ def test_a_file_that_is_no_zip_is_one_reject(tmp_path: Path, data: bytes) -> Non
     assert list_zip(tmp_path / "a.zip") == ([], {"a.zip": "incomplete"})
 
 
-@examples(25, 300)
+@examples(25)
 @given(
     place=st.integers(0, 600),
     bits=st.integers(1, 255),

@@ -91,7 +91,7 @@ def some_rows(draw: st.DrawFn) -> list[tuple[str, int, int]]:
     return [(f"{number:02d}", *row) for number, row in enumerate(rows)]
 
 
-@examples(40, 1000)
+@examples(40)
 @given(st.data(), some_rows(), st.integers(0, 4))
 def test_groups_do_not_depend_on_order_or_batches(
     data: st.DataObject, rows: list[tuple[str, int, int]], distance: int

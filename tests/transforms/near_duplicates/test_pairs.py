@@ -51,13 +51,13 @@ def brute_force(hashes: np.ndarray, distance: int) -> set[frozenset[int]]:
     return {frozenset(pair) for pair in every if (pair[0] ^ pair[1]).bit_count() <= distance}
 
 
-@examples(60, 2000)
+@examples(60)
 @given(some_hashes(), st.integers(0, 8))
 def test_pairs_are_those_of_brute_force(hashes: np.ndarray, distance: int) -> None:
     assert as_set(list(find_pairs(hashes, distance))) == brute_force(hashes, distance)
 
 
-@examples(5, 300)
+@examples(5)
 @given(some_hashes(), st.integers(1, 8))
 def test_large_buckets_are_divided(hashes: np.ndarray, distance: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +76,7 @@ def test_dense_hashes(distance: int, num_bits: int) -> None:
     assert found == len(hashes) * np.count_nonzero((apart > 0) & (apart <= distance)) // 2
 
 
-@examples(20, 500)
+@examples(20)
 @given(some_hashes(), st.integers(1, 6), st.integers(1, 7), st.sampled_from([2, 10**6, 10**8]))
 def test_parts_of_tables_have_the_same_pairs(
     hashes: np.ndarray, distance: int, num_parts: int, number: int
@@ -91,7 +91,7 @@ def test_parts_of_tables_have_the_same_pairs(
     assert as_set(found) == brute_force(hashes, distance)
 
 
-@examples(20, 500)
+@examples(20)
 @given(some_hashes(), st.integers(1, 9))
 def test_equal_hashes_are_in_one_part(hashes: np.ndarray, num_parts: int) -> None:
     parts = list(spread_hashes(np.concatenate([hashes, hashes]), num_parts))
@@ -100,7 +100,7 @@ def test_equal_hashes_are_in_one_part(hashes: np.ndarray, num_parts: int) -> Non
     assert len({number for number, _ in parts} | {num_parts}) == len(parts) + 1
 
 
-@examples(30, 1000)
+@examples(30)
 @given(some_hashes())
 def test_bits_that_do_not_vary_are_taken_out_and_put_back(hashes: np.ndarray) -> None:
     varying = Bits.that_vary(hashes)
@@ -119,7 +119,7 @@ def groups_of(edges: list[tuple[int, int]]) -> dict[int, int]:
     return roots
 
 
-@examples(60, 2000)
+@examples(60)
 @given(st.data(), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_groups_do_not_depend_on_order_or_batches(
     data: st.DataObject, edges: list[tuple[int, int]]

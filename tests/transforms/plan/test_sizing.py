@@ -34,7 +34,7 @@ from tests.support.random_tests import examples
 Capture = pytest.CaptureFixture[str]
 
 
-@examples(25, 300)
+@examples(25)
 @given(cuts=st.lists(st.integers(0, 400), max_size=6), order=st.randoms(use_true_random=False))
 def test_a_sample_does_not_depend_on_arrival(cuts: list[int], order: random.Random) -> None:
     batch = references([f"{number}.png" for number in range(400)])

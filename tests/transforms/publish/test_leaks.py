@@ -113,7 +113,7 @@ def test_a_missing_sidecar_is_named(tmp_path: Path) -> None:
 SHARD = st.lists(st.sampled_from([b"a", b"b", b"cc", b"dd", b"e"]), max_size=4)
 
 
-@examples(15, 150)
+@examples(15)
 @given(
     shards=st.lists(SHARD, min_size=3, max_size=6),
     max_held=st.sampled_from([1, 3, 1 << 20]),

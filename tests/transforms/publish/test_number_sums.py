@@ -36,7 +36,7 @@ def total(parts: list[Any], edges: list[float] | None = None) -> NumberSum:
     return found
 
 
-@examples(40, 1000)
+@examples(40)
 @given(parts=PARTS, cut=st.integers(0, 6), data=st.data())
 def test_the_order_of_parts_changes_no_byte(
     parts: list[Any], cut: int, data: st.DataObject
@@ -48,7 +48,7 @@ def test_the_order_of_parts_changes_no_byte(
     assert json.dumps(joined.to_json()) == wanted
 
 
-@examples(40, 1000)
+@examples(40)
 @given(parts=PARTS)
 def test_values_and_bins(parts: list[Any]) -> None:
     values = [value for part in parts for value in part.tolist()]

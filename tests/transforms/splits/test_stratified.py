@@ -82,7 +82,7 @@ def test_classes_are_exact_to_a_record_and_totals_exactly(
             assert abs(cells[label, name] - number * total / len(labels)) <= 1 + 1e-9
 
 
-@examples(25, 300)
+@examples(25)
 @given(labels=LABELS, rule=st.sampled_from(RULES), seed=SEEDS, size=st.integers(1, 50))
 def test_order_and_batches_change_nothing(
     labels: list[str | None], rule: SplitRule, seed: int, size: int
@@ -160,7 +160,7 @@ def test_an_input_that_changes_between_the_passes_fails(monkeypatch: pytest.Monk
         stratified.find_thresholds([], cuts, THREE, stratify=True)
 
 
-@examples(25, 300)
+@examples(25)
 @given(st.lists(LABEL_AND_GROUP, min_size=60, max_size=300), st.sampled_from(RULES), st.booleans())
 def test_groups_stay_whole(rows: list[tuple[str, int]], rule: SplitRule, stratify: bool) -> None:
     groups = [f"group {number}" if number else None for _, number in rows]

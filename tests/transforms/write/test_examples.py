@@ -109,7 +109,7 @@ def expected_example(row: dict[str, Any], image_key: str) -> tf.train.Example:
 @pytest.mark.parametrize(
     ("feature_names", "image_key"), [("tfds", "image"), ("model-garden", "image/encoded")]
 )
-@examples(30, 500)
+@examples(30)
 @given(given_rows=ROWS)
 def test_records_are_tensorflows(feature_names: str, image_key: str, given_rows: Rows) -> None:
     framed = frame(make_schema(feature_names), given_rows)
@@ -117,7 +117,7 @@ def test_records_are_tensorflows(feature_names: str, image_key: str, given_rows:
         assert tf.train.Example.FromString(record) == expected_example(row, image_key)
 
 
-@examples(30, 500)
+@examples(30)
 @given(given_rows=ROWS)
 def test_offsets_and_checksums_are_those_of_the_image(given_rows: Rows) -> None:
     framed = frame(make_schema(), given_rows)

@@ -37,7 +37,7 @@ from tests.transforms.write.test_image_reads import PNG, batch_of, write
 SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_size=300)
 
 
-@examples(25, 300)
+@examples(25)
 @given(sizes=SIZES, scale=st.integers(1, 2))
 def test_bounds_cover_every_row_and_are_as_far_apart_as_the_limits_allow(
     sizes: list[int], scale: int

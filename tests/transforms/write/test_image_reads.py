@@ -172,7 +172,7 @@ def test_local_files_are_not_read_ahead(tmp_path: Path) -> None:
         read_it()
 
 
-@examples(25, 300)
+@examples(25)
 @given(sizes=st.lists(st.integers(1, 5), max_size=12))
 def test_chunks_of_local_files_come_one_at_a_time_and_in_order(sizes: list[int]) -> None:
     drawn: list[list[str]] = []

@@ -42,7 +42,6 @@ from tests.support.helpers import file_references
 
 NAME = ShardName("tiny", "train", 0, 1)
 NUM_IMAGES = 3
-NUM_ORDERS = 1000  # of the long test
 LAYOUT = Layout({"train": ShardCuts(NUM_IMAGES, 1)}, {"train": 1000}, {})
 CLEARANCE = Clearance({"label": ("a",)}, "fingerprint", {}, unpublished=True)
 SCHEMA = image_classification()
@@ -264,13 +263,10 @@ def test_a_writer_that_reads_less_is_mended(
         check_unequal_writers(plan, partly, tmp_path / str(seed), seed)
 
 
-@pytest.mark.long
-def test_two_writers_of_a_shard_in_a_thousand_orders(
+@pytest.mark.weight(10)
+def test_two_writers_of_a_shard_in_any_order(
     plan: ShardPlan, partly: ShardPlan, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    first, num_sound = int(rng.integers(1 << 32)), 0
-    for seed in range(first, first + NUM_ORDERS):
+    for seed in map(int, rng.integers(1 << 32, size=5)):
         check_equal_writers(plan, tmp_path / str(seed), seed)
-        num_sound += check_unequal_writers(plan, partly, tmp_path / f"{seed} unequal", seed)
-    print(f"{NUM_ORDERS:,} orders of two equal writers: 0 bad datasets; of unequal ones: "
-          f"{NUM_ORDERS - num_sound} that verify found and the same command mended")  # fmt: skip
+        check_unequal_writers(plan, partly, tmp_path / f"{seed} unequal", seed)
