@@ -145,16 +145,32 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-BENCHMARKS := writing build startup growth plan join encode peers storage read runners decoders write_python
+BENCHMARKS := writing build startup growth plan join encode peers storage read runners decoders write_python damaged_images
 
-bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
+bench-all: install servers peers  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --write --no-check || echo "not measured: $$name" >&2; done
 	$(BIN)/python benchmarks/tables.py --check
+
+# Each peer has an environment of its own, with its newest release: without our constraints, and without another's needs.
+# uv links the files that environments share: 10 GB for all. Bytecode, because programs are timed with their imports.
+PEERS := $(basename $(notdir $(wildcard benchmarks/peers/*.txt)))
+peers: $(PEERS:%=peer-%)  ## the newest release of each peer of the benchmarks, in .peers/NAME (10 GB, about 10 minutes)
+
+peer-%: benchmarks/peers/%.txt .peers/.uv/.installed
+	test -x .peers/$*/bin/python || $(PYTHON) -m venv --without-pip .peers/$*
+	UV_CACHE_DIR=.peers/.cache .peers/.uv/bin/uv pip install --quiet --upgrade --python .peers/$*/bin/python --requirement $< \
+	|| .peers/.uv/bin/python -m pip --python .peers/$*/bin/python install --quiet --upgrade --requirement $<
+	@-.peers/$*/bin/python -m compileall -q -j 0 .peers/$*/lib >/dev/null 2>&1  # some packages have files for other Pythons
+
+.peers/.uv/.installed:
+	$(PYTHON) -m venv .peers/.uv
+	.peers/.uv/bin/python -m pip install --quiet --upgrade pip uv
+	touch $@
 
 bench-tables: install  ## the tables of RESULTS.md, README.md and docs/ from benchmarks/results/; says which are older than the code
 	$(BIN)/python benchmarks/tables.py
 
-bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 10 minutes)
+bench: install peer-beam peer-tensorflow peer-webdataset  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 10 minutes)
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
 
@@ -194,29 +210,23 @@ bench-publishing: install  ## 10,000,000 rejects and 50,000 shards of 20,000 cla
 bench-report: install  ## report.html of 10,000,000 records in 1,000 classes: seconds, size, memory (about a minute)
 	$(BIN)/python benchmarks/report_page.py
 
-bench-peers: install .peers/.installed  ## decode, resize and write against Daft and Ray Data (about 6 minutes)
+bench-peers: install peer-daft peer-ray  ## decode, resize and write against Daft and Ray Data (about 6 minutes)
 	$(BIN)/python benchmarks/peers.py --write
-
-.peers/.installed: benchmarks/peers-requirements.txt
-	$(PYTHON) -m venv .peers
-	.peers/bin/python -m pip install --quiet --requirement benchmarks/peers-requirements.txt
-	touch $@
 
 bench-plan: install  ## a plan of 5,000,000 rows
 	$(BIN)/python benchmarks/plan.py --write
 
-bench-storage: install servers  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 8 minutes)
+bench-storage: install servers peer-beam peer-boto3 peer-gcsfs peer-google peer-s3fs  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 8 minutes)
 	$(BIN)/python benchmarks/storage.py --write
 
-bench-read: install .torch/.peers  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs 8 GB, about 12 minutes)
+bench-read: install peer-grain peer-litdata peer-streaming peer-tensorflow peer-torch peer-webdataset-torch  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs 8 GB, about 12 minutes)
 	$(BIN)/python benchmarks/read.py --write
 
-.torch/.peers: .torch/.installed
-	.torch/bin/python -m pip install --quiet --constraint constraints.txt torchvision webdataset mosaicml-streaming litdata
-	touch $@
-
-bench-write-python: install  ## writing from Python, bytes and arrays, against tf.io.TFRecordWriter and webdataset (needs 2 GB, about 3 minutes)
+bench-write-python: install peer-tensorflow peer-webdataset  ## writing from Python, bytes and arrays, against tf.io.TFRecordWriter and webdataset (needs 2 GB, about 5 minutes)
 	$(BIN)/python benchmarks/write_python.py --write
+
+bench-damaged: install  ## the damaged images that each --check rejects, beside TensorFlow (about 2 minutes)
+	$(BIN)/python benchmarks/damaged_images.py --write
 
 bench-signals: install  ## CPU time to decode and to measure a photograph
 	$(BIN)/python -m benchmarks.signals

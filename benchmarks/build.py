@@ -28,6 +28,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import environments
 import page
 import raw_results
 import report
@@ -174,6 +175,7 @@ def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], num
 
 def main() -> int:
     args = parse_args(sys.argv[1:])
+    peers = environments.releases("build", args.systems, dated=args.write)
     need_bytes = (args.photos + max(args.sizes)) * _BYTES_PER_FILE
     folder = page.work_folder(args.dir, need_bytes)
     page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
@@ -190,7 +192,7 @@ def main() -> int:
         bench.close()
         if args.clean:
             shutil.rmtree(folder / "photos")
-    about = raw_results.circumstances(folder, args.rounds)
+    about = raw_results.circumstances(folder, args.rounds, peers=peers)
     result = raw_results.Result("build", about, report.packed(bench.results))
     return raw_results.finish(result, report, args)
 

@@ -11,7 +11,7 @@
 A step is forward, backward and SGD, with normalization on the GPU; warm-up steps are not measured.
 Rounds are interleaved. Exit code 1 if `reader` or `reader.torch` reaches less than 0.97 of the
 synthetic rate. --smoke is a functional test on the CPU, with a few tiny batches in float32; its
-figures mean nothing. Needs torch and torchvision (`make .torch/.peers`).
+figures mean nothing. Needs torch and torchvision (`make torch`).
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def main() -> int:
     except ImportError as failure:
         sys.exit(
             f"{failure}: run this with torch and torchvision, such as .torch/bin/python after "
-            "`make .torch/.peers`"
+            "`make torch`"
         )
     if not args.smoke and not torch.cuda.is_available():
         sys.exit(

@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Decode JPEGs, resize them to 256 x 256, and write them as Parquet with Daft or Ray Data.
 
-These are the peers in `peers.py`, and run in the environment of `make .peers/.installed`. OUT gets
-one row per image: its path and the resized image as JPEG. Parallelism is each one's default.
+These are the peers in `peers.py`, each in an environment of its own (environments.py). OUT gets one
+row per image: its path and the resized image as JPEG. Parallelism is each one's default.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import environments
 import page
 import pyarrow.parquet as pq
 import raw_results
@@ -33,7 +34,6 @@ from report import OURS, Results, slopes
 from systems import HERE, shardwright_command
 
 NAMES = (OURS, "daft", "ray")
-REQUIREMENTS = HERE / "peers-requirements.txt"
 MIN_RATIO, MAX_MEMORY = 1.5, 0.5
 _BYTES_PER_FILE = 140_000  # the photograph, the result and the peers' temporary files
 # Without a mode, Ray writes a token to the home folder.
@@ -44,11 +44,12 @@ _ENVIRONMENT = {
 }
 
 
-def command(name: str, source: Path, out: Path, python: Path) -> list[str]:
+def command(name: str, source: Path, out: Path) -> list[str]:
     if name == OURS:
         options = ("--encode", "jpeg", "--resize", f"{SIDE}x{SIDE}")
         return shardwright_command("build", str(source), str(out), *options)
-    return [str(python), str(HERE / "peer_systems.py"), name, str(source), str(out)]
+    python = environments.python_of("peers", name)
+    return [python, str(HERE / "peer_systems.py"), name, str(source), str(out)]
 
 
 def check_images(name: str, out: Path, files: int) -> None:
@@ -64,10 +65,10 @@ def check_images(name: str, out: Path, files: int) -> None:
         raise RunFailedError(f"{name}: found {found} rows, expected {files} JPEGs: {image}")
 
 
-def run(name: str, photos: PhotoSet, folder: Path, python: Path) -> Usage:
+def run(name: str, photos: PhotoSet, folder: Path) -> Usage:
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    words = command(name, photos.folder, out, python)
+    words = command(name, photos.folder, out)
     usage = measure(words, log=folder / "logs" / name, env=_ENVIRONMENT)
     check_images(name, out, photos.files)
     shutil.rmtree(out)
@@ -134,22 +135,14 @@ def render(found: Results, lines: Sequence[str]) -> str:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = page.parser(__doc__)
-    add = parser.add_argument
-    add("--files", type=int, nargs=2, default=[2000, 8000], help="two sizes (default 2000 8000)")
-    add(
-        "--peers-python",
-        type=Path,
-        default=page.REPO / ".peers/bin/python",
-        help="Python of Daft and Ray (default .peers/bin/python)",
-    )
-    args = parser.parse_args(argv)
-    if not args.peers_python.exists():
-        parser.error(f"--peers-python {args.peers_python} does not exist: `make .peers/.installed`")
-    return args
+    sizes = "two sizes (default 2000 8000)"
+    parser.add_argument("--files", type=int, nargs=2, default=[2000, 8000], help=sizes)
+    return parser.parse_args(argv)
 
 
 def main() -> int:
     args = parse_args(sys.argv[1:])
+    releases = environments.releases("peers", NAMES, dated=args.write)
     need_bytes = 2 * max(args.files) * _BYTES_PER_FILE
     folder = page.work_folder(args.dir, need_bytes)
     sets = [make_photos(folder / "photos", photos=files) for files in sorted(args.files)]
@@ -158,12 +151,11 @@ def main() -> int:
         for number in range(args.rounds):
             for photos in sets:
                 for name in page.turned(NAMES, number):
-                    found = run(name, photos, folder, args.peers_python)
+                    found = run(name, photos, folder)
                     usages.setdefault((name, photos.files), []).append(found)
     except RunFailedError as failure:
         sys.exit(str(failure))
-    note = f"In the peers' environment: {', '.join(REQUIREMENTS.read_text().split())}"
-    about = raw_results.circumstances(folder, args.rounds, packages=["Pillow"], notes=[note])
+    about = raw_results.circumstances(folder, args.rounds, packages=["Pillow"], peers=releases)
     result = raw_results.Result("peers", about, raw_results.pack(usages))
     return raw_results.finish(result, sys.modules[__name__], args)
 

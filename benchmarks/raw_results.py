@@ -21,12 +21,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import environments
 import page
 
 FOLDER = page.REPO / "benchmarks" / "results"
 SOURCES = ("shardwright", "schemas", "transforms", "pipelines")
 STALE = " The code that it measures has changed since."
-_PACKAGES = ("apache-beam", "tensorflow", "webdataset", "pyarrow")
+_PACKAGES = ("apache-beam", "tensorflow", "pyarrow")
 
 
 class Result(NamedTuple):
@@ -52,6 +53,14 @@ class Result(NamedTuple):
         """A sentence that names the commit, and says if the code has changed since."""
         return f"Measured at commit {self.about['commit']}.{STALE if self.is_stale else ''}"
 
+    def version(self, system: str) -> str:
+        """Return the version of a system's peer, if it is known."""
+        releases = self.about.get("peers", {})
+        packages = releases.get(
+            environments.PEERS.get(self.name.partition("-")[0], {}).get(system), {}
+        )
+        return next((version for version, _ in packages.values()), "")
+
     @property
     def lines(self) -> list[str]:
         """Markdown about machine, versions and command."""
@@ -65,6 +74,7 @@ class Result(NamedTuple):
             f"- Versions: {versions}",
             f"- Command: `{about['command']}`; {rounds} round{'s' * (rounds > 1)}; input and "
             f"output on {about['work_folder']}; {about['date']}",
+            *([f"- {environments.line(about['peers'])}"] if about.get("peers") else []),
             *(f"- {note}" for note in about["notes"]),
         ]
 
@@ -138,9 +148,7 @@ def _machine() -> dict[str, Any]:
 def _shown_command(argv: Sequence[str]) -> str:
     """Return the command as typed, without paths, which are private."""
     words = " ".join(["python", f"benchmarks/{Path(argv[0]).name}", *argv[1:]])
-    return re.sub(
-        r"--(dir|torch-python|peers-python)[= ]\S+", lambda m: f"--{m[1]} {m[1].upper()}", words
-    )
+    return re.sub(r"--dir[= ]\S+", "--dir DIR", words)
 
 
 def circumstances(
@@ -150,6 +158,7 @@ def circumstances(
     packages: Sequence[str] = (),
     notes: Sequence[str] = (),
     sources: Sequence[str] = SOURCES,
+    peers: environments.Releases | None = None,
 ) -> dict[str, Any]:
     """Return all that tells how this process measures, as JSON.
 
@@ -159,6 +168,7 @@ def circumstances(
         packages: Packages to name besides those that every benchmark names.
         notes: Further lines, such as versions of servers.
         sources: The folders of this repository that are measured.
+        peers: The releases in the peers' environments.
     """
     versions = {name: _version(name) for name in (*_PACKAGES, *packages)}
     return {
@@ -171,6 +181,7 @@ def circumstances(
         "machine": _machine(),
         "packages": {"Python": platform.python_version(), **versions},
         "notes": list(notes),
+        "peers": peers or {},
     }
 
 

@@ -11,9 +11,9 @@ Rounds are interleaved and start with another loader each.
   start   from imports to the first batch, on a dataset of 10,000 shards
   memory  growth of the reader's memory in half a minute
 
-The tf.data pipeline is tuned first: the fastest of its variants takes part. torch's loaders need
-their own environment (--torch-python). Exit code 1 if a required target fails, unless --no-check is
-given. Takes about 12 minutes, and 2 GB.
+The tf.data pipeline is tuned first: the fastest of its variants takes part. The peers run in
+environments of their own (environments.py). Exit code 1 if a required target fails, unless
+--no-check is given. Takes about 12 minutes, and 2 GB.
 
 Every loader is timed for the same number of seconds, so that slow ones do not take the most time.
 """
@@ -23,16 +23,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import environments
 import page
 import raw_results
 import read_report as report
 from measure import RunFailedError, measure
-from read_data import make_data, make_many_shards
+from read_data import IN_TORCH, make_data, make_many_shards
 from read_feeds import ORDERS
 from read_report import (
     IN_ORDER,
@@ -51,23 +51,9 @@ from read_report import (
 from systems import HERE
 
 PARTS = ("feed", "raw", "start", "memory")
-# The package that a torch loader needs besides torch.
-_IN_TORCH = {
-    "torch": "torchvision",
-    "webdataset": "webdataset",
-    "streaming": "streaming",
-    "litdata": "litdata",
-}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 _BYTES_PER_PHOTO = 500_000  # 80 KB of photo in six formats
 _TINY_BYTES_PER_SHARD = 40_000
-_LOOK = """import importlib.metadata, importlib.util, json, sys
-names, modules = sys.argv[1].split(","), sys.argv[2].split(",")
-installed = importlib.metadata.distributions()
-have = {item.metadata["Name"].lower(): item.version for item in installed}
-found = [m for m in modules if importlib.util.find_spec(m)]
-print(json.dumps([{n: have[n] for n in names if n in have}, found]))
-"""
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -98,12 +84,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         default=os.cpu_count(),
         help="workers or threads, if a peer needs a number (default: all)",
     )
-    add(
-        "--torch-python",
-        type=Path,
-        default=page.REPO / ".torch/bin/python",
-        help="Python of torch's loaders (default .torch/bin/python)",
-    )
     add("--quick", action="store_true", help="one round of few images without targets, for CI")
     args = parser.parse_args(argv)
     if args.quick:
@@ -111,28 +91,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         args.photos, args.warm_up, args.batch_size = 80, 16, 8
         args.records, args.shards, args.seconds, args.memory_seconds = 320, 20, 0.2, 1.0
     return args
-
-
-def look_at_torch(python: Path, systems: list[str]) -> tuple[str, list[str]]:
-    """Return a line about torch's environment, and the systems it lacks; exit if it is missing."""
-    wanted = {name: _IN_TORCH[name] for name in systems if name in _IN_TORCH}
-    if not wanted:
-        return "", []
-    if not python.exists():
-        sys.exit(
-            f"--torch-python {python} does not exist, and {', '.join(wanted)} need it: run `make "
-            ".torch/.peers`, or leave them out: --systems "
-            f"{','.join(name for name in systems if name not in wanted)}"
-        )
-    words = [str(python), "-c", _LOOK, ",".join(report.TORCH_PACKAGES), ",".join(wanted.values())]
-    versions, found = json.loads(
-        subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    )
-    missing = [name for name, module in wanted.items() if module not in found]
-    told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"In torch's environment: {told}" + (
-        f"; not installed, so left out: {', '.join(missing)}" if missing else ""
-    ), missing
 
 
 def cases_of(part: str, systems: list[str]) -> list[Case]:
@@ -159,15 +117,10 @@ class Bench:
     ) -> tuple[dict[str, object], int, list[tuple[float, int]]]:
         """Return the JSON of the loader's process, its peak RSS, and (time, RSS) samples."""
         looks: list[tuple[float, int]] = []
-        program = (
-            [str(self.args.torch_python), "read_torch.py"]
-            if name in _IN_TORCH
-            else [sys.executable, "read_systems.py"]
-        )
         usage = measure(
             [
-                program[0],
-                str(HERE / program[1]),
+                environments.python_of("read", name),
+                str(HERE / ("read_torch.py" if name in IN_TORCH else "read_systems.py")),
                 task,
                 name,
                 *words,
@@ -246,10 +199,9 @@ def in_order(results: Results, systems: list[str]) -> Results:
 
 def main() -> int:
     args = parse_args(sys.argv[1:])
-    torch_line, missing = look_at_torch(
-        args.torch_python, args.systems if "feed" in args.parts else []
-    )
-    args.systems = [name for name in args.systems if name not in missing]
+    of_part = {"feed": args.systems, "raw": [RAW]}
+    used = [name for part in args.parts for name in of_part.get(part, ())]
+    peers = environments.releases("read", used, dated=args.write)
     need_bytes = args.photos * _BYTES_PER_PHOTO + args.shards * _TINY_BYTES_PER_SHARD
     folder = page.work_folder(args.dir, need_bytes)
     page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
@@ -259,7 +211,6 @@ def main() -> int:
             folder,
             args.photos,
             [READER, *(args.systems if "feed" in args.parts else [])],
-            args.torch_python,
         )
         many = make_many_shards(folder, args.shards) if "start" in args.parts else None
         run_parts(bench, args, data, many)
@@ -268,9 +219,8 @@ def main() -> int:
     about = raw_results.circumstances(
         folder,
         args.rounds,
-        packages=report.PACKAGES,
-        notes=[torch_line] if torch_line else [],
         sources=["shardwright"],
+        peers=peers,
     )
     runs = in_order(bench.results, args.systems)
     raw = report.packed(Session(runs, bench.tuned, bench.chosen, args.shards))

@@ -24,6 +24,7 @@ SIDE = 224
 # Of the random-resized crop, the default of all these libraries.
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 ORDERS = ("sequential", "shuffled")
+_LABEL_BYTES = 8
 _PARTS = 6  # a run is timed in equal parts, to see whether it changes over time
 
 
@@ -47,6 +48,22 @@ class Loader:
 
     open: Callable[[Feed], Iterable[Any]]
     imports: tuple[str, ...]
+
+
+def labelled(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Yield each file of CLASS/NAME with the number of its class."""
+    for label, name in enumerate(sorted(os.listdir(folder))):
+        for file in sorted(os.listdir(folder / name)):
+            yield folder / name / file, label
+
+
+def pack(image: bytes, label: int) -> bytes:
+    """Return a record for ArrayRecord: the label in 8 bytes, little-endian, then the JPEG."""
+    return label.to_bytes(_LABEL_BYTES, "little") + image
+
+
+def unpack(record: bytes) -> tuple[bytes, int]:
+    return record[_LABEL_BYTES:], int.from_bytes(record[:_LABEL_BYTES], "little")
 
 
 def forever(loader: Iterable[Any]) -> Iterator[Any]:

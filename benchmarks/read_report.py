@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import raw_results
 from page import Target, spread, table
 
-PACKAGES = ("keras", "grain", "array-record", "simplejpeg", "opencv-python-headless")
-TORCH_PACKAGES = ("torch", "torchvision", "webdataset", "mosaicml-streaming", "litdata")
 READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
 OURS = (READER, READER_TF, LOAD)
 PEERS = ("keras", "grain", "grain-simplejpeg", "torch", "webdataset", "streaming", "litdata")

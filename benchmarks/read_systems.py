@@ -14,6 +14,9 @@ feed NAME   224x224 random-resized crops with flips, batches of uint8
 raw NAME    batches of records or images as stored: tfrecord, reader, load
 start NAME  the first batch of a dataset of many shards: reader, load
 tune        the variants of the tf.data pipeline
+make grain  the ArrayRecord files
+
+shardwright's run in its own environment, the others in theirs (environments.py).
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
-from read_data import unpack
 from read_feeds import (
     RATIO,
     SCALE,
@@ -33,9 +36,12 @@ from read_feeds import (
     check_images,
     check_records,
     feed_of,
+    labelled,
+    pack,
     parser,
     run_feed,
     tell,
+    unpack,
 )
 
 
@@ -203,6 +209,28 @@ TASKS: dict[str, dict[str, Loader]] = {
 }
 
 
+def make_array_records(data: Path, shard_bytes: int) -> None:
+    """Write ArrayRecord files from DATA/photos, with the unchanged bytes of the files."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    (data / "array_record").mkdir()
+    writer, used, shard = None, 0, 0
+    for path, label in labelled(data / "photos"):
+        if writer is None or used > shard_bytes:
+            if writer is not None:
+                writer.close()
+            # One record per group, as the format's documentation advises for random access.
+            writer = ArrayRecordWriter(
+                f"{data}/array_record/photos-{shard:05d}.arrayrecord", "group_size:1"
+            )
+            used, shard = 0, shard + 1
+        record = pack(path.read_bytes(), label)
+        writer.write(record)
+        used += len(record)
+    if writer is not None:
+        writer.close()
+
+
 def _tuned(feed: Feed, items: int) -> dict[str, float]:
     import read_tf
 
@@ -210,7 +238,12 @@ def _tuned(feed: Feed, items: int) -> dict[str, float]:
 
 
 def main(argv: Iterable[str] | None = None) -> int:
-    args = parser(__doc__, (*TASKS, "tune")).parse_args(None if argv is None else list(argv))
+    args = parser(__doc__, (*TASKS, "tune", "make")).parse_args(
+        None if argv is None else list(argv)
+    )
+    if args.task == "make":
+        make_array_records(args.data, args.shard_bytes)
+        return 0
     if args.task == "tune":
         tell({"rates": _tuned(feed_of(args), args.items)})
         return 0

@@ -1,20 +1,19 @@
 #!/usr/bin/env python
-"""The torch loaders that `read.py` compares, in an environment without TensorFlow and shardwright.
+"""The torch loaders that `read.py` compares, without TensorFlow and shardwright.
 
   torch       torchvision.datasets.ImageFolder on the JPEG files, in a DataLoader
   webdataset  its own tar shards, decoded by Pillow, in its WebLoader, a shuffle buffer of 1,000
   streaming   MosaicML Streaming: its own MDS shards, StreamingDataset in a DataLoader
   litdata     LitData: its own binary chunks, StreamingDataset in its StreamingDataLoader
 
-All use torchvision's random-resized crop with bilinear resizing and a flip, as uint8, with one
-worker per core that assembles batches. `make` writes the formats of streaming and litdata.
+Each runs in an environment of its own (environments.py). All use torchvision's random-resized crop
+with bilinear resizing and a flip, as uint8, with one worker per core that assembles batches. `make`
+writes the formats of webdataset, streaming and litdata.
 """
 
 from __future__ import annotations
 
 import io
-import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from read_feeds import (
     check_images,
     feed_of,
     forever,
+    labelled,
     parser,
     run_feed,
     tell,
@@ -129,48 +129,57 @@ LOADERS = {
 }
 
 
-def _labelled(folder: Path) -> Iterator[tuple[str, int]]:
-    for label, name in enumerate(sorted(os.listdir(folder))):
-        for file in sorted(os.listdir(folder / name)):
-            yield str(folder / name / file), label
-
-
 def _jpeg_bytes(sample: tuple[str, int]) -> dict[str, Any]:
     return {"image": Path(sample[0]).read_bytes(), "label": sample[1]}
 
 
-def make(name: str, data: Path, shard_bytes: int) -> None:
-    """Write a format from DATA/photos, with the unchanged bytes of the files."""
-    out = data / {"streaming": "mds"}.get(name, name)
-    shutil.rmtree(out, ignore_errors=True)
-    if name == "litdata":
-        import litdata
+def _make_webdataset(data: Path, shard_bytes: int) -> None:
+    from webdataset import ShardWriter
 
-        samples = list(_labelled(data / "photos"))
-        litdata.optimize(
-            _jpeg_bytes,
-            samples,
-            output_dir=str(out),
-            chunk_bytes=shard_bytes,
-            num_workers=1,
-            start_method="fork",
-        )
-        return
+    (data / "tars").mkdir()
+    with ShardWriter(
+        f"{data}/tars/%06d.tar", maxcount=10**9, maxsize=shard_bytes, verbose=0
+    ) as writer:
+        # Not in the order of the files, so that no shard holds only one class.
+        for number, (path, label) in enumerate(
+            sorted(labelled(data / "photos"), key=lambda pair: pair[0].name)
+        ):
+            writer.write({"__key__": f"{number:08d}", "jpg": path.read_bytes(), "cls": str(label)})
+
+
+def _make_litdata(data: Path, shard_bytes: int) -> None:
+    import litdata
+
+    litdata.optimize(
+        _jpeg_bytes,
+        [(str(path), label) for path, label in labelled(data / "photos")],
+        output_dir=str(data / "litdata"),
+        chunk_bytes=shard_bytes,
+        num_workers=1,
+        start_method="fork",
+    )
+
+
+def _make_streaming(data: Path, shard_bytes: int) -> None:
     from PIL import Image
     from streaming import MDSWriter
 
     with MDSWriter(
-        out=str(out), columns={"image": "jpeg", "label": "int"}, size_limit=shard_bytes
+        out=str(data / "mds"), columns={"image": "jpeg", "label": "int"}, size_limit=shard_bytes
     ) as writer:
-        for path, label in _labelled(data / "photos"):
+        for path, label in labelled(data / "photos"):
             with Image.open(path) as image:  # an opened JPEG is copied, not re-encoded
                 writer.write({"image": image, "label": label})
+
+
+# They write a format from DATA/photos, with the unchanged bytes of the files.
+MAKERS = {"webdataset": _make_webdataset, "litdata": _make_litdata, "streaming": _make_streaming}
 
 
 def main() -> int:
     args = parser(__doc__, ("feed", "make")).parse_args()
     if args.task == "make":
-        make(args.name, args.data, args.shard_bytes)
+        MAKERS[args.name](args.data, args.shard_bytes)
         return 0
     tell(run_feed(LOADERS[args.name], feed_of(args), args, check_images))
     return 0

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import environments
 import page
 import raw_results
 import storage_builds as builds
@@ -157,7 +158,8 @@ class Bench:
             "--options",
             json.dumps(endpoint.options),
         ]
-        command = [sys.executable, str(HERE / "storage_clients.py"), task, name, *place, *words]
+        python = environments.python_of("storage", name)
+        command = [python, str(HERE / "storage_clients.py"), task, name, *place, *words]
 
         def run() -> Run:
             usage = measure(
@@ -313,6 +315,16 @@ def run_parts(bench: Bench, args: argparse.Namespace) -> None:
 
 def main() -> int:
     args = parse_args(sys.argv[1:])
+    clients = {
+        "read": [name for of in READERS.values() for name in of],
+        "build": builds.NAMES,
+        "upload": UPLOADERS,
+        "list": LISTERS,
+    }
+    used = [name for part in args.parts for name in clients[part]]
+    if args.no_beam:
+        used = [name for name in used if not name.startswith("beam")]
+    peers = environments.releases("storage", used, dated=args.write)
     need_bytes = (
         3 * args.photos + 2 * max(args.build_files)
     ) * _BYTES_PER_FILE + 4 * args.upload_bytes
@@ -327,7 +339,7 @@ def main() -> int:
     except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
     about = raw_results.circumstances(
-        folder, args.rounds, packages=report.PACKAGES, notes=[server_versions()]
+        folder, args.rounds, packages=["obstore"], notes=[server_versions()], peers=peers
     )
     name = "-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])])
     result = raw_results.Result(name, about, report.packed(bench.results))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import environments
 from storage_reads import IN_FLIGHT, Place, beam_options, boto3_client
 from systems import HERE, SHARD_BYTES, _example, shardwright_command
 
@@ -36,7 +36,8 @@ def build_command(name: str, source: str, out: str) -> list[str]:
     """Return the command of a system."""
     if name == OURS:
         return shardwright_command("build", source, out, "--shard-size", "150MB")
-    return [sys.executable, str(HERE / "storage_builds.py"), name, source, out]
+    python = environments.python_of("storage", name)
+    return [python, str(HERE / "storage_builds.py"), name, source, out]
 
 
 def _place(uri: str) -> Place:

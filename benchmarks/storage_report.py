@@ -12,7 +12,6 @@ from raw_results import pack
 from raw_results import unpack as unpack_runs
 from storage_builds import BEAM, BOTO3, NAMES, OURS
 
-PACKAGES = ("obstore", "boto3", "google-cloud-storage", "s3fs", "gcsfs")
 _OUTPUTS = ("folder", "S3")
 _CPU = ("cpu_s", "server_cpu_s", "proxy_cpu_s")
 _GROWTH_LIMIT = 64e6

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import damaged_images
 import join
 import page
 import peers
@@ -46,6 +47,12 @@ _LOADERS = {
 }
 
 
+def _named(text: str, each: Any, system: str) -> str:
+    """Return the text of a system with the version of its peer."""
+    version = each.result.version(system)
+    return f"{text}, {version}" if version else text
+
+
 def _gigabytes(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:.1f} GB"
 
@@ -64,7 +71,7 @@ def build(by: By) -> list[str]:
     found = by["build"].found
     rates = {name: _median(slopes(found, name)) for name in _BUILDS}
     rows = [
-        [_BUILDS[name], f"{rate:,.0f}", f"{rate / rates['tar']:.2f}"]
+        [_named(_BUILDS[name], by["build"], name), f"{rate:,.0f}", f"{rate / rates['tar']:.2f}"]
         for name, rate in sorted(rates.items(), key=lambda item: -item[1])
     ]
     files = max(found.sizes(OURS))
@@ -108,7 +115,7 @@ def peers_table(by: By) -> list[str]:
     found = by["peers"].found
     rows = [
         [
-            text,
+            _named(text, by["peers"], name),
             f"{_median(slopes(found, name)):,.0f}",
             _gigabytes(peers.peak_bytes(found, name)),
         ]
@@ -121,7 +128,10 @@ def peers_table(by: By) -> list[str]:
 def storage(by: By) -> list[str]:
     found = by["storage"].found
     rows = [
-        [text, *(f"{_store_rate(found, output, name):,.0f}" for output in ("folder", "S3"))]
+        [
+            _named(text, by["storage"], name),
+            *(f"{_store_rate(found, output, name):,.0f}" for output in ("folder", "S3")),
+        ]
         for name, text in _STORE_BUILDS.items()
     ]
     table = page.table(["", "to a folder, images/s", "to S3, images/s"], rows)
@@ -160,7 +170,8 @@ def loaders(by: By) -> list[str]:
         if case in found.runs:
             of = median(read.ratios(found.runs, case, read.Case("feed", read.TF, read.SHUFFLED)))
             peak = _gigabytes(max(run.peak_rss_bytes for run in found.runs[case]))
-            rows.append((_loader_rate(found, name), text, f"{of:.2f}", peak))
+            label = _named(text, by["read"], name)
+            rows.append((_loader_rate(found, name), label, f"{of:.2f}", peak))
     cells = [
         [text, f"{rate:,.0f}", of, peak] for rate, text, of, peak in sorted(rows, reverse=True)
     ]
@@ -198,14 +209,23 @@ def speed(by: By) -> list[str]:
     loaded = {name: _loader_rate(found, name) for name in (read.READER, nearest)}
     rows = []
     for task, rates, other in (
-        ("Build, JPEGs unchanged", build_rates, _BUILDS["tf-loop"]),
-        ("Build from S3 to S3", store, _STORE_BUILDS[builds.BOTO3]),
-        ("Decode, resize, write", encoded, _PEERS[best]),
-        ("Read shuffled crops", loaded, _LOADERS[nearest]),
+        ("Build, JPEGs unchanged", build_rates, _named(_BUILDS["tf-loop"], by["build"], "tf-loop")),
+        (
+            "Build from S3 to S3",
+            store,
+            _named(_STORE_BUILDS[builds.BOTO3], by["storage"], builds.BOTO3),
+        ),
+        ("Decode, resize, write", encoded, _named(_PEERS[best], by["peers"], best)),
+        ("Read shuffled crops", loaded, _named(_LOADERS[nearest], by["read"], nearest)),
     ):
         ours, theirs = rates.values()
         rows.append([task, f"{ours:,.0f}", f"{theirs:,.0f} ({other})", f"{ours / theirs:.2f}x"])
     return page.table(["images/s on 2 cores", "shardwright", "the nearest peer", ""], rows)
+
+
+def damaged(by: By) -> list[str]:
+    """Return the shares of damaged images that each check rejects."""
+    return damaged_images.summary(by["damaged_images"].found)
 
 
 Summary = tuple[Sequence[str], Callable[[By], list[str]]]  # the results it needs, and its lines
@@ -220,5 +240,6 @@ PAGES: dict[Path, dict[str, Summary]] = {
         "read": (["read"], loaders),
         "losses": ((), losses),
     },
+    page.REPO / "docs" / "images.md": {"damaged": (["damaged_images"], damaged)},
     page.REPO / "README.md": {"speed": (("build", "storage", "peers", "read"), speed)},
 }

@@ -10,6 +10,8 @@ Each reads every image of IN once and writes it, with an id and a label, below O
                WriteToTFRecord, on the in-memory runner, with the shard count for 150 MB
   shardwright  `shardwright build IN OUT --shard-size 150MB`, its defaults, the local runner
   two-processes  the same with two worker processes of that runner (`multi_processing`)
+
+webdataset, tf-loop and beam-stock run in environments of their own (environments.py).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import environments
 
 SHARD_BYTES = 150_000_000
 # Our systems, with their options for Beam.
@@ -35,10 +39,7 @@ def shardwright_command(*arguments: str) -> list[str]:
     script = Path(sys.executable).with_name("shardwright")
     if script.exists():
         return [str(script), *arguments]
-    module = {
-        "build": "shardwright.pipelines.build_dataset",
-        "plan": "shardwright.pipelines.plan_dataset",
-    }[arguments[0]]
+    module = f"shardwright.pipelines.{arguments[0]}_dataset"
     return [sys.executable, "-m", module, *arguments[1:]]
 
 
@@ -50,7 +51,8 @@ def command(name: str, source: Path, out: Path, extra: Sequence[str] = ()) -> li
     if name in _OPTIONS:
         options = ("--shard-size", "150MB", *_OPTIONS[name], *extra)
         return shardwright_command("build", str(source), str(out), *options)
-    return [sys.executable, str(HERE / "systems.py"), name, str(source), str(out)]
+    python = environments.python_of("build", name)
+    return [python, str(HERE / "systems.py"), name, str(source), str(out)]
 
 
 def _classes(source: Path) -> list[str]:

@@ -35,6 +35,7 @@ REPORTS = {
     "read": "read_report",
     "decoders": "decoders_report",
     "write_python": "write_python",
+    "damaged_images": "damaged_images",
 }
 
 

@@ -2,42 +2,42 @@
 """Measure writing from Python: records a second of a loop, against the usual writers.
 
 Photographs of 500 x 375 are written as encoded bytes (JPEG, 80 KB) and as arrays, which all store
-as PNG: webdataset with its own encoder, TensorFlow with `tf.io.encode_png`. Rounds are interleaved,
-in one process, after one round that imports and warms up. Ours also shuffles, checks each image,
-syncs its files, and writes an index and a manifest; the others do none of that.
+as PNG: webdataset with its own encoder, TensorFlow with `tf.io.encode_png`. Rounds are interleaved.
+Each run is a process (python_writers.py), which imports and warms up before it is timed; the peers
+run in environments of their own. Ours also shuffles, checks each image, syncs its files, and writes
+an index and a manifest; the others do none of that.
 
 There are two throughputs, as in build.py:
   whole   records / wall time of the larger size
   slope   (larger - smaller size) / (difference of their wall times): without what each call costs
 
-Exit code 1 if a target fails, unless --no-check is given. Takes about 3 minutes.
+Exit code 1 if a target fails, unless --no-check is given. Takes about 5 minutes.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import BytesIO
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import environments
+import measure
 import numpy as np
 import page
 import raw_results
 from headers import photograph
+from PIL import Image
+from python_writers import SYSTEMS
+from systems import HERE
 
-sys.path.insert(0, str(page.REPO))
-import shardwright as sw
-
-SHARD_BYTES = 100_000_000
 _BYTES_PER_RECORD = 400_000  # generous: a photograph as PNG, in the spool and in a shard
 _DISTINCT = 32  # photographs; the records repeat them
 BYTES, ARRAYS = "bytes", "arrays"
-Record = dict[str, Any]
 Case = tuple[str, str, int]  # form, system, records
 
 
@@ -48,89 +48,27 @@ class Cost(NamedTuple):
     cpu_s: float
 
 
-def pictures() -> dict[str, list[Any]]:
-    """Return photographs by form: as JPEG, and as pixels."""
+def make_pictures(folder: Path) -> None:
+    """Write photographs by form: FOLDER/bytes/NUMBER.jpg, and their pixels in FOLDER/arrays.npy."""
     whole = np.asarray(photograph())
-    arrays = [np.ascontiguousarray(np.roll(whole, 7 * shift, 1)) for shift in range(_DISTINCT)]
-    return {BYTES: [_jpeg(array) for array in arrays], ARRAYS: arrays}
-
-
-def _jpeg(pixels: np.ndarray[Any, Any]) -> bytes:
-    from PIL import Image
-
-    buffer = BytesIO()
-    Image.fromarray(pixels).save(buffer, "jpeg", quality=90)
-    return buffer.getvalue()
-
-
-def records(images: list[Any], number: int) -> Iterator[Record]:
-    for row in range(number):
-        yield {"id": f"{row:08d}", "image": images[row % len(images)], "label": row % 10}
-
-
-def write_ours(source: Iterator[Record], out: Path) -> None:
-    sw.write(source, str(out), shard_size=SHARD_BYTES)
-
-
-def write_in_loop(source: Iterator[Record], out: Path) -> None:
-    with sw.Writer(str(out), shard_size=SHARD_BYTES) as writer:
-        for record in source:
-            writer.write(record)
-
-
-def write_tensorflow(source: Iterator[Record], out: Path) -> None:
-    import tensorflow as tf
-
-    out.mkdir()
-    writer, shard, written = None, 0, SHARD_BYTES
-    for record in source:
-        image = record["image"]
-        data = image if isinstance(image, bytes) else tf.io.encode_png(image).numpy()
-        if written >= SHARD_BYTES:
-            if writer is not None:
-                writer.close()
-            writer = tf.io.TFRecordWriter(str(out / f"{shard:05d}.tfrecord"))
-            shard, written = shard + 1, 0
-        feature = {
-            "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[data])),
-            "id": tf.train.Feature(bytes_list=tf.train.BytesList(value=[record["id"].encode()])),
-            "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[record["label"]])),
-        }
-        example = tf.train.Example(features=tf.train.Features(feature=feature))
-        writer.write(example.SerializeToString())
-        written += len(data)
-    writer.close()
-
-
-def write_webdataset(source: Iterator[Record], out: Path) -> None:
-    import webdataset
-
-    out.mkdir()
-    with webdataset.ShardWriter(
-        str(out / "%05d.tar"), maxsize=SHARD_BYTES, maxcount=1_000_000, verbose=0
-    ) as writer:
-        for record in source:
-            image = record["image"]
-            name = "jpg" if isinstance(image, bytes) else "png"
-            writer.write({"__key__": record["id"], name: image, "cls": record["label"]})
+    arrays = [np.roll(whole, 7 * shift, 1) for shift in range(_DISTINCT)]
+    np.save(folder / "arrays.npy", np.stack(arrays))
+    (folder / BYTES).mkdir()
+    for number, array in enumerate(arrays):
+        Image.fromarray(array).save(folder / BYTES / f"{number:02d}.jpg", quality=90)
 
 
 OURS = ("sw.write", "sw.Writer")
 PEERS = ("tf.io.TFRecordWriter", "webdataset ShardWriter")
-SYSTEMS: dict[str, Callable[[Iterator[Record], Path], None]] = {
-    "sw.write": write_ours,
-    "sw.Writer": write_in_loop,
-    "tf.io.TFRecordWriter": write_tensorflow,
-    "webdataset ShardWriter": write_webdataset,
-}
 
 
-def measure(name: str, source: Iterator[Record], out: Path) -> Cost:
-    wall, cpu = time.perf_counter(), time.process_time()
-    SYSTEMS[name](source, out)
-    cost = Cost(time.perf_counter() - wall, time.process_time() - cpu)
-    shutil.rmtree(out)
-    return cost
+def run_writer(name: str, form: str, size: int, folder: Path) -> Cost:
+    """Write records in a process of the system's environment."""
+    words = [environments.python_of("write_python", name), str(HERE / "python_writers.py")]
+    words += [name, form, str(size), str(folder / "pictures"), str(folder / "out")]
+    usage = measure.measure(words, log=folder / "log", env={"TF_CPP_MIN_LOG_LEVEL": "2"})
+    shutil.rmtree(folder / "out")
+    return Cost(*json.loads(usage.stdout.read_text().splitlines()[-1]))
 
 
 class Results(dict[Case, list[Cost]]):
@@ -170,17 +108,18 @@ def _median(ratios: Iterable[float]) -> float:
 
 def run(sizes: dict[str, list[int]], rounds: int, folder: Path) -> Results:
     """Measure all systems, which take turns."""
-    images, out, found = pictures(), folder / "write-python", Results()
-    for form in sizes:
-        for name in SYSTEMS:
-            measure(name, records(images[form], 64), out)  # imports
+    found = Results()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "pictures").mkdir(parents=True)
+    make_pictures(folder / "pictures")
     for number in range(rounds):
         for form, of in sizes.items():
             for size in of:
                 for name in page.turned(list(SYSTEMS), number):
-                    cost = measure(name, records(images[form], size), out)
+                    cost = run_writer(name, form, size, folder)
                     found.setdefault((form, name, size), []).append(cost)
                     page.say(f"round {number + 1}: {form} {size} {name} {cost.wall_s:.2f} s")
+    shutil.rmtree(folder)
     return found
 
 
@@ -232,9 +171,13 @@ def main() -> int:
     parser.add_argument("--arrays", type=_two, default=[50, 250], help="photographs as arrays")
     args = parser.parse_args()
     sizes = {BYTES: args.records, ARRAYS: args.arrays}
+    peers = environments.releases("write_python", SYSTEMS, dated=args.write)
     folder = page.work_folder(args.dir, max(map(max, sizes.values())) * _BYTES_PER_RECORD)
-    found = run(sizes, args.rounds, folder)
-    about = raw_results.circumstances(folder, args.rounds)
+    try:
+        found = run(sizes, args.rounds, folder / "write-python")
+    except measure.RunFailedError as failure:
+        sys.exit(str(failure))
+    about = raw_results.circumstances(folder, args.rounds, peers=peers)
     result = raw_results.Result("write_python", about, raw_results.pack(found))
     return raw_results.finish(result, sys.modules[__name__], args)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.benchmark_scripts import BENCHMARKS, load
+from tests.support.benchmark_scripts import BENCHMARKS, load, peers_here
 from tests.support.random_tests import examples
 
 ORDERS = ("sequential", "shuffled")
@@ -83,28 +84,28 @@ def test_records_that_hold_no_images_are_refused(size: int, count: int, good: bo
 
 @given(image=st.binary(max_size=50), label=st.integers(0, 2**40))
 def test_what_is_packed_is_unpacked(image: bytes, label: int) -> None:
-    data = load("read_data")
-    assert data.unpack(data.pack(image, label)) == (image, label)
+    feeds = load("read_feeds")
+    assert feeds.unpack(feeds.pack(image, label)) == (image, label)
 
 
-def test_the_formats_hold_the_photos(tmp_path: Path) -> None:
+def test_the_formats_hold_the_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from array_record.python.array_record_data_source import ArrayRecordDataSource
     from webdataset import WebDataset
 
-    read_data = load("read_data")
-    data = read_data.make_data(tmp_path, 16, ["grain", "webdataset"], Path("no-python"))
-    photos = sorted(
-        (path.read_bytes(), label) for path, label in read_data.labelled(data / "photos")
-    )
+    read_data, feeds = load("read_data"), load("read_feeds")
+    peers_here(tmp_path / "peers")
+    monkeypatch.setattr(load("environments"), "FOLDER", tmp_path / "peers")
+    data = read_data.make_data(tmp_path, 16, ["grain", "webdataset"])
+    photos = sorted((path.read_bytes(), label) for path, label in feeds.labelled(data / "photos"))
     assert len({image for image, _ in photos}) == 16
     records = ArrayRecordDataSource(sorted(map(str, data.glob("array_record/*.arrayrecord"))))
-    assert sorted(map(read_data.unpack, records.__getitems__(range(len(records))))) == photos
+    assert sorted(map(feeds.unpack, records.__getitems__(range(len(records))))) == photos
     tars = sorted(map(str, data.glob("tars/*.tar")))
     samples = WebDataset(tars, shardshuffle=False)
     assert len(tars) > 4
     assert sorted((sample["jpg"], int(sample["cls"])) for sample in samples) == photos
     made = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
-    assert read_data.make_data(tmp_path, 16, ["grain", "webdataset"], Path("no-python")) == data
+    assert read_data.make_data(tmp_path, 16, ["grain", "webdataset"]) == data
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == made
 
 
@@ -141,7 +142,8 @@ def test_each_round_runs_every_case_and_starts_with_another() -> None:
 def test_a_small_run_fills_its_tables(tmp_path: Path, words: str, lines: list[str]) -> None:
     script = [sys.executable, str(BENCHMARKS / "read.py"), "--quick", *words.split()]
     command = [*script, "--dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    env = {**os.environ, **peers_here(tmp_path / "peers")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
     assert done.returncode == 0, done.stderr
     assert [line for line in lines if line not in done.stdout] == []
     assert str(tmp_path) not in done.stdout
@@ -158,9 +160,8 @@ def test_a_small_run_fills_its_tables(tmp_path: Path, words: str, lines: list[st
         ("read", "--parts feeds", "unknown ['feeds']; choose from feed, raw, start, memory"),
         (
             "read",
-            "--systems reader,torch,litdata --torch-python no/python",
-            "--torch-python no/python does not exist, and torch, litdata need it: "
-            "run `make .torch/.peers`, or leave them out: --systems reader",
+            "--systems reader,torch,litdata --parts feed",
+            "litdata, torch: no environment in nowhere/: run `make peer-litdata peer-torch`",
         ),
         (
             "storage",
@@ -179,17 +180,10 @@ def test_wrong_options(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [script, *words.split()])
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(load("environments"), "FOLDER", Path("nowhere"))
     with pytest.raises(SystemExit) as left:
         load(script).main()
     assert told in f"{left.value.code} {capsys.readouterr().err}"
-
-
-def test_loaders_that_torchs_environment_lacks_are_left_out() -> None:
-    names = ["reader", "webdataset", "streaming"]
-    line, missing = load("read").look_at_torch(Path(sys.executable), names)
-    assert missing == ["streaming"]
-    assert "webdataset 1." in line
-    assert line.endswith("not installed, so left out: streaming")
 
 
 def test_a_gpus_feeds_are_held_against_synthetic_images() -> None:

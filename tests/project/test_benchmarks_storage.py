@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.servers.processes import BINARIES
-from tests.support.benchmark_scripts import BENCHMARKS, load, through_json
+from tests.support.benchmark_scripts import BENCHMARKS, load, peers_here, through_json
 
 READERS = (
     *("s3 shardwright", "s3 obstore-threads", "s3 boto3-threads"),
@@ -35,7 +35,8 @@ def test_a_small_run_fills_its_tables(tmp_path: Path, parts: str) -> None:
             pytest.skip(f"{name} is not built: run `make servers` (it needs Go)")
     words = ["--quick", "--no-beam", "--parts", parts, "--msec", "30", "--dir", str(tmp_path)]
     command = [sys.executable, str(BENCHMARKS / "storage.py"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    env = {**os.environ, **peers_here(tmp_path / "peers")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
     assert done.returncode == 0, done.stderr
     assert [line for line in TABLES[parts] if line not in done.stdout] == []
     assert str(tmp_path) not in done.stdout

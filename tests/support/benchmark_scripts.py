@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +23,16 @@ def load(name: str) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
         return importlib.import_module(name)
+
+
+def peers_here(folder: Path) -> dict[str, str]:
+    """Make the peers' environments, all of them this one; return the variable that leads there."""
+    for path in (BENCHMARKS / "peers").glob("*.txt"):
+        python = folder / path.stem / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        python.chmod(0o755)
+    return {"SHARDWRIGHT_PEERS": str(folder)}
 
 
 def through_json(report: ModuleType, results: Any) -> Any:
