@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardwright.dataset import open_dataset as open
     from shardwright.images.normalize import normalize, normalizer
     from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
     from shardwright.pins import pin, unpin

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
+from shardwright.python_errors import PythonErrors
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -131,6 +132,7 @@ class Dataset(Manifest):
         )
 
 
+@PythonErrors()
 def open_dataset(
     dataset: str | os.PathLike[str],
     storage_options: Mapping[str, object] | StorageOptions | None = None,

@@ -118,33 +118,42 @@ class BadRecordError(ShardwrightError):
         record: The record above the limit: its shard, its offset and its fault.
         count: Number of damaged records so far.
         allowed: `max_bad_records`.
+        is_as_built: The record has its checksum, so its image was damaged before the build.
     """
 
-    def __init__(self, record: str, count: int, allowed: int) -> None:
-        super().__init__(record, count, allowed)
+    def __init__(
+        self, record: str, count: int = 1, allowed: int = 0, is_as_built: bool = False
+    ) -> None:
+        super().__init__(record, count, allowed, is_as_built)
         self.record = record
         self.count = count
         self.allowed = allowed
+        self.is_as_built = is_as_built
+
+    @property
+    def _fix(self) -> str:
+        if self.is_as_built:
+            return (
+                "the record's checksum is right, so the image was already damaged when the dataset "
+                "was built: build it with --check decode, which rejects such images"
+            )
+        return "copy that shard again, or run `shardwright repair` on the dataset"
 
     def __str__(self) -> str:
         met = "" if self.count == 1 else f" ({self.count} bad records so far)"
         return (
-            f"{self.record}{met}; max_bad_records={self.allowed}: copy that shard again, or run "
-            "`shardwright repair` on the dataset; raise max_bad_records to skip such records"
+            f"{self.record}{met}; max_bad_records={self.allowed}: {self._fix}; "
+            "raise max_bad_records to skip such records"
         )
 
 
 class BadExampleError(BadRecordError):
     """A damaged record that was read by number, so that it cannot be skipped."""
 
-    def __init__(self, record: str, count: int = 1, allowed: int = 0) -> None:
-        super().__init__(record, count, allowed)
-
     def __str__(self) -> str:
         return (
             f"{self.record}; max_bad_records does not skip records that are read by number: "
-            "copy that shard again, or run `shardwright repair` on the dataset; or exclude the "
-            "record with where="
+            f"{self._fix}; or exclude the record with where="
         )
 
 

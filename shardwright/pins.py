@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from shardwright.format.pins import Pin, add_pin, remove_pin
 from shardwright.format.versions import LATEST, VersionKey
+from shardwright.python_errors import PythonErrors
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
 
+@PythonErrors()
 def pin(
     dataset: str | os.PathLike[str],
     name: str,
@@ -41,6 +43,7 @@ def pin(
     return add_pin(Folder.at(dataset, StorageOptions.of(storage_options)), name, version, until)
 
 
+@PythonErrors()
 def unpin(
     dataset: str | os.PathLike[str],
     name: str,

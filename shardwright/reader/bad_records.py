@@ -19,5 +19,5 @@ def add_bad_records(
     # A batch may draw a record more than once, and `known` may have it from an earlier epoch.
     found = list(dict.fromkeys([*known, *bad]))
     if len(found) > most or (num_records is not None and len(found) >= num_records):
-        raise BadRecordError(str(bad[0]), len(found), most)
+        raise BadRecordError(str(bad[0]), len(found), most, bad[0].is_as_built)
     return found

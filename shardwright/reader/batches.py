@@ -175,7 +175,10 @@ class BatchMaker:
         fault = batch.faults[row]
         what = fault.what if isinstance(fault, RecordFault) else str(fault)
         return self._records.describe(
-            int(batch.places.shards[row]), int(batch.places.rows[row]), what
+            int(batch.places.shards[row]),
+            int(batch.places.rows[row]),
+            what,
+            is_undecodable=isinstance(fault, ImageFault),
         )
 
     def _collect(self, batch: PendingBatch) -> Batch:

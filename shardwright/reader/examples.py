@@ -127,24 +127,31 @@ class ExampleSource:
         self,
         numbers: Sequence[SupportsIndex],
         *,
-        epoch: int = 0,
+        epoch: int | Sequence[int] = 0,
         draws: Sequence[int] | None = None,
     ) -> list[Example]:
         """Return examples in this order, decoded by all threads; their images share one array.
+
+        Args:
+            numbers: Of the examples.
+            epoch: That of their augmentation, or one for each.
+            draws: Random bits of their augmentation instead.
 
         Raises:
             IndexError, BadExampleError, StorageError: As `source[number]`.
         """
         engine = self._engine_here()
         known = [self._check(number) for number in numbers]
-        places = self._places.locate(np.array(known, np.int64) + epoch * len(self))
+        places = self._places.locate(
+            np.array(known, np.int64) + np.array(epoch, np.int64) * len(self)
+        )
         if draws is not None:
             places = Places(
                 places.shards, places.rows, np.array([draw % 2**64 for draw in draws], np.uint64)
             )
         batch, bad = engine.read(places)
         if bad:
-            raise BadExampleError(str(bad[0]))
+            raise BadExampleError(str(bad[0]), is_as_built=bad[0].is_as_built)
         return [{name: column[row] for name, column in batch.items()} for row in range(len(known))]
 
     def use_threads(self, threads: int) -> None:

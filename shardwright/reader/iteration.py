@@ -19,6 +19,7 @@ class BatchIterator(Iterator[Batch]):
         engine: Makes the batches.
         steps: Their positions and sizes.
         position: Where to begin.
+        stop: Where to end; None for no end.
         ahead: Number of batches made ahead of the current one.
         deliver: Called before each batch with the next position and the bad records; may raise.
     """
@@ -28,6 +29,7 @@ class BatchIterator(Iterator[Batch]):
         engine: Engine,
         steps: Steps,
         position: int,
+        stop: int | None,
         ahead: int,
         deliver: Callable[[int, list[BadRecord]], None],
     ) -> None:
@@ -36,6 +38,7 @@ class BatchIterator(Iterator[Batch]):
         self._ahead = ahead
         self._deliver = deliver
         self._next_to_begin = position
+        self._stop = stop
         self._pending: deque[PendingBatch] = deque()
         self._cleanup = weakref.finalize(self, _abandon, self._pending)
 
@@ -60,10 +63,10 @@ class BatchIterator(Iterator[Batch]):
         _cancel(self._pending)
 
     def _begin_more(self) -> None:
-        while (
-            len(self._pending) <= self._ahead
-            and (step := self._steps.step_at(self._next_to_begin)) is not None
+        while len(self._pending) <= self._ahead and (
+            self._stop is None or self._next_to_begin < self._stop
         ):
+            step = self._steps.step_at(self._next_to_begin)
             self._pending.append(self._engine.begin(step))
             self._next_to_begin = step.next_position
 

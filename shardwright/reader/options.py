@@ -133,6 +133,19 @@ def features_of(features: Sequence[str] | Features | None) -> Features | None:
     return dict(features)
 
 
+def batch_size_of(global_batch_size: int | None, batch_size: int | None, host_count: int) -> int:
+    """Return the rows of a batch over all hosts, given by either name on a single host."""
+    if (global_batch_size is None) == (batch_size is None):
+        given = "neither" if batch_size is None else f"{global_batch_size} and {batch_size}"
+        raise UsageError(f"give global_batch_size= or batch_size=, one of them, got {given}")
+    if batch_size is not None and host_count != 1:
+        raise UsageError(
+            f"batch_size={batch_size} is for one host, but host_count={host_count}: give "
+            "global_batch_size=, the rows of a batch over all hosts"
+        )
+    return batch_size if global_batch_size is None else global_batch_size  # type: ignore[return-value]
+
+
 def remainder_of(remainder: Any, *, shuffle: bool) -> Remainder:
     """Return the remainder policy: by default DROP if shuffled, else KEEP."""
     if remainder is None:

@@ -11,15 +11,23 @@ from shardwright.extras import import_trainer
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import LATEST, VersionKey
 from shardwright.images.specs import ImageTransform
+from shardwright.python_errors import PythonErrors
 from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.batches import Batch
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.opening import open_reader, state_at
-from shardwright.reader.options import ReaderOptions, datasets_of, features_of, remainder_of
+from shardwright.reader.options import (
+    ReaderOptions,
+    batch_size_of,
+    datasets_of,
+    features_of,
+    remainder_of,
+)
 from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
+from shardwright.reader.state import Cursor
 from shardwright.reader.steps import Remainder
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
@@ -29,10 +37,11 @@ class Reader:
     """Batches of a dataset, decoded on all cores, in the same order on any number of hosts.
 
         train = sw.Reader("gs://bucket/flowers", "train", global_batch_size=256, shuffle=True,
-                          image=sw.TrainImage(224))
-        for batch in train:
-            step(batch["image"], batch["label"])    # uint8 [256, 224, 224, 3], int64 [256]
-            json.dump(train.state(), file)          # enough to resume from here
+                          image=sw.TrainImage(224), epochs=1)
+        for epoch in range(train.epoch, 90):
+            for batch in train:
+                step(batch["image"], batch["label"])    # uint8 [256, 224, 224, 3], int64 [256]
+                json.dump(train.state(), file)          # enough to resume from here
 
     A batch is a dict of NumPy arrays [rows, ...] by feature name: the image as `image` says; class
     labels and integers int64, floats float32, text objects (str), bytes objects (bytes), lists
@@ -43,13 +52,16 @@ class Reader:
     even on another number of hosts. A local dataset is shuffled as a whole; a remote one within
     windows of `window` shards, which must fit into its cache together.
 
-    Iterating continues from the reader's position, and starts over after the last epoch. Threads
-    prefetch batches; nothing is forked. Any number of readers may be open; use each in one thread.
+    Iterating continues from the reader's position, and a new reader begins with epoch 0. A pass
+    ends after `epochs` epochs; iterating again reads the next ones, in another order if shuffled
+    and with other crops. A pass that was left continues. Threads prefetch batches; nothing is
+    forked. Any number of readers may be open; use each in one thread.
 
     Args:
         dataset: Its folder or address; or {address: weight}, to mix several by weight.
         split: Such as "train", "train[:10%]", "train[5000:]+validation", "all".
         global_batch_size: Rows of a batch, over all hosts.
+        batch_size: The same, for a single host.
         host_index: This host, from 0.
         host_count: Number of hosts; host h of H gets rows [h * B/H, (h + 1) * B/H) of each batch.
         shuffle: Use another order in every epoch. Otherwise records come as stored, in the global
@@ -58,7 +70,7 @@ class Reader:
         image: `TrainImage`, `EvalImage` or `DecodedImage`; None gives the stored bytes, as objects.
         features: Names of the features to return, or {name: encoding} with `OneHot`, `MultiHot`,
             `Dense`, `Sparse`, `Text` or `RawTensor`; None for all. Other features are not parsed.
-        epochs: Number of epochs; None repeats forever.
+        epochs: Number of epochs in a pass, not in the reader's life; None for a pass without end.
         state: Position to resume from: the `state()` of a reader of the same records.
         remainder: Policy for the end of an epoch that does not fill a batch: "drop" it (default
             when shuffled or sampled), "keep" it as a smaller batch (default otherwise), "pad" the
@@ -86,12 +98,14 @@ class Reader:
         UsageError: An argument is invalid, or `state` is of other records.
     """
 
+    @PythonErrors()
     def __init__(
         self,
         dataset: str | os.PathLike[str] | Mapping[str, float],
         split: str = "train",
         *,
-        global_batch_size: int,
+        global_batch_size: int | None = None,
+        batch_size: int | None = None,
         host_index: int = 0,
         host_count: int = 1,
         shuffle: bool = False,
@@ -116,7 +130,7 @@ class Reader:
         options = ReaderOptions(
             datasets=datasets_of(dataset),
             split=split,
-            global_batch_size=global_batch_size,
+            global_batch_size=batch_size_of(global_batch_size, batch_size, host_count),
             host_index=host_index,
             host_count=host_count,
             shuffle=shuffle,
@@ -139,6 +153,7 @@ class Reader:
         self._open(options, state)
 
     def _open(self, options: ReaderOptions, state: Mapping[str, Any] | None) -> None:
+        self._cursor = Cursor()
         self.options, self.engine, self.steps, self.batches_ahead, self.position = open_reader(
             options, state
         )
@@ -147,7 +162,7 @@ class Reader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options and the state: a copy opens the dataset itself and resumes here."""
-        return reopen, (self.options, self.state())
+        return reopen, (self.options, self.state_at(self.position))
 
     def __repr__(self) -> str:
         address, size = " + ".join(self.options.datasets), counted(self.num_records, "record")
@@ -165,17 +180,16 @@ class Reader:
         self.engine.close()
 
     def __iter__(self) -> Iterator[Batch]:
-        """Return an iterator from the reader's position, or from the start after the last epoch."""
+        """Return an iterator from the reader's position to the end of its pass."""
         self._stop()
-        if self.steps.step_at(self.position) is None:
-            self.position = 0
+        start, stop = self.position, self.steps.pass_end(self.position)
         self._iterator = BatchIterator(
-            self.engine, self.steps, self.position, self.batches_ahead, self._deliver
+            self.engine, self.steps, start, stop, self.batches_ahead, self._deliver
         )
         return self._iterator
 
     def __len__(self) -> int:
-        """Return the number of batches in all epochs.
+        """Return the number of batches in a whole pass.
 
         Raises:
             TypeError: The reader repeats forever.
@@ -186,20 +200,25 @@ class Reader:
         return count
 
     def state(self) -> dict[str, Any]:
-        """Return the position as a small JSON object, equal on all hosts; valid between batches."""
-        return state_at(self.position, self.options, self.engine).to_json()
+        """Return the position as a small JSON object, equal on all hosts; valid between batches.
+
+        Raises:
+            UsageError: A DataLoader with workers has not ended its pass: see `ReaderBatches`.
+        """
+        self._cursor.check()
+        return self.state_at(self.position)
+
+    def state_at(self, position: int) -> dict[str, Any]:
+        """Return the state at a position, as `state()["position"]` counts it."""
+        return state_at(position, self.options, self.engine).to_json()
 
     def batch_at(self, position: int) -> Batch:
         """Return this host's part of the batch at a position; the reader's own position stays.
 
         Raises:
-            IndexError: The position is at or after the end.
             StorageError, BadRecordError: As for iterating.
         """
-        step = self.steps.step_at(position)
-        if step is None:
-            raise IndexError(f"position {position:,} is at or after the end, {self.steps.end:,}")
-        batch, bad = self.engine.finish(self.engine.begin(step))
+        batch, bad = self.engine.finish(self.engine.begin(self.steps.step_at(position)))
         self._note(bad)
         return batch
 
@@ -207,6 +226,20 @@ class Reader:
         """Set the position of the next iteration, as `state()["position"]` counts it."""
         self._stop()
         self.position = self.steps.normalize(position)
+
+    @property
+    def position(self) -> int:
+        """The position of the next iteration, as `state()["position"]` counts it."""
+        return self._cursor.position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._cursor.position = position
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, counted from 0, so the number of those before it."""
+        return self.position // self.num_records
 
     @property
     def num_records(self) -> int:
@@ -265,8 +298,12 @@ class Reader:
         return import_trainer("jax").as_jax(self, sharding, ahead=ahead)
 
     def grain(self) -> Any:
-        """Return a random-access source for Grain, which orders and batches the examples itself."""
-        return import_trainer("grain").as_grain(self)
+        """Return these batches as a `grain.IterDataset`: see `trainers.grain.GrainBatches`."""
+        return import_trainer("grain").GrainBatches(self)
+
+    def grain_source(self) -> Any:
+        """Return the examples as a `grain.MapDataset`: see `trainers.grain.GrainExamples`."""
+        return import_trainer("grain").GrainExamples(self)
 
     def tf_data(self, *, as_supervised: bool = False) -> Any:
         """Return these batches as a `tf.data.Dataset`: see `trainers.tf.make_dataset`."""

@@ -34,6 +34,7 @@ class BadRecord:
         offset: Where its span begins, in bytes from the start of the file.
         what: What is wrong with it.
         id: Its id, by the index.
+        is_as_built: Its image does not decode, but its checksum is right.
     """
 
     shard: str
@@ -41,6 +42,7 @@ class BadRecord:
     offset: int
     what: str
     id: str = ""
+    is_as_built: bool = False
 
     def __str__(self) -> str:
         name = f"{self.id!r} in " if self.id else ""
@@ -143,10 +145,31 @@ class RecordReader:
                 span = int(spans.offsets[row]), int(spans.lengths[row])
                 os.posix_fadvise(file, *span, os.POSIX_FADV_WILLNEED)
 
-    def describe(self, shard: int, row: int, what: str) -> BadRecord:
-        """Return a record as a `BadRecord`, with its shard's path, its offset and its id."""
+    def describe(
+        self, shard: int, row: int, what: str, *, is_undecodable: bool = False
+    ) -> BadRecord:
+        """Return a record as a `BadRecord`, with its shard's path, its offset and its id.
+
+        Args:
+            shard: The shard's number.
+            row: Its row.
+            what: What is wrong with it.
+            is_undecodable: Its image does not decode: its checksum then tells since when.
+        """
         ref, offset = self.shard_ref(shard), int(self.indexes[shard].offsets[row])
-        return BadRecord(ref.uri, row, offset, what, read_rows(ref, ["id"])["id"][row].as_py())
+        image_id = read_rows(ref, ["id"])["id"][row].as_py()
+        is_as_built = is_undecodable and self._is_as_built(shard, row)
+        return BadRecord(ref.uri, row, offset, what, image_id, is_as_built)
+
+    def _is_as_built(self, shard: int, row: int) -> bool:
+        """Return whether a record has its checksum, also for a reader that verifies none."""
+        checked = RecordReader(self._corpus, self._files, self.indexes, check=True)
+        of_images = self.indexes[shard].crcs is not None
+        try:
+            (checked.read_image if of_images else checked.read_data)(shard, row)
+        except RecordFault:
+            return False
+        return True
 
     def _read(self, shard: int, offset: int, *lengths: int) -> list[bytes]:
         """Return consecutive parts of a shard. Raises as `read_record`."""

@@ -11,6 +11,15 @@ from shardwright.errors import UsageError
 STATE_VERSION = 1
 
 
+class Cursor:
+    """The position of a reader's next iteration."""
+
+    position = 0
+
+    def check(self) -> None:
+        """Raise `UsageError` if only another process knows which batches were taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReaderState:
     """The state that determines the next batch and all later ones.

@@ -2,6 +2,9 @@
 
 A position counts places (slots for records) over all epochs, one after another. So one integer
 states the progress of training, on any number of hosts. Everything here is integer arithmetic.
+
+A pass is one iteration over a reader: `epochs` epochs. Passes follow one another without end, so
+that iterating again reads the next epochs.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from enum import StrEnum
 
 from shardwright.errors import UsageError
 from shardwright.sizes import counted
+
+_NO_END = 1 << 62  # more places than any training takes
 
 
 class Remainder(StrEnum):
@@ -51,7 +56,7 @@ class Steps:
         host_index: This host, from 0.
         host_count: Number of hosts.
         remainder: See `Remainder`.
-        epochs: Number of epochs; None repeats forever.
+        epochs: Number of epochs in a pass; None for a pass without end.
 
     Raises:
         UsageError: A number is out of range.
@@ -111,10 +116,12 @@ class Steps:
         full, rest = divmod(self.epoch_size, self.global_batch_size)
         return full + (rest > 0 and self.remainder != Remainder.DROP)
 
-    @property
-    def end(self) -> int | None:
-        """The position after the last epoch; None for no end."""
-        return None if self.epochs is None else self.epochs * self.epoch_size
+    def pass_end(self, position: int) -> int | None:
+        """Return the position after the pass that a position is in; None for no end."""
+        if self.epochs is None:
+            return None
+        size = self.epochs * self.epoch_size
+        return self.normalize(position) // size * size + size
 
     def normalize(self, position: int) -> int:
         """Return the position, or the next epoch's start if no more batch begins in its epoch."""
@@ -125,12 +132,10 @@ class Steps:
             else position
         )
 
-    def step_at(self, position: int) -> Step | None:
-        """Return the global batch that begins at a position; None at the end."""
+    def step_at(self, position: int) -> Step:
+        """Return the global batch that begins at a position."""
         position = self.normalize(position)
-        if self.end is not None and position >= self.end:
-            return None
-        stop = self._stop(position)
+        stop = position - position % self._span + self._span
         num_places = min(self.global_batch_size, stop - position)
         first, last = self._host_part(num_places)
         num_rows = self.host_batch_size if self.remainder == Remainder.PAD else last - first
@@ -143,47 +148,36 @@ class Steps:
         )
 
     def skip(self, position: int, num_steps: int) -> int:
-        """Return the position `num_steps` global batches after `position`, or the end."""
+        """Return the position `num_steps` global batches after `position`."""
         position = self.normalize(position)
-        batch, size = self.global_batch_size, self.epoch_size
-        if self.remainder == Remainder.CARRY:
-            return self._clip(position + num_steps * batch)
-        # Only the epoch of `position` may be incomplete; all others have the same number of steps.
-        first_epoch = self._steps_in(size - position % size)
-        if num_steps < first_epoch:
-            return self._clip(position + num_steps * batch)
-        epochs, steps = divmod(num_steps - first_epoch, self.steps_per_epoch)
-        return self._clip(position - position % size + (1 + epochs) * size + steps * batch)
+        batch, span = self.global_batch_size, self._span
+        # Only the span of `position` may be incomplete; all others have the same number of steps.
+        first_span = self._steps_in(span - position % span)
+        if num_steps < first_span:
+            return self.normalize(position + num_steps * batch)
+        spans, steps = divmod(num_steps - first_span, self._steps_in(span))
+        return self.normalize(position - position % span + (1 + spans) * span + steps * batch)
 
     def count_steps(self, position: int) -> int | None:
-        """Return the number of global batches from a position to the end; None for no end."""
-        if self.end is None:
-            return None
+        """Return the number of global batches to the end of the pass; None for no end."""
         position = self.normalize(position)
-        left = self.end - position
-        if left <= 0:
-            return 0
-        if self.remainder == Remainder.CARRY:
-            return -(-left // self.global_batch_size)
-        this_epoch = self.epoch_size - position % self.epoch_size
-        return (
-            self._steps_in(this_epoch)
-            + (left - this_epoch) // self.epoch_size * self.steps_per_epoch
-        )
+        end = self.pass_end(position)
+        if end is None:
+            return None
+        this_span = self._span - position % self._span
+        rest = (end - position - this_span) // self._span
+        return self._steps_in(this_span) + rest * self._steps_in(self._span)
+
+    @property
+    def _span(self) -> int:
+        """The number of places that no batch goes beyond: an epoch's, or a pass's if carried."""
+        if self.remainder != Remainder.CARRY:
+            return self.epoch_size
+        return _NO_END if self.epochs is None else self.epoch_size * self.epochs
 
     def _steps_in(self, places: int) -> int:
         full, rest = divmod(places, self.global_batch_size)
         return full + (rest > 0 and self.remainder != Remainder.DROP)
-
-    def _clip(self, position: int) -> int:
-        position = self.normalize(position)
-        return position if self.end is None else min(position, self.end)
-
-    def _stop(self, position: int) -> int:
-        """Return the end of a batch's range: the end of its epoch, or of all epochs if carried."""
-        if self.remainder != Remainder.CARRY:
-            return position - position % self.epoch_size + self.epoch_size
-        return position + self.global_batch_size if self.end is None else self.end
 
     def _host_part(self, num_places: int) -> tuple[int, int]:
         """Return the host's part [first, last) of a batch's places; padding is at the end."""

@@ -123,7 +123,7 @@ class BlockReader:
                 examples.append(self._read_one(shard, in_file, slot))
                 slots.append(slot)
             except RecordFault as fault:
-                message = self._note(shard, in_file, fault.what)
+                message = self._note(self._records.describe(shard, in_file, fault.what))
                 if message:
                     return np.empty(0, object), np.empty(0, np.int64), message
         return _bytes_array(examples), np.array(slots, np.int64), ""
@@ -140,11 +140,12 @@ class BlockReader:
         """Note a record whose image TensorFlow cannot decode; return "" or the error message."""
         shard = int(np.searchsorted(self._starts, slot, side="right")) - 1
         row = self._corpus.shards[shard].row(int(slot - self._starts[shard]))
-        return self._note(shard, row, "its image cannot be decoded by tf.io.decode_image")
+        what = "its image cannot be decoded by tf.io.decode_image"
+        return self._note(self._records.describe(shard, row, what, is_undecodable=True))
 
-    def _note(self, shard: int, row: int, what: str) -> str:
+    def _note(self, bad: BadRecord) -> str:
         """Note a bad record, once; return the error message if it is one too many, else ""."""
-        bad, most = self._records.describe(shard, row, what), self._max_bad_records
+        most = self._max_bad_records
         with self._bad_lock:
             known = self._bad_records
             try:

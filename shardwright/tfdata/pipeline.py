@@ -13,6 +13,7 @@ from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.versions import LATEST, VersionKey
+from shardwright.python_errors import PythonErrors
 from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.order import ShuffledOrder, StoredOrder
 from shardwright.storage.folder import Folder
@@ -29,6 +30,7 @@ from shardwright.tfdata.records import (
 )
 
 
+@PythonErrors()
 def load(
     dataset: str | os.PathLike[str],
     split: str = "train",

@@ -1,34 +1,164 @@
-"""Serve a dataset as a random-access data source for Grain.
+"""Serve a reader to Grain: its batches in its order, or its examples by number.
 
-    reader = sw.Reader("dataset/", global_batch_size=256, image=sw.TrainImage(224))
-    dataset = grain.MapDataset.source(reader.grain()).shuffle(seed=0).repeat().batch(256)
-    train = dataset.to_iter_dataset().mp_prefetch()
+    reader = sw.Reader("dataset/", global_batch_size=256, shuffle=True, image=sw.TrainImage(224))
+    for batch in reader.grain(): ...
+    examples = reader.grain_source()
+    for batch in examples.shuffle(seed=0).repeat().batch(256).to_iter_dataset().mp_prefetch(): ...
 
-Grain's samplers, shuffles and loaders decide the order. Grain itself is not imported: any object
-with a length and indexing is a source. Its worker processes need parsed absl flags: in a program
-without `absl.app.run`, call `absl.flags.FLAGS.mark_as_parsed()`.
+Grain's worker processes need parsed absl flags: in a program without `absl.app.run`, call
+`absl.flags.FLAGS.mark_as_parsed()`.
 """
 
 from __future__ import annotations
 
-from shardwright.reader.examples import ExampleSource
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grain
+
+from shardwright.errors import UsageError
+from shardwright.reader.batches import Batch
+from shardwright.reader.examples import Example, ExampleSource
+from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.reader import Reader
+from shardwright.reader.record_reader import BadRecord
+from shardwright.reader.state import ReaderState
+
+_STOP = "stop"  # in the state of an iterator: where its pass ends, None for no end
 
 
-def as_grain(reader: Reader) -> ExampleSource:
-    """Return a reader's records as a `grain.sources.RandomAccessDataSource`.
+class GrainBatches(grain.IterDataset[Batch]):
+    """A reader's batches in its order, dicts of NumPy arrays by feature name.
 
-    Item `number`, from 0, is the record with that number in stored order: a dict of NumPy arrays
-    and scalars, text as str. The reader's split, features, image, seed and `where` apply; Grain
+    An iterator runs from the reader's position to the end of its pass and moves the reader, so
+    iterating again reads the next epochs. Its state is the reader's, and the end of the pass:
+    Grain's `CheckpointHandler` and Orbax save and restore it. The reader's threads decode, and
+    `mp_prefetch` fails: worker processes would each read all batches. Grain's own `repeat` repeats
+    the same pass: give the reader `epochs=N` or None instead.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__()
+        self._reader = reader
+
+    def __iter__(self) -> GrainIterator:
+        return GrainIterator(self._reader)
+
+    def __str__(self) -> str:
+        return f"GrainBatches({self._reader!r})"
+
+    def __reduce__(self) -> Any:
+        """Raise `UsageError`: Grain pickles a dataset for its worker processes."""
+        raise UsageError(
+            "mp_prefetch of reader.grain(): the reader's threads decode its batches already, so "
+            "leave mp_prefetch out, or read examples with reader.grain_source()"
+        )
+
+
+class GrainIterator(grain.DatasetIterator[Batch]):
+    """An iterator over a reader's pass, whose state Grain saves."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__()
+        self._reader = reader
+        self._position = reader.position
+        self._stop = reader.steps.pass_end(reader.position)
+        self._batches: BatchIterator | None = None
+
+    def __next__(self) -> Batch:
+        self._assert_not_closed()
+        self.start_prefetch()
+        assert self._batches is not None, "start_prefetch makes it"
+        return next(self._batches)
+
+    def start_prefetch(self) -> None:
+        """Begin to make batches."""
+        if self._batches is None:
+            reader = self._reader
+            self._batches = BatchIterator(
+                reader.engine,
+                reader.steps,
+                self._position,
+                self._stop,
+                reader.batches_ahead,
+                self._deliver,
+            )
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the reader's state after the last batch yielded, and the end of its pass."""
+        return {**self._reader.state_at(self._position), _STOP: self._stop}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, of `get_state` or of a reader.
+
+        Raises:
+            UsageError: The state is of other records or another order.
+        """
+        saved = ReaderState.from_json(state)
+        saved.check_same(ReaderState.from_json(self._reader.state_at(0)))
+        self._end()
+        self._position = self._reader.steps.normalize(saved.position)
+        end = self._reader.steps.pass_end(self._position)
+        self._stop = state.get(_STOP, end)
+        self._reader.go_to(self._position)
+
+    def close(self) -> None:
+        """Stop making batches."""
+        super().close()
+        self._end()
+
+    def __str__(self) -> str:
+        return f"GrainIterator({self._reader!r})"
+
+    def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
+        self._reader._deliver(next_position, bad)
+        self._position = next_position
+
+    def _end(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+
+class GrainExamples(grain.MapDataset[Example]):
+    """A reader's examples by number, which Grain orders and batches.
+
+    Item `number` of epoch `e` is `examples[e * len(examples) + number]`: the record with that
+    number in stored order, a dict of NumPy arrays and scalars, text as str. Grain's `shuffle` and
+    `repeat` count epochs so. The reader's split, features, image, seed and `where` apply; Grain
     makes the batches and their order.
 
-    The random part of an image, as of `TrainImage`, is drawn from (seed, number): it is the same
-    in every epoch. To vary it by epoch, reproducibly and across resumes, let Grain draw it:
-
-        grain.MapDataset.range(len(source)).shuffle(seed=0).repeat().random_map(
-            lambda number, rng: source.example(number, draw=int(rng.integers(2**63))))
+    The random part of an image, as of `TrainImage`, is drawn from (seed, epoch, number). As a data
+    source, in `grain.MapDataset.source(...)` or `grain.DataLoader`, this is the first epoch's in
+    each epoch, because Grain does not tell sources the epoch: use it as the dataset that it is.
 
     Raises:
         UsageError: A feature is encoded as `Sparse`.
     """
-    return ExampleSource(reader.options)
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__()
+        self._source = ExampleSource(reader.options)
+        self._length = len(self._source)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return an example; raise what `ExampleSource` raises."""
+        return self.slice(index) if isinstance(index, slice) else self._getitems([index])[0]
+
+    def _getitems(self, indices: Sequence[int]) -> Sequence[Example]:
+        numbers = [int(index) % self._length for index in indices]
+        epochs = [max(int(index) // self._length, 0) for index in indices]
+        return self._source.examples(numbers, epoch=epochs)
+
+    def example(self, number: int, *, epoch: int = 0, draw: int | None = None) -> Example:
+        """Return one example, augmented as in another epoch or by any 64-bit `draw`."""
+        return self._source.example(number, epoch=epoch, draw=draw)
+
+    def __repr__(self) -> str:
+        """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""
+        return repr(self._source)
+
+    __str__ = __repr__

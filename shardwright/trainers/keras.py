@@ -114,7 +114,7 @@ class ResumeTraining(keras.callbacks.Callback):
         self, reader: Reader, directory: str | os.PathLike[str], *, every: int | None = None
     ) -> None:
         super().__init__()
-        if reader.steps.end is not None:
+        if reader.options.epochs is not None:
             raise UsageError(
                 f"fit counts the epochs, but this Reader has epochs={reader.options.epochs}: "
                 "leave epochs out of the Reader"
@@ -135,7 +135,8 @@ class ResumeTraining(keras.callbacks.Callback):
         self._epoch = 0
         # Steps of this epoch: those done before it was resumed, and those done in all.
         self._first_step = self._step = 0
-        self._epoch_position = reader.position  # at step `_first_step`
+        # Of the batches that `fit` has finished; the reader's own is that of those made ahead.
+        self._position = self._epoch_position = reader.position  # the latter at step `_first_step`
         self._unsaved_steps = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -150,7 +151,7 @@ class ResumeTraining(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         del logs
         resumed, self._resumed = self._resumed, None
-        self._epoch, self._epoch_position = epoch, self._reader.position
+        self._epoch, self._epoch_position = epoch, self._position
         self._first_step = self._step = 0
         if resumed is None:
             return
@@ -166,7 +167,7 @@ class ResumeTraining(keras.callbacks.Callback):
         done = self._first_step + batch + 1
         self._unsaved_steps += done - self._step
         self._step = done
-        self._reader.go_to(self._reader.steps.skip(self._epoch_position, done - self._first_step))
+        self._position = self._reader.steps.skip(self._epoch_position, done - self._first_step)
         if done < self._steps_per_epoch:
             if self._every is not None and self._unsaved_steps >= self._every:
                 self._save(self._epoch, done)
@@ -186,6 +187,7 @@ class ResumeTraining(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         del logs
         self.model._initial_epoch = None  # would apply to later calls of fit
+        self._reader.go_to(self._position)
 
     @property
     def _steps_per_epoch(self) -> int:
@@ -220,7 +222,7 @@ class ResumeTraining(keras.callbacks.Callback):
         # The state file holds the name of its weights file and is replaced last, so the two match
         # even if the process dies in between.
         self._directory.mkdir(parents=True, exist_ok=True)
-        model, state = self.model, self._reader.state()
+        model, state = self.model, self._reader.state_at(self._position)
         weights = f"epoch-{epoch}-step-{step}.weights.h5"
         temporary = self._directory / "part.weights.h5"
         model.save_weights(temporary)
@@ -244,8 +246,8 @@ def _seeds(model: Any) -> list[Any]:
 def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, ...]]:
     """Return (image, label) batches of NumPy arrays, for Keras on JAX or torch without TensorFlow.
 
-        data, steps = train.keras(endless=True), train.steps_per_epoch
-        model.fit(data, steps_per_epoch=steps, epochs=5, validation_data=test.keras())
+        data = sw.Reader(DATASET, global_batch_size=256, shuffle=True, epochs=1).keras()
+        model.fit(data, epochs=5, validation_data=test.keras())
 
     With `remainder="pad"` batches are (image, label, sample weight), with weight 0 for padding
     rows. `weighted_metrics` are then exact, but Keras still divides the loss by all rows.
@@ -254,14 +256,14 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
         endless: True if the reader has no end. Then `fit` needs `steps_per_epoch`.
 
     Returns:
-        If endless, a generator for a single `fit`: each epoch continues where the last one ended.
-        Otherwise a repeatable `keras.utils.PyDataset` from the reader's position to its end.
-        Neither moves the reader.
+        If endless, a generator: each epoch continues where the last one ended. Otherwise a
+        `keras.utils.PyDataset`, whose length is that of a pass: each epoch of `fit` is the
+        reader's next pass, from its position on. Both move the reader.
 
     Raises:
         UsageError: The reader yields no image or no label, or `endless` does not fit it.
     """
-    if endless != (reader.steps.end is None):
+    if endless != (reader.options.epochs is None):
         raise UsageError(
             f"keras(endless={endless!r}) of a Reader with epochs={reader.options.epochs}: "
             "pass epochs to the Reader, or endless=True to keras() and "
@@ -276,25 +278,35 @@ def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]
     batches, position = LookAhead(reader), reader.position
     while True:
         position, batch = batches.take(position)
+        reader.position = position
         yield names.pick(batch)
 
 
 class _Batches(keras.utils.PyDataset):
-    """A repeatable pass to the reader's end; random access works, sequential access is faster."""
+    """Passes of a reader; random access inside a pass works, sequential access is faster."""
 
     def __init__(self, reader: Reader, names: SupervisedNames) -> None:
         super().__init__()
-        self._steps = reader.steps
-        self._start = 0 if reader.steps.step_at(reader.position) is None else reader.position
+        self._reader = reader
+        self._start = reader.position
+        self._last = -1  # the last batch taken in this pass
+        self._is_over = False
         self._names = names
         self._batches = LookAhead(reader)
 
     def __len__(self) -> int:
-        return self._steps.count_steps(self._start) or 0
+        # Keras asks once for all epochs, so a reader inside a pass has no other length.
+        return len(self._reader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        _, batch = self._batches.take(self._steps.skip(self._start, index))
+        steps = self._reader.steps
+        if index == 0 and (self._is_over or self._last == len(self) - 1):
+            self._start, self._is_over = steps.skip(self._start, len(self)), False
+        self._reader.position, batch = self._batches.take(steps.skip(self._start, index))
+        self._last = index
         return self._names.pick(batch)
 
     def on_epoch_end(self) -> None:
+        # Keras looks at a first batch, or two, before the first epoch, and then begins again.
+        self._is_over = self._is_over or self._last > 1
         self._batches.clear()

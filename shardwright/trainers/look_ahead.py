@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from shardwright.errors import UsageError
 from shardwright.reader.batches import Batch, PendingBatch
 from shardwright.reader.reader import Reader
 from shardwright.reader.steps import Step
@@ -31,12 +30,9 @@ class LookAhead:
         """Return the position of the next global batch, and this host's rows of this one.
 
         Raises:
-            UsageError: The position is at or after the end.
             StorageError, BadRecordError: As when iterating over the reader.
         """
         step = self._reader.steps.step_at(position)
-        if step is None:
-            raise UsageError(f"position {position:,} is at or after the end")
         with self._lock:
             pending = self._pending.pop(step.position, None) or self._reader.engine.begin(step)
             self._begin_following(step, self._ahead)
@@ -56,11 +52,12 @@ class LookAhead:
             self._make_room(0)
 
     def _begin_following(self, step: Step, count: int) -> None:
+        steps = self._reader.steps
+        stop = steps.pass_end(step.position)
         for _ in range(count):
-            following = self._reader.steps.step_at(step.next_position)
-            if following is None:
+            if stop is not None and step.next_position >= stop:
                 return
-            step = following
+            step = steps.step_at(step.next_position)
             if step.position not in self._pending:
                 self._make_room(self._room - 1)
                 self._pending[step.position] = self._reader.engine.begin(step)

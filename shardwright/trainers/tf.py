@@ -1,7 +1,7 @@
 """Expose a reader's batches as a `tf.data.Dataset`: `Reader.tf_data()`.
 
-The reader's threads make the batches ahead, and tf.data requests them one at a time. The only
-state of an iterator, and so of its checkpoint, is the position: one integer.
+The reader's threads make the batches ahead, and tf.data requests them one at a time. The state of
+an iterator, and so of its checkpoint, is its position and the number of its pass.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ import tensorflow as tf
 from shardwright.errors import UsageError
 from shardwright.reader.batches import MASK, Batch
 from shardwright.reader.reader import Reader
+from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 from shardwright.trainers.tf_columns import TensorColumn, tensor_columns
 
 _WHERE_THE_READER_IS = -1  # position that stands for the reader's current one
+_PEEKED = 1  # batches after which a pass that was left begins again: frameworks look at one
 _QUIET_SECONDS = 0.1
 
 
@@ -37,10 +39,13 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
     with `Sparse`; bags of words are tf.SparseTensor [rows, words]. The number of rows is static if
     all batches have the same.
 
-    If the reader has no end, the dataset is infinite, and each iteration starts at the reader's
-    position at that moment. With `epochs`, each starts at the reader's position when this function
-    was called, so the length is known. Iteration does not move the reader, and several iterators
-    may run at once. `tf.train.Checkpoint(iterator=iter(dataset))` takes about a kilobyte.
+    With `epochs`, each iteration is a pass: the first one runs from the reader's position to its
+    end, the next one over the next epochs, and so does one after a pass that was left, unless only
+    its first batch was read. Without `epochs` the dataset is infinite, and an iteration starts
+    where the reader is. Batches move the reader when they are made, so with a `prefetch` after this
+    dataset, `reader.state()` is right between passes only: inside one, save the iterator.
+    `tf.train.Checkpoint(iterator=iter(dataset))` takes three kilobytes. The length is known
+    unless the reader is inside a pass.
 
     A damaged record or an unreadable shard raises a `tf.errors.OpError` whose message includes
     that of the `BadRecordError` or `StorageError`.
@@ -55,25 +60,26 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
         UsageError: `as_supervised` with a reader that yields no image or no label.
     """
     names = SupervisedNames.of(reader) if as_supervised else None
-    numbers, start = _numbers_and_start(reader)
     calls = _Calls(reader, tensor_columns(reader))
 
     def make_batch(position: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, Any]:
         following, batch = calls.in_graph(position)
         return following, batch if names is None else _pick(names, batch)
 
-    dataset = numbers.scan(tf.constant(start, tf.int64), make_batch).with_options(_make_options())
+    def read_pass(start: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.range(count).scan(start, make_batch)
+
+    if reader.options.epochs is None:
+        endless = tf.data.Dataset.from_tensors(0).repeat()
+        dataset = endless.scan(tf.constant(_WHERE_THE_READER_IS, tf.int64), make_batch)
+    else:
+        # Not in `read_pass`, which a restored iterator calls again.
+        dataset = epoch_numbers().map(calls.begin_in_graph).flat_map(read_pass)
+        if calls.length is not None:
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(calls.length))
+    dataset = dataset.with_options(_make_options())
     dataset._shardwright_calls = calls  # derived datasets and iterators refer to it
     return dataset
-
-
-def _numbers_and_start(reader: Reader) -> tuple[tf.data.Dataset, int]:
-    """Return a dataset with one element per batch, and the position of the first batch."""
-    steps, start = reader.steps, reader.position
-    if steps.end is None:
-        return tf.data.Dataset.from_tensors(0).repeat(), _WHERE_THE_READER_IS
-    start = 0 if steps.step_at(start) is None else start
-    return tf.data.Dataset.range(steps.count_steps(start)), start
 
 
 class _Calls:
@@ -84,34 +90,68 @@ class _Calls:
         self._columns = columns
         self._dtypes = [dtype for column in columns.values() for dtype in column.dtypes]
         self._batches = LookAhead(reader)
+        self._first = reader.position
+        whole = reader.steps.count_steps(0)
+        self.length = whole if reader.steps.count_steps(self._first) == whole else None
+        self._begun = self._made = -1  # the starts of the last pass, and of the batch to make next
         self._lock = threading.Lock()
         self._running = 0
         self._last_end = 0.0
         self._is_over = False
         _all_calls.add(self)
 
+    def begin_in_graph(self, number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the start of the next pass and the number of its batches, as tensors."""
+        start, count = self._call("begin", number, [tf.int64, tf.int64])
+        return tf.ensure_shape(start, ()), tf.ensure_shape(count, ())
+
     def in_graph(self, position: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
         """Return the next position and the batch at this one, as tensors."""
-        # TensorFlow never frees a function that it was given. Through a weak reference this one
-        # does not keep the reader's threads and batches alive.
-        calls = weakref.ref(self)
-
-        def call(position: int) -> list[Any]:
-            found = calls()
-            if found is None:
-                raise UsageError("the dataset of this iterator was freed: keep a reference to it")
-            return found.make(position)
-
-        # Stateless: the result depends on the position alone, so checkpoints need none of it.
-        following, *parts = tf.numpy_function(
-            call, [position], [tf.int64, *self._dtypes], stateful=False
-        )
+        following, *parts = self._call("make", position, [tf.int64, *self._dtypes])
         batch, taken = {}, 0
         for name, column in self._columns.items():
             count = len(column.dtypes)
             batch[name] = column.to_tensor(parts[taken : taken + count])
             taken += count
         return tf.ensure_shape(following, ()), batch
+
+    def _call(self, name: str, number: tf.Tensor, dtypes: list[tf.DType]) -> list[tf.Tensor]:
+        # TensorFlow never frees a function that it was given. Through a weak reference this one
+        # does not keep the reader's threads and batches alive.
+        calls = weakref.ref(self)
+
+        def call(number: int) -> list[Any]:
+            found = calls()
+            if found is None:
+                raise UsageError("the dataset of this iterator was freed: keep a reference to it")
+            made: list[Any] = getattr(found, name)(int(number))
+            return made
+
+        # Stateless: checkpoints hold the results, or the number that a batch depends on.
+        tensors: list[tf.Tensor] = tf.numpy_function(call, [number], dtypes, stateful=False)
+        return tensors
+
+    def begin(self, number: int) -> list[Any]:
+        """Return the start of the next pass and the number of its batches.
+
+        Args:
+            number: Number of earlier iterations, which the checkpoint of an iterator holds.
+        """
+        steps, position = self._reader.steps, self._reader.position
+        if number and self._made < 0:  # restored between passes, in another process
+            ends = steps.pass_end(self._first) or 0
+            position = ends + (number - 1) * (steps.pass_end(0) or 0)
+        elif position == self._made and steps.count_steps(position) != len(self._reader):
+            left = steps.pass_end(position) or 0
+            position = self._begun if self._is_peeked(position) else left
+        self._begun = position
+        count = self.length or steps.count_steps(position) or 0
+        return [np.int64(position), np.int64(count)]
+
+    def _is_peeked(self, position: int) -> bool:
+        """Return whether only the first batch was made of the pass that is at a position."""
+        peeked = self._reader.steps.skip(max(self._begun, 0), _PEEKED)
+        return self._begun >= 0 and position == self._made == peeked
 
     def make(self, position: int) -> list[Any]:
         """Return the next position and the arrays of the batch at this one."""
@@ -120,9 +160,11 @@ class _Calls:
                 raise UsageError("the process is exiting: no more batches are read")
             self._running += 1
         try:
-            following, batch = self._batches.take(
-                self._reader.position if position == _WHERE_THE_READER_IS else int(position)
-            )
+            if position == _WHERE_THE_READER_IS:
+                at = self._reader.position
+                self._begun = position = self._begun if self._is_peeked(at) else at
+            following, batch = self._batches.take(position)
+            self._reader.position = self._made = following
             return [np.int64(following), *self._arrays(batch)]
         finally:
             with self._lock:

@@ -26,24 +26,28 @@ from shardwright.reader.examples import ExampleSource
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.reader import Reader, reopen
 from shardwright.reader.state import ReaderState
-from shardwright.reader.steps import Remainder
+from shardwright.reader.steps import Remainder, Steps, check_whole
 from shardwright.reader.values import SparseColumn
+from shardwright.trainers.torch_passes import Bounds, SharedCursor
 
 _EVERY_EPOCH = -1
+_STOP = "stop"  # in the state of a worker: where its pass ends
 
 
 class ReaderBatches(IterableDataset[dict[str, Any]]):
     """A reader's batches as tensors, for `DataLoader(batches, batch_size=None)`.
 
-    A pass runs from the reader's position to the end of its last epoch; after `set_epoch(e)`, over
+    A pass runs from the reader's position to the end of its epochs, and iterating again reads the
+    next pass, with workers too, whether they persist or not. After `set_epoch(e)` a pass runs over
     epoch e alone.
 
     With `num_workers=0` a pass moves the reader, and `reader.state()` is the state after the last
     batch yielded. With workers, each reads its share of the steps, and the loader restores the
-    exact order. The reader of this process then stays put: use `state_after(number of batches
-    taken in this pass)`. torchdata's StatefulDataLoader keeps count itself. Each worker allows
-    `max_bad_records` of its own. Workers that read from a store must not be forked: set
-    `multiprocessing_context` to "spawn" or "forkserver".
+    exact order. Then `reader.state()` is the state after a whole pass; inside one it raises
+    `UsageError`: use `state_after(number of batches taken in this pass)`. A pass that was left
+    does not continue: the next one begins after its end. torchdata's StatefulDataLoader keeps
+    count itself. Each worker allows `max_bad_records` of its own. Workers that read from a store
+    must not be forked: set `multiprocessing_context` to "spawn" or "forkserver".
 
     Args:
         reader: Source of the batches.
@@ -57,9 +61,13 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         self._tensors = TensorMaker(_image_name(reader), channels_first=channels_first)
         # Shared memory: persistent workers see a later `set_epoch`, too.
         self._epoch = torch.tensor(_EVERY_EPOCH).share_memory_()
+        if not isinstance(reader._cursor, SharedCursor):
+            reader._cursor = SharedCursor(reader.position)
+        self._cursor = reader._cursor
         self._pass_start: int | None = None
-        self._next = 0
-        self._resume_at: int | None = None
+        self._next = self._turn = 0
+        self._stop: int | None = None
+        self._resume: Bounds | None = None
         self._owner = os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,13 +78,12 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         worker = get_worker_info()
         if worker is None:
             return self._iterate()
-        reader = self._open_in_worker(worker.num_workers)
-        start, stop = self._bounds(reader)
-        position = (
-            reader.steps.skip(start, worker.id) if self._resume_at is None else self._resume_at
+        reader, resume = self._open_in_worker(worker.num_workers), self._resume
+        self._resume = None
+        self._turn, (self._next, self._stop) = self._cursor.join(
+            worker, reader.steps, lambda: self._bounds(reader.steps), resume
         )
-        self._resume_at, self._next = None, position
-        return self._iterate_share(reader, stop, worker.num_workers)
+        return self._iterate_share(reader, worker)
 
     def __len__(self) -> int:
         """Return the number of batches in a whole pass; raise `TypeError` if it has no end."""
@@ -87,19 +94,10 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         """Limit each pass to this epoch, from its start or from the reader's position inside it.
 
         Raises:
-            UsageError: There is no such epoch, or batches span epochs.
+            UsageError: It is not a whole number of at least 0, or batches span epochs.
         """
-        options = self._here().options
-        if (
-            type(epoch) is not int
-            or epoch < 0
-            or (options.epochs is not None and epoch >= options.epochs)
-        ):
-            raise UsageError(
-                f"set_epoch({epoch!r}): epochs are counted from 0, and this reader has "
-                f"epochs={options.epochs}"
-            )
-        if options.remainder == Remainder.CARRY:
+        check_whole("epoch", epoch, 0)
+        if self._here().options.remainder == Remainder.CARRY:
             raise UsageError(
                 "set_epoch: with remainder='carry' batches span epochs: read them in one pass"
             )
@@ -109,16 +107,18 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
     def state_after(self, num_batches: int) -> dict[str, Any]:
         """Return the state after that many batches of this pass, for `Reader(state=...)`."""
         reader = self._here()
-        start = self._bounds(reader)[0] if self._pass_start is None else self._pass_start
-        return _state_at(reader, reader.steps.skip(start, num_batches))
+        start = self._pass_start
+        if self._cursor.is_of_workers:
+            start = self._cursor.pass_start
+        elif start is None:
+            start = self._bounds(reader.steps)[0]
+        return reader.state_at(reader.steps.skip(start, num_batches))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the reader's state; in a worker, that of its share, for the same worker count."""
-        return (
-            self._here().state()
-            if get_worker_info() is None
-            else _state_at(self._here(), self._next)
-        )
+        if get_worker_info() is None:
+            return self._here().state()
+        return {**self._here().state_at(self._next), _STOP: self._stop}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state.
@@ -129,52 +129,51 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         saved = ReaderState.from_json(state)
         worker = get_worker_info()
         reader = self._here() if worker is None else self._open_in_worker(worker.num_workers)
-        saved.check_same(ReaderState.from_json(reader.state()))
+        saved.check_same(ReaderState.from_json(reader.state_at(0)))
         if worker is None:
             reader.go_to(saved.position)
             self._pass_start = None
         else:
-            self._resume_at = saved.position
+            stop = state[_STOP] if _STOP in state else reader.steps.pass_end(saved.position)
+            self._resume = saved.position, stop
 
     def _iterate(self) -> Iterator[dict[str, Any]]:
         reader = self._here()
-        start, stop = self._bounds(reader)
+        start, stop = self._bounds(reader.steps)
         reader.go_to(start)
         self._pass_start = reader.position
-        if stop is not None and reader.position >= stop:
-            return
         for batch in reader:
             yield self._tensors.batch(batch)
             if stop is not None and reader.position >= stop:
                 reader.go_to(reader.position)  # cancels the prefetching of the next epoch
                 return
 
-    def _iterate_share(
-        self, reader: Reader, stop: int | None, num_workers: int
-    ) -> Iterator[dict[str, Any]]:
-        steps = reader.steps
-        while steps.step_at(self._next) is not None and (stop is None or self._next < stop):
+    def _iterate_share(self, reader: Reader, worker: Any) -> Iterator[dict[str, Any]]:
+        turn, stop = self._turn, self._stop
+        while stop is None or self._next < stop:
             batch = reader.batch_at(self._next)
-            self._next = steps.skip(self._next, num_workers)
+            self._next = reader.steps.skip(self._next, worker.num_workers)
+            self._cursor.note(turn, worker.id, self._next)
             yield self._tensors.batch(batch)
 
-    def _bounds(self, reader: Reader) -> tuple[int, int | None]:
-        """Return the positions [start, stop) of a pass; stop is None for the reader's end."""
-        epoch, position = int(self._epoch), reader.position
+    def _bounds(self, steps: Steps) -> Bounds:
+        """Return the positions [start, stop) of the next pass."""
+        epoch, position = int(self._epoch), self._cursor.position
         if epoch == _EVERY_EPOCH:
-            return (0 if reader.steps.step_at(position) is None else position), None
-        start, stop = epoch * reader.num_records, (epoch + 1) * reader.num_records
+            return position, steps.pass_end(position)
+        start, stop = epoch * steps.epoch_size, (epoch + 1) * steps.epoch_size
         return (position if start < position < stop else start), stop
 
     def _here(self) -> Reader:
         if self._reader is None:
             self._reader = reopen(*self._options_and_state())
+            self._reader._cursor = self._cursor
             self._owner = os.getpid()
         return self._reader
 
     def _options_and_state(self) -> tuple[ReaderOptions, Mapping[str, Any]]:
         if self._reader is not None:
-            return self._reader.options, self._reader.state()
+            return self._reader.options, self._reader.state_at(self._reader.position)
         assert self._source is not None, "without a reader, its options and state are known"
         return self._source
 
@@ -242,10 +241,6 @@ def _image_name(reader: Reader) -> str | None:
 
 def _share_of_threads(options: ReaderOptions, num_workers: int) -> int:
     return max(1, (options.threads or len(os.sched_getaffinity(0))) // num_workers)
-
-
-def _state_at(reader: Reader, position: int) -> dict[str, Any]:
-    return {**reader.state(), "position": position, "epoch": position // reader.num_records}
 
 
 class TensorMaker:

@@ -127,19 +127,78 @@ def test_padded_batches_have_one_shape_and_a_mask(train: str) -> None:
     assert readers[0].element_spec["mask"] == ((4,), np.dtype(np.bool_))
 
 
-def test_a_reader_continues_starts_again_and_seeks(train: str) -> None:
+def test_a_reader_continues_goes_on_and_seeks(train: str) -> None:
     reader = sw.Reader(train, global_batch_size=4, epochs=1)
     whole = ids_of(reader)
-    assert ids_of(reader) == whole, "a reader at its end starts again"
+    size = reader.num_records
+    assert ids_of(reader) == whole, "without shuffle, a reader at its end reads the same again"
     assert ids_of(take(reader, 2)) == whole[:8]
-    assert reader.state()["position"] == 8
+    assert (reader.state()["position"], reader.epoch) == (2 * size + 8, 2)
     assert ids_of(reader) == whole[8:], "one that was left continues"
     reader.go_to(4)
     assert ids_of(take(reader, 1)) == whole[4:8]
     assert ids_of([reader.batch_at(0)]) == whole[:4]
     assert reader.state()["position"] == 8, "batch_at does not move it"
-    with pytest.raises(IndexError, match="at or after the end"):
-        reader.batch_at(reader.num_records)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "remainder"), [(1, "drop"), (1, "keep"), (1, "pad"), (2, "drop"), (3, "carry")]
+)
+def test_iterating_again_reads_the_next_epochs(train: str, epochs: int, remainder: str) -> None:
+    """Two passes are those of one reader with twice the epochs, with their orders and crops."""
+    options: Any = {"shuffle": True, "image": sw.TrainImage(4), "remainder": remainder}
+    options["global_batch_size"] = 5
+    reader = sw.Reader(train, epochs=epochs, **options)
+    passes, states = [], []
+    for _ in range(2):
+        passes.append(list(reader))
+        states.append(reader.state())
+    assert [state["epoch"] for state in states] == [epochs, 2 * epochs]
+    assert [len(batches) for batches in passes] == [len(reader)] * 2
+    assert ids_of(passes[0]) != ids_of(passes[1])
+    far = sw.Reader(train, **options, state=states[0], epochs=2 * epochs)
+    for batch, wanted in zip(passes[1], far, strict=True):
+        np.testing.assert_array_equal(batch["image"], wanted["image"])
+        assert list(batch["id"]) == list(wanted["id"])
+
+
+def test_the_loop_of_several_epochs_resumes_anywhere(train: str) -> None:
+    """The README's loop: stopped after each batch in turn, also the last one of an epoch."""
+    options: Any = {"batch_size": 16, "shuffle": True, "epochs": 1}
+
+    def train_on(reader: sw.Reader, stop_after: int | None = None) -> list[str]:
+        found: list[str] = []
+        for _ in range(reader.epoch, 3):
+            for number, batch in enumerate(reader, len(found) // 16 + 1):
+                found += batch["id"].tolist()
+                if number == stop_after:
+                    return found
+        return found
+
+    whole = train_on(sw.Reader(train, **options))
+    steps = sw.Reader(train, **options).steps_per_epoch
+    assert len(whole) == 3 * steps * 16
+    for stop_after in range(1, 3 * steps):
+        stopped = sw.Reader(train, **options)
+        found = train_on(stopped, stop_after)
+        resumed = sw.Reader(train, **options, state=json.loads(json.dumps(stopped.state())))
+        assert found + train_on(resumed) == whole, stop_after
+
+
+def test_an_evaluation_reads_the_whole_split_in_each_pass(train: str) -> None:
+    reader = sw.Reader(train, "test", batch_size=4, epochs=1, image=sw.EvalImage(4))
+    passes = [list(reader) for _ in range(3)]
+    assert [ids_of(batches) for batches in passes] == [all_ids(train, "test")] * 3
+    for batch, other in zip(passes[0], passes[2], strict=True):
+        np.testing.assert_array_equal(batch["image"], other["image"])
+
+
+def test_sampling_goes_on_in_the_next_pass(train: str) -> None:
+    options: Any = {"batch_size": 8, "sampling": sw.ClassBalanced()}
+    once, twice = (sw.Reader(train, epochs=epochs, **options) for epochs in (1, 2))
+    passes = [ids_of(once), ids_of(once)]
+    assert passes[0] + passes[1] == ids_of(twice)
+    assert passes[0] != passes[1]
 
 
 @pytest.mark.parametrize(("options", "why"), [
@@ -222,6 +281,7 @@ def test_readers_continue_in_other_processes(train: str, method: str) -> None:
     options: Any = {"shuffle": True, "image": sw.EvalImage(400), "prefetch": 5}
     reader = sw.Reader(train, global_batch_size=4, epochs=1, **options)
     whole = ids_of(reader)
+    reader.go_to(0)
     take(reader, 2)
     context = multiprocessing.get_context(method)
     queue = context.Queue()
@@ -235,6 +295,10 @@ def test_readers_continue_in_other_processes(train: str, method: str) -> None:
 @pytest.mark.parametrize(("options", "why"), [
     ({"global_batch_size": 0}, "global_batch_size=0 must be a whole number, at least 1"),
     ({"host_count": 3}, "global_batch_size=4 must be a multiple of host_count=3"),
+    ({"global_batch_size": None}, "give global_batch_size= or batch_size=, one of them, got neith"),
+    ({"batch_size": 8}, "one of them, got 4 and 8"),
+    ({"global_batch_size": None, "batch_size": 8, "host_count": 2},
+     "batch_size=8 is for one host, but host_count=2: give global_batch_size=, the rows of"),
     ({"host_count": 2, "host_index": 2}, "host_index=2 must be below host_count=2"),
     ({"global_batch_size": 1000, "shuffle": True}, "fewer than global_batch_size=1000"),
     ({"remainder": "wrap"}, "remainder='wrap' must be one of 'drop', 'keep', 'pad', 'carry'"),

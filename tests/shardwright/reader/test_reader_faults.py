@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import shardwright as sw
 from shardwright.errors import BadRecordError, NotADatasetError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
+from tests.support import build_helpers as builds
 from tests.support.damage import build, first_shard, write_images
 from tests.support.readers import ids_of
 
@@ -196,3 +198,39 @@ def test_images_that_do_not_decode_are_bad_records(tmp_path: Path) -> None:
     wanted = [f"{label}/{number}.png" for label in ("ape", "bee") for number in range(4)]
     assert sorted(ids_of(reader)) == wanted
     assert len(reader.bad_records) == 1
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_an_image_that_was_damaged_before_the_build_is_told_from_a_record_damaged_since(
+    tmp_path: Path, check: bool
+) -> None:
+    images, built = builds.make_images(tmp_path / "in", 3), tmp_path / "out"
+    before, after = "bird/0000.png", "cat/0001.png"
+    (images / before).write_bytes((images / before).read_bytes()[:60])
+    assert builds.build(images, built, "--name", "x", "--check", "none") == 0
+    (row,) = (row for row in builds.index_of(built).popitem()[1].to_pylist() if row["id"] == after)
+    shard = built / "x-train.tfrecord-00000-of-00001"
+    data = bytearray(shard.read_bytes())
+    data[row["image_offset"] + 20 : row["image_offset"] + 60] = bytes(40)
+    shard.write_bytes(data)
+
+    def reader(**options: Any) -> sw.Reader:
+        options = {"epochs": 1, "image": sw.EvalImage(8), "check": check, **options}
+        return sw.Reader(str(built), global_batch_size=1, **options)
+
+    tolerant = reader(max_bad_records=2)
+    assert sum(len(batch["id"]) for batch in tolerant) == 1
+    bad = {record.id: record for record in tolerant.bad_records}
+    assert {name: record.is_as_built for name, record in bad.items()} == {
+        before: True,
+        after: False,
+    }
+    for name, fix in (
+        (
+            before,
+            "the record's checksum is right, .* already damaged when .* --check decode",
+        ),
+        (after, "copy that shard again, or run `shardwright repair`"),
+    ):
+        with pytest.raises(BadRecordError, match=f"{name}.*: {fix}"):
+            list(reader(where=pc.field("id") == name))

@@ -44,7 +44,10 @@ def hosts(reading: Reading, count: int) -> list[Steps]:
 
 
 def walk(steps: Steps, position: int = 0) -> Iterator[Step]:
-    while (step := steps.step_at(position)) is not None:
+    """Yield the steps from a position to the end of its pass."""
+    end = steps.pass_end(position)
+    while end is None or position < end:
+        step = steps.step_at(position)
         yield step
         position = step.next_position
 
@@ -55,11 +58,11 @@ def places_of(steps: list[Step]) -> list[int]:
 
 def global_step(all_hosts: list[Steps], position: int) -> tuple[list[int], int] | None:
     """Return the places that all hosts take together and the next position; None at the end."""
-    steps = [host.step_at(position) for host in all_hosts]
-    if None in steps:
-        assert steps == [None] * len(steps), "hosts must end together, or the others hang"
+    ends = {host.pass_end(0) for host in all_hosts}
+    assert len(ends) == 1, "hosts must end together, or the others hang"
+    if position in ends:
         return None
-    found = [step for step in steps if step is not None]
+    found = [host.step_at(position) for host in all_hosts]
     assert {step.position for step in found} == {found[0].start}
     assert len({step.next_position for step in found}) == 1
     places = places_of(found)
@@ -157,11 +160,8 @@ def test_skipping_is_stepping(reading: Reading) -> None:
     for position in positions(steps):
         now = steps.normalize(position)
         for count in range(14):
-            skipped = steps.skip(position, count)
-            if steps.end is None or position <= steps.end:
-                assert skipped == now, (position, count)
-            step = steps.step_at(now)
-            now = now if step is None else step.next_position
+            assert steps.skip(position, count) == now, (position, count)
+            now = steps.step_at(now).next_position
 
 
 @examples(60)
@@ -170,7 +170,7 @@ def test_counting_is_iterating(reading: FiniteReading) -> None:
     steps = hosts(reading, 1)[0]
     for position in positions(steps):
         assert steps.count_steps(position) == len(list(walk(steps, position)))
-    assert steps.end == reading[0] * reading[3]
+    assert steps.pass_end(0) == reading[0] * reading[3]
     every_host = [host for count in DIVISORS[reading[1]] for host in hosts(reading, count)]
     assert {len(list(walk(host))) for host in every_host} == {steps.count_steps(0)}
 
@@ -187,7 +187,7 @@ def test_steps_per_epoch(reading: Reading) -> None:
         assert skipped == size
         assert epochs is None or steps.count_steps(0) == epochs * steps.steps_per_epoch
     else:
-        assert 0 <= skipped - min(size, steps.end or size) < batch
+        assert 0 <= skipped - size < batch or skipped == steps.pass_end(0)
 
 
 @examples(60)
@@ -199,8 +199,25 @@ def test_positions_have_one_form(reading: Reading) -> None:
         assert steps.normalize(normal) == normal
         assert 0 <= normal - position < steps.global_batch_size
         assert steps.step_at(position) == steps.step_at(normal)
-        step = steps.step_at(position)
-        assert step is None or steps.normalize(step.next_position) == step.next_position > position
+        following = steps.step_at(position).next_position
+        assert steps.normalize(following) == following > position
+
+
+@examples(60)
+@given(READINGS, st.integers(1, 3), st.data())
+def test_passes_follow_one_another(
+    reading: FiniteReading, number: int, data: st.DataObject
+) -> None:
+    """Pass n has the steps of the first one, `epochs` epochs later each."""
+    size, _, _, epochs = reading
+    steps, shift = hosts(reading, 1)[0], number * size * epochs
+    first = list(walk(steps))
+    later = list(walk(steps, shift))
+    assert [step.position for step in later] == [step.position + shift for step in first]
+    assert [step.num_places for step in later] == [step.num_places for step in first]
+    start = data.draw(st.sampled_from(later)).position
+    assert steps.pass_end(start) == later[-1].next_position == shift + size * epochs
+    assert steps.count_steps(start) == sum(step.position >= start for step in later)
 
 
 @pytest.mark.parametrize("epochs", [None, 10**12])

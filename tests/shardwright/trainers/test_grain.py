@@ -1,4 +1,4 @@
-"""`Reader.grain()`: a random-access source for Grain's datasets, loaders and their checkpoints."""
+"""`Reader.grain()` and `grain_source()`: batches and examples for Grain, with its checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def assert_same(example: dict[str, Any], row: dict[str, Any]) -> None:
 
 
 def test_an_item_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
-    source = read(pictures, shuffle=True, remainder="pad", sampling=sw.ClassBalanced()).grain()
+    source = read(
+        pictures, shuffle=True, remainder="pad", sampling=sw.ClassBalanced()
+    ).grain_source()
     rows = rows_of(pictures)
 
     assert isinstance(source, RandomAccessDataSource)
@@ -38,18 +40,19 @@ def test_an_item_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
         assert_same(source[number], row)
     assert_same(source[np.int64(-1)], rows[-1])
     assert_same(source[-NUM_PICTURES], rows[0])
+    assert source[NUM_PICTURES]["id"] == rows[0]["id"], "of the second epoch, as Grain counts"
     image, label = source[0]["image"], source[0]["label"]
     assert (image.dtype, image.shape, label.dtype) == (np.uint8, (8, 8, 3), np.int64)
     for number in (NUM_PICTURES, -NUM_PICTURES - 1):
         with pytest.raises(IndexError, match=f"record {number} of 61 is out of range"):
-            source[number]
+            source.example(number)
 
 
 def test_every_kind_of_feature(pictures: str) -> None:
     names = ("count", "ratio", "boxes", "tags", "id", "image")
     features = {"caption": Text(), "label": sw.OneHot(), **dict.fromkeys(names)}
     options: dict[str, Any] = {"features": features, "image": sw.DecodedImage()}
-    source = read(pictures, **options).grain()
+    source = read(pictures, **options).grain_source()
     for number, row in enumerate(rows_of(pictures, **options)[:9]):
         assert_same(source[number], row)
     assert source[0]["caption"].startswith("Bild ")
@@ -58,23 +61,23 @@ def test_every_kind_of_feature(pictures: str) -> None:
 
 def test_a_selection_is_numbered_anew(pictures: str) -> None:
     options: dict[str, Any] = {"where": pc.field("width") >= 26, "split": "train[10:]"}
-    source, rows = read(pictures, **options).grain(), rows_of(pictures, **options)
+    source, rows = read(pictures, **options).grain_source(), rows_of(pictures, **options)
     assert 0 < len(source) == len(rows) < 51
     assert [source[number]["id"] for number in range(len(source))] == [row["id"] for row in rows]
 
 
 def test_many_threads_get_the_same(pictures: str) -> None:
-    source, rows = read(pictures).grain(), rows_of(pictures)
+    source, rows = read(pictures).grain_source(), rows_of(pictures)
     pairs = np.random.default_rng(0).integers(0, NUM_PICTURES, (150, 2)).tolist()
     with ThreadPoolExecutor(8) as pool:
-        for numbers, found in zip(pairs, pool.map(source.examples, pairs), strict=True):
+        for numbers, found in zip(pairs, pool.map(source._getitems, pairs), strict=True):
             for number, example in zip(numbers, found, strict=True):
                 assert_same(example, rows[number])
-    assert source.examples([]) == []
+    assert source._getitems([]) == []
 
 
 def test_draws_decide_the_random_part_of_an_image(pictures: str) -> None:
-    source, other_seed = read(pictures).grain(), read(pictures, seed=1).grain()
+    source, other_seed = read(pictures).grain_source(), read(pictures, seed=1).grain_source()
     first_epoch = next(iter(read(pictures, global_batch_size=NUM_PICTURES)))["image"]
 
     def same(first: Any, second: Any) -> bool:
@@ -98,17 +101,17 @@ def test_repr_changes_with_the_examples_only(pictures: str, tmp_path: Path) -> N
         {"where": pc.field("width") >= 26},
     ]
     moved = read(move(pictures, tmp_path), global_batch_size=3, shuffle=True, threads=1)
-    source = read(pictures).grain()
+    source = read(pictures).grain_source()
     copy = pickle.loads(pickle.dumps(source))
     assert_same(copy[3], source[3])
-    assert repr(moved.grain()) == repr(copy) == repr(source)
-    names = [repr(read(pictures, **options).grain()) for options in ({}, *others)]
+    assert repr(moved.grain_source()) == repr(copy) == repr(source)
+    names = [repr(read(pictures, **options).grain_source()) for options in ({}, *others)]
     assert len(set(names)) == 7
 
 
 def test_map_dataset_shuffles_batches_and_reads_in_processes(pictures: str) -> None:
     rows = rows_of(pictures)
-    dataset = grain.MapDataset.source(read(pictures).grain()).shuffle(seed=4).batch(10)
+    dataset = read(pictures).grain_source().shuffle(seed=4).batch(10)
 
     here = list(dataset)
     ids = [str(name) for batch in here for name in batch["id"]]
@@ -124,8 +127,70 @@ def test_map_dataset_shuffles_batches_and_reads_in_processes(pictures: str) -> N
         assert_same(other, batch)
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_crops_vary_by_epoch(pictures: str, shuffled: bool) -> None:
+    """By default: an epoch of Grain's `repeat` is that of the reader."""
+    source = read(pictures).grain_source()
+    dataset = source.shuffle(seed=1).repeat(2) if shuffled else source.repeat(2)
+    twice = [*dataset.batch(NUM_PICTURES)]
+    batches = [batch["image"][np.argsort(batch["id"])] for batch in twice]
+    reader = read(pictures, global_batch_size=NUM_PICTURES, epochs=1)
+    for epoch, found in enumerate(batches):
+        batch = next(iter(reader))
+        np.testing.assert_array_equal(found, batch["image"][np.argsort(batch["id"])], str(epoch))
+    assert not np.array_equal(*batches)
+
+
+ONE_EPOCH: dict[str, Any] = {"shuffle": True, "epochs": 1, "remainder": "keep"}
+
+
+def test_batches_are_the_readers_pass_by_pass(pictures: str) -> None:
+    reader, twin = read(pictures, **ONE_EPOCH), read(pictures, **ONE_EPOCH)
+    dataset = reader.grain()
+    assert isinstance(dataset, grain.IterDataset)
+    for _ in range(3):
+        for batch, wanted in zip(dataset, twin, strict=True):
+            assert_same(batch, wanted)
+        assert reader.state() == twin.state()
+    mapped = dataset.map(lambda batch: batch["id"].tolist())
+    assert list(mapped) == [batch["id"].tolist() for batch in twin]
+
+
+@pytest.mark.parametrize("num_taken", [0, 3, 8])
+def test_grains_own_checkpoints_restore_an_iterator(
+    pictures: str, tmp_path: Path, num_taken: int
+) -> None:
+    """Also at its end, and through a transformation."""
+
+    def make() -> Any:
+        dataset = read(pictures, **ONE_EPOCH).grain().map(lambda batch: batch["id"].tolist())
+        return iter(dataset)
+
+    iterator = make()
+    whole = [batch["id"].tolist() for batch in read(pictures, **ONE_EPOCH)]
+    assert [next(iterator) for _ in range(num_taken)] == whole[:num_taken]
+    handler = grain.checkpoint.CheckpointHandler()
+    handler.save(tmp_path, item=iterator)
+    assert list(handler.restore(tmp_path, item=make())) == whole[num_taken:]
+    assert list(iterator) == whole[num_taken:]
+
+
+def test_a_grain_state_of_other_records_is_refused(pictures: str) -> None:
+    state = iter(read(pictures, shuffle=True).grain()).get_state()
+    with pytest.raises(UsageError, match="seed=0, but the reader has seed=1"):
+        iter(read(pictures, shuffle=True, seed=1).grain()).set_state(state)
+
+
+def test_worker_processes_of_grain_get_an_error(pictures: str) -> None:
+    """Each of them would read all batches."""
+    flags.FLAGS.mark_as_parsed()
+    workers = grain.multiprocessing.MultiprocessingOptions(num_workers=1)
+    with pytest.raises(Exception, match=r"leave mp_prefetch out, or read .* reader.grain_source"):
+        next(iter(read(pictures).grain().mp_prefetch(workers)))
+
+
 def test_grain_may_draw_anew_in_each_epoch(pictures: str) -> None:
-    source = read(pictures).grain()
+    source = read(pictures).grain_source()
 
     def draw(number: int, rng: np.random.Generator) -> dict[str, Any]:
         return source.example(number, draw=int(rng.integers(2**63)))
@@ -139,7 +204,7 @@ def test_grain_may_draw_anew_in_each_epoch(pictures: str) -> None:
 
 
 def load(dataset: str, **options: Any) -> grain.DataLoader:
-    source = read(dataset, **options).grain()
+    source = read(dataset, **options).grain_source()
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, num_epochs=1, seed=2)
     batch = [grain.transforms.Batch(7)]
     return grain.DataLoader(data_source=source, sampler=sampler, operations=batch, worker_count=0)
@@ -161,7 +226,7 @@ def test_data_loader_restores_its_checkpoint(pictures: str, tmp_path: Path) -> N
 
 def test_a_bad_record_is_named(pictures: str, tmp_path: Path) -> None:
     damaged, name = copy_with_bad_record(pictures, tmp_path)
-    source = read(damaged, max_bad_records=5).grain()
+    source = read(damaged, max_bad_records=5).grain_source()
     message = "record 4 at byte .*max_bad_records does not skip.*where="
     with pytest.raises(BadExampleError, match=message):
         source[4]
@@ -170,4 +235,4 @@ def test_a_bad_record_is_named(pictures: str, tmp_path: Path) -> None:
 
 def test_sparse_is_a_form_of_batches(pictures: str) -> None:
     with pytest.raises(UsageError, match=r"feature 'boxes': Sparse\(\) needs a batch"):
-        read(pictures, features={"boxes": sw.Sparse()}, image=None).grain()
+        read(pictures, features={"boxes": sw.Sparse()}, image=None).grain_source()

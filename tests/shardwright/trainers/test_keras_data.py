@@ -23,7 +23,7 @@ def evaluated(datasets: Datasets, **options: Any) -> sw.Reader:
 
 
 def test_batches_for_keras_of_a_reader_with_an_end(datasets: Datasets) -> None:
-    """They come as often as Keras asks, in any order; and the reader stays where it is."""
+    """They come as often as Keras asks, in any order."""
     expected = [(batch["image"], batch["label"]) for batch in evaluated(datasets)]
     data, padded = (evaluated(datasets, remainder=kind).keras() for kind in ("keep", "pad"))
     assert isinstance(data, keras.utils.PyDataset)
@@ -40,8 +40,11 @@ def test_batches_for_keras_of_an_endless_reader(datasets: Datasets) -> None:
     reader = evaluated(datasets, epochs=None, shuffle=True)
     data = reader.keras(endless=True)
     found = [next(data)[1].tolist() for _ in range(12)]
-    assert reader.position == 0
-    assert found == [batch["label"].tolist() for batch in take(reader, 12)]
+    assert reader.position == reader.steps.skip(0, 12)
+    assert found == [
+        batch["label"].tolist()
+        for batch in take(evaluated(datasets, epochs=None, shuffle=True), 12)
+    ]
 
 
 @pytest.mark.parametrize(("epochs", "endless"), [(None, False), (2, True)])
@@ -59,7 +62,16 @@ def test_endless_batches_need_a_request_and_an_endless_reader(
 
 def test_each_epoch_of_fit_is_the_next_of_an_endless_reader(datasets: Datasets) -> None:
     """Training sees the reader's batches in its order, with the steps that the error asks for."""
-    reader, seen = evaluated(datasets, epochs=None, shuffle=True, remainder="keep"), []
+    options: dict[str, Any] = {"epochs": None, "shuffle": True, "remainder": "keep"}
+    reader, twin = evaluated(datasets, **options), evaluated(datasets, **options)
+    steps = reader.steps_per_epoch
+    trained = fit_watched(reader.keras(endless=True), steps_per_epoch=steps)
+    assert trained[-3 * steps :] == [batch["label"].tolist() for batch in take(twin, 3 * steps)]
+
+
+def fit_watched(data: Any, **options: Any) -> list[list[int]]:
+    """Return the labels of each batch that three epochs of `fit` see."""
+    seen: list[list[int]] = []
     model = keras.Sequential(
         [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
     )
@@ -69,12 +81,33 @@ def test_each_epoch_of_fit_is_the_next_of_an_endless_reader(datasets: Datasets) 
         return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
     model.compile("sgd", loss, run_eagerly=True)
-    steps = reader.steps_per_epoch
-    options = {"steps_per_epoch": steps, "epochs": 3, "shuffle": False, "verbose": 0}
-    fitted = model.fit(reader.keras(endless=True), **options)
+    fitted = model.fit(data, epochs=3, shuffle=False, verbose=0, **options)
     assert fitted.epoch == [0, 1, 2]
-    trained = seen[-3 * steps :]  # Keras may call the loss before, to build it
-    assert trained == [batch["label"].tolist() for batch in take(reader, 3 * steps)]
+    return seen  # Keras may call the loss before, to build it
+
+
+@pytest.mark.parametrize("kind", ["keras", "tf_data"])
+def test_each_epoch_of_fit_is_the_next_of_a_reader_with_an_end(
+    datasets: Datasets, kind: str
+) -> None:
+    """`fit(reader.keras(), epochs=3)`, evaluating after each; then `fit` goes on."""
+    options: dict[str, Any] = {"shuffle": True, "remainder": "keep"}
+    reader, twin = (evaluated(datasets, **options) for _ in range(2))
+    held_out = evaluated(datasets)
+    data, held = (
+        part.keras() if kind == "keras" else part.tf_data(as_supervised=True)
+        for part in (reader, held_out)
+    )
+    for number in (1, 2):
+        seen = fit_watched(data, validation_data=held)
+        trained = [batch["label"].tolist() for _ in range(3) for batch in twin]
+        validated = [batch["label"].tolist() for batch in evaluated(datasets)]
+        part = len(trained) // 3
+        for epoch in range(3):
+            found = seen[len(seen) - (3 - epoch) * (part + len(validated)) :]
+            assert found[:part] == trained[epoch * part : (epoch + 1) * part]
+            assert found[part : part + len(validated)] == validated
+        assert reader.state()["epoch"] == 3 * number
 
 
 def test_an_evaluation_is_that_of_all_records(datasets: Datasets) -> None:

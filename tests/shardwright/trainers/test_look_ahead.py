@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shardwright as sw
-from shardwright.errors import StorageError, UsageError
+from shardwright.errors import StorageError
 from shardwright.trainers.look_ahead import LookAhead
 from tests.support.damage import first_shard
 from tests.support.readers import take
@@ -85,10 +85,12 @@ def test_after_a_fault_all_batches_are_made_again(dataset: Path) -> None:
     assert chain(batches, 0, len(reader)) == [batch["id"].tolist() for batch in reader]
 
 
-def test_a_position_at_the_end_is_refused(zoo: Path) -> None:
+def test_batches_of_the_next_pass_are_not_made_ahead(zoo: Path) -> None:
     reader = make_reader(zoo, shuffle=False, epochs=1)
-    position = reader.steps.skip(0, len(reader) - 1)
-    following, batch = LookAhead(reader).take(position)
+    begun, begin = [], reader.engine.begin
+    reader.engine.begin = lambda step: begun.append(step.position) or begin(step)  # type: ignore
+    batches, position = LookAhead(reader), reader.steps.skip(0, len(reader) - 1)
+    following, batch = batches.take(position)
     assert (following, len(batch["id"])) == (reader.num_records, reader.num_records - position)
-    with pytest.raises(UsageError, match=f"position {following} is at or after the end"):
-        LookAhead(reader).take(following)
+    assert begun == [position]
+    assert chain(batches, following, 1) == chain(batches, 0, 1)
