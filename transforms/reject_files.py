@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shardwright.errors import MissingError
+from shardwright.errors import MissingError, TooManyRejectsError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.reject_counts import NO_FAULTS
 from shardwright.storage.folder import Folder
+from shardwright.terminal import one_line
 from shardwright.transforms.rejects import REJECT_SCHEMA, Reject, rejects_in, rejects_to_table
+
+EXAMPLES = 3  # of each reason, in an error
 
 
 def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> FileContent | None:
@@ -76,7 +81,52 @@ def first_faults(root: Folder, limit: int) -> list[Reject]:
 def _faults_in(root: Folder, filename: str) -> Iterator[Reject]:
     """Yield the faults of a file, which may have many other rows."""
     others = pa.array(sorted(NO_FAULTS), pa.string())
-    with root.open_small(filename) as source, pq.ParquetFile(source) as file:
-        for batch in file.iter_batches():
-            is_other = pc.is_in(batch.column("reason"), value_set=others)
-            yield from rejects_in(batch.filter(pc.invert(is_other)))
+    for batch in _batches_of(root, [filename]):
+        is_other = pc.is_in(batch.column("reason"), value_set=others)
+        yield from rejects_in(batch.filter(pc.invert(is_other)))
+
+
+def _batches_of(root: Folder, filenames: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    for filename in filenames:
+        with root.open_small(filename) as source, pq.ParquetFile(source) as file:
+            yield from file.iter_batches()
+
+
+@contextmanager
+def naming_rejects(root: Folder, filenames: Iterable[str]) -> Iterator[None]:
+    """Add the place of the rejects and examples to the error of a block that counts too many.
+
+    Args:
+        root: The folder of the files.
+        filenames: Files that together have examples of each reason, if there are rejects.
+
+    Raises:
+        TooManyRejectsError: As raised in the block.
+    """
+    try:
+        yield
+    except TooManyRejectsError as error:
+        names = [name for name in filenames if root.num_bytes_of(name)]
+        there = f"; {root.path(naming.REJECTS_DIR)}/ lists them" if names else ""
+        # From None: it says all that the first one says, which a runner would show in its place.
+        raise with_examples(one_line(f"{error}{there}"), _batches_of(root, names)) from None
+
+
+def with_examples(message: str, rows: Iterable[pa.RecordBatch | pa.Table]) -> TooManyRejectsError:
+    """Return the error of too many rejects: the message, then a line for each example.
+
+    These are `EXAMPLES` of each reason that counts as a fault; of all reasons if none does.
+    """
+    found: defaultdict[str, list[Reject]] = defaultdict(list)
+    for batch in rows:
+        reasons = batch.column("reason")
+        for reason in pc.unique(reasons).to_pylist():
+            wanted = batch.filter(pc.equal(reasons, reason))
+            found[reason] += rejects_in(wanted.slice(0, EXAMPLES - len(found[reason])))
+    shown = sorted(found.keys() - NO_FAULTS) or sorted(found)
+    lines = [
+        one_line(f"  {each.reason}: {each.id or each.uri}: {each.detail}")
+        for reason in shown
+        for each in found[reason]
+    ]
+    return TooManyRejectsError("\n".join([message, *lines]))

@@ -43,12 +43,13 @@ class Preview(NamedTuple):
     height: int
 
 
-def decode_preview(data: bytes, stored: StoredImage) -> Preview:
+def decode_preview(data: bytes, stored: StoredImage, *, partial: bool = False) -> Preview:
     """Decode an image, at full size if its longer side has less than `2 * SIDE` pixels.
 
     Args:
         data: All stored bytes.
         stored: Their storage format.
+        partial: Return what decodes of a damaged file, if there is anything; the rest is black.
 
     Raises:
         ImageFault: The image cannot be decoded, or has too many pixels.
@@ -61,7 +62,7 @@ def decode_preview(data: bytes, stored: StoredImage) -> Preview:
     if not kind:
         raise ImageFault("not a JPEG, PNG, GIF, BMP or WebP image")
     try:
-        return _preview_of_file(data, kind)
+        return _preview_of_file(data, kind, partial=partial)
     except (ImageFault, MemoryError):
         raise
     # Decoders raise any exception over hostile bytes.
@@ -81,15 +82,21 @@ def _preview_of_values(data: bytes, stored: StoredImage) -> Preview:
     return Preview(np.ascontiguousarray(small), opened.width, opened.height)
 
 
-def _preview_of_file(data: bytes, kind: str) -> Preview:
-    image = image_openers()[kind](BytesIO(_essential(data, kind)))
+def _preview_of_file(data: bytes, kind: str, *, partial: bool) -> Preview:
+    whole = partial and kind == "png"  # `essential_png` wants all chunks
+    image = image_openers()[kind](BytesIO(data if whole else _essential(data, kind)))
     width, height = image.size
     check_size(kind, height, width)
     step = _reduction(width, height)
     if kind == "jpeg":
         check_scans(data, height, width)
         image.draft(None, (-(-width // step), -(-height // step)))
-    image.load()
+    try:
+        image.load()
+    except Exception:
+        image.tile = []  # Pillow keeps the pixels before the damage
+        if not (partial and image.getbbox()):
+            raise
     shown: Any = image
     step = min(step, max(1, round(image.width * step / width)))
     if shown.mode.startswith("I"):  # 16 bits: the high byte, as TensorFlow's decoders return

@@ -78,13 +78,13 @@ def _write(args: argparse.Namespace) -> dict[str, Any]:
 
     root = root_of(args)
     manifest = manifest_of(args)
-    difference = None
+    difference = old = None
     if args.against is not None:
         old = OpenedDataset.at(root_of(args, args.against))
         difference = compare(old, OpenedDataset(root, manifest)).summary
     files = root.below(manifest.folder)
     pictures = sample_pictures(files, manifest, args.pictures)
-    found = collect(files, manifest, pictures=pictures, difference=difference)
+    found = collect(files, manifest, pictures=pictures, difference=difference, older=old)
     data = report_html(found).encode()
     path = args.output or f"{manifest.name}-report.html"
     folder, filename = path.rpartition("/")[::2] if is_remote(path) else os.path.split(path)

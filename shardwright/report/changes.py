@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.inspect.proposed_version import format_proposal
+from shardwright.report.contact_sheet import link_to_pictures
 from shardwright.report.data import ReportData
-from shardwright.report.markup import Html, join
-from shardwright.report.sections import Section, cards, note
-from shardwright.report.tables import Cell, names, numbers, shares, table, texts
+from shardwright.report.markup import Html, join, name_of, tag
+from shardwright.report.pictures import Picture
+from shardwright.report.sections import Section, cards, class_name, note, picture, sheet
+from shardwright.report.tables import SHOWN_ROWS, Cell, names, numbers, shares, table, texts
 
 _SHOWN_CLASSES = 2000
 
@@ -26,9 +28,10 @@ def changes(data: ReportData) -> Section | None:
     parts = [
         note(told),
         cards({name: f"{number:,}" for name, number in found.get("records", {}).items()}),
-        _drift(found["drift"]),
+        _pictures(data, found.get("examples", {})),
+        _drift(data, found["drift"]),
         _splits(found["splits"]),
-        *_class_shares(found["class_counts"]),
+        *_class_shares(data, found["class_counts"]),
         *_schema(found["schema"], found["classes"]),
         *_rejects(found["rejects"]),
         *_examples(found.get("examples", {})),
@@ -36,12 +39,44 @@ def changes(data: ReportData) -> Section | None:
     return Section("changes", "Changes", join(parts))
 
 
-def _drift(drift: Mapping[str, float]) -> Html:
+def _pictures(data: ReportData, examples: Mapping[str, list[str]]) -> Html:
+    """Return pictures of new, gone and changed records; of changed ones as they were, too."""
+    groups = []
+    for change, ids in examples.items():
+        now = {} if change == "gone" else data.paired
+        before = data.replaced if change in ("gone", "changed") else {}
+        figures = [
+            _picture(data, known[name], "" if known is now else change)
+            for name in ids
+            for known in (before, now)
+            if name in known
+        ]
+        if figures:
+            groups.append(tag("div", tag("h3", change), sheet(figures), class_="group"))
+    return tag("div", *groups, class_="groups")
+
+
+def _picture(data: ReportData, found: Picture, was: str) -> Html:
+    """Return a picture; one that `was` changed or gone is in no split: it cannot be selected."""
+    if was:
+        caption = join(("before: " if was == "changed" else "", name_of(found.id)))
+        return picture(found._replace(split=""), "", caption=caption)
+    return picture(found, class_name(data.manifest.schema.class_names, found.label))
+
+
+def _drift(data: ReportData, drift: Mapping[str, float]) -> Html:
     rows: list[list[Cell]] = [
-        [name, round(found, 4), min(found, 1.0)] for name, found in drift.items()
+        [_link(data, name), round(found, 4), min(found, 1.0)] for name, found in drift.items()
     ]
     columns = (texts("property"), numbers("drift, 0 to 1"), shares("drift"))
     return table("Drift", columns, rows) if rows else Html("")
+
+
+def _link(data: ReportData, name: str) -> Html | str:
+    """Return a property as a link to the pictures sorted by it, or to the counts of classes."""
+    if name == "classes":
+        return tag("a", name, href="#classes")
+    return link_to_pictures(data, name, sort="bytes" if name == "image_length" else name)
 
 
 def _splits(splits: Mapping[str, Any]) -> Html:
@@ -52,7 +87,7 @@ def _splits(splits: Mapping[str, Any]) -> Html:
     return table("Records of the splits", columns, rows)
 
 
-def _class_shares(counts: Mapping[str, list[int]]) -> list[Html]:
+def _class_shares(data: ReportData, counts: Mapping[str, list[int]]) -> list[Html]:
     before, after = (max(sum(pair[side] for pair in counts.values()), 1) for side in (0, 1))
     rows: list[list[Cell]] = [
         [name, old, new, round(new / after - old / before, 5)]
@@ -60,6 +95,8 @@ def _class_shares(counts: Mapping[str, list[int]]) -> list[Html]:
         if old * after != new * before
     ]
     rows.sort(key=lambda row: (-abs(float(row[3] or 0)), str(row[0])))
+    for row in rows[:SHOWN_ROWS]:
+        row[0] = link_to_pictures(data, str(row[0]), label=str(row[0]))
     columns = (names("class"), numbers("before"), numbers("now"), numbers("change of its share"))
     title = "Classes whose share changed"
     return [table(title, columns, rows[:_SHOWN_CLASSES])] if rows else []

@@ -65,7 +65,10 @@ def histogram(
             )
         )
     label = f"{title}: {low} to {high}, most in one bin {max(counts):,}"
-    return _figure(title, label, join((*bars, _axis(), *_ends(low, high))))
+    middle = len(counts) // 2
+    if middle > 1:
+        bars.append(_text(show(edges[middle]), middle * width, "middle"))
+    return _figure(title, label, join((*bars, *_axes(low, high, f"{max(counts):,}"))))
 
 
 def _bin_names(
@@ -121,7 +124,8 @@ def density(
         if found
     )
     label = f"{title}: {show(low)} to {show(high)}"
-    return _figure(title, label, join((bars, _axis(), *_ends(show(low), show(high)))))
+    axes = _axes(show(low), show(high), f"{sum(counts):,} values")
+    return _figure(title, label, join((bars, *axes)))
 
 
 def _joined(
@@ -141,16 +145,23 @@ def _joined(
     return ends, found
 
 
-def _ends(low: str, high: str) -> tuple[Html, Html]:
-    """Return the texts below the ends of the axis."""
+def _axes(low: str, high: str, top: str) -> tuple[Html, ...]:
+    """Return both axes: the texts below the ends of the one, and what is the top of the other."""
     return (
-        tag("text", low, x=0, y=_HEIGHT - 5),
-        tag("text", high, x=_WIDTH, y=_HEIGHT - 5, text_anchor="end"),
+        _line(_BASE, "axis"),
+        _line(_BASE - 100, "grid"),
+        _text(low, 0, "start"),
+        _text(high, _WIDTH, "end"),
+        tag("text", top, x=0, y=_BASE - 103),
     )
 
 
-def _axis() -> Html:
-    return tag("line", x1=0, x2=_WIDTH, y1=_BASE, y2=_BASE, class_="axis")
+def _line(height: int, kind: str) -> Html:
+    return tag("line", x1=0, x2=_WIDTH, y1=height, y2=height, class_=kind)
+
+
+def _text(value: str, place: float, anchor: str) -> Html:
+    return tag("text", value, x=f"{place:g}", y=_HEIGHT - 5, text_anchor=anchor)
 
 
 def _figure(title: str, label: str, content: Html, *, height: int = _HEIGHT) -> Html:
@@ -240,9 +251,10 @@ def rank_curve(title: str, counts: Sequence[int]) -> Html:
         for place in places
     )
     area = tag("polygon", points=f"0,{_BASE} {points} {_WIDTH},{_BASE}", class_="area")
-    ends = _ends(f"most: {int(ordered[0]):,}", f"least: {int(ordered[-1]):,}")
-    label = f"{title}: most {int(ordered[0]):,}, least {int(ordered[-1]):,}"
-    return _figure(title, label, join((area, _axis(), *ends)))
+    first, last_one = (f"{int(ordered[place]):,}" for place in (0, -1))
+    axes = _axes(f"most: {first}", f"least: {last_one}", first)
+    label = f"{title}: most {first}, least {last_one}"
+    return _figure(title, label, join((area, *axes)))
 
 
 def growth(
@@ -255,14 +267,16 @@ def growth(
 
     Args:
         title: Names it.
-        points: (place, number) pairs, ascending in both; the last ones are above 0.
+        points: (place, number) pairs, ascending in both, from (0, 0).
         unit: Names what is counted.
         show: Formats a place.
     """
     last, most = points[-1]
     line = " ".join(
-        f"{_WIDTH * place / last:.1f},{_BASE - 100 * number / most:.1f}" for place, number in points
+        f"{_WIDTH * place / (last or 1):.1f},{_BASE - 100 * number / (most or 1):.1f}"
+        for place, number in points
     )
     area = tag("polygon", points=f"0,{_BASE} {line} {_WIDTH},{_BASE}", class_="area")
     told = f"{show(last)}: {most:,.0f} {unit}"
-    return _figure(title, f"{title}: {told}", join((area, _axis(), *_ends(show(0), told))))
+    axes = _axes(show(0), told, f"{most:,.0f}")
+    return _figure(title, f"{title}: {told}", join((area, *axes)))

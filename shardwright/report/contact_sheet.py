@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import nan
 
+from shardwright.images.signals import SIGNALS
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, join, name_of, tag
 from shardwright.report.pictures import Picture
-from shardwright.report.sections import Section, class_name, note, picture
+from shardwright.report.sections import Section, class_name, more, note, picture, sheet
 from shardwright.sizes import counted
 
 _SHOWN, _SHOWN_CLASSES = 9, 60  # pictures of a class, and classes; a click shows the others
+_SORTED_BY = ("width", "height", "bytes", *(signal.name for signal in SIGNALS))
 
 
 def contact_sheet(data: ReportData) -> Section | None:
@@ -32,22 +35,58 @@ def contact_sheet(data: ReportData) -> Section | None:
         f"{counted(len(shown), 'picture')} of {counted(manifest.num_records, 'record')}, chosen by "
         f"a hash of the id, with every class if there are enough.{missing}"
     )
-    parts = [note(told), _tools(data), *(_split(data, name, shown) for name in manifest.splits)]
+    flat = tag("div", class_="sheet sorted")
+    groups = [_split(data, name, shown) for name in manifest.splits]
+    parts = [note(told), _tools(data), flat, *groups]
     return Section("pictures", "Pictures", tag("div", join(parts), class_="pictures"))
 
 
 def _tools(data: ReportData) -> Html:
-    """Return the filters, which the page's script shows."""
-    options = [tag("option", "all splits", value="")]
-    options += [tag("option", name, value=name) for name in data.manifest.splits]
-    split = tag("label", "Split ", tag("select", join(options), class_="by-split"))
+    """Return the filters, which the page's script shows, and fills with classes."""
+    chosen = (
+        _choice("Split", "by-split", "all splits", tuple(data.manifest.splits)),
+        _choice("Class", "by-label", "all classes", ()),
+        _choice("Sort by", "by-value", "split and class", _SORTED_BY),
+    )
+    ends = (
+        tag("label", f"{name} ", tag("input", type="number", step="any", class_=f"by-{name}"))
+        for name in ("from", "to")
+    )
+    first = tag("label", tag("input", type="checkbox", class_="by-down"), " largest first")
+    span = tag("span", join((first, *ends)), class_="tools span")
     entered = tag("input", type="search", class_="by-text", placeholder="class or id")
     drawn = any(found.boxes or found.masks for found in data.pictures)
     check = tag("input", type="checkbox", class_="drawn", checked=True)
     over = tag("label", check, " boxes and masks") if drawn else Html("")
     status = tag("span", class_="status", role="status")
-    parts = (split, tag("label", "Filter ", entered), over, status)
+    every = tag("button", "Select all shown", type="button", class_="more by-all")
+    parts = (*chosen, span, tag("label", "Filter ", entered), over, every, status)
     return tag("div", *parts, class_="tools", hidden=True)
+
+
+def _choice(title: str, name: str, first: str, others: tuple[str, ...]) -> Html:
+    options = (tag("option", first, value=""), *(tag("option", one, value=one) for one in others))
+    return tag("label", f"{title} ", tag("select", join(options), class_=name, aria_label=title))
+
+
+def link_to_pictures(data: ReportData, told: str, *, sort: str = "", label: str = "") -> Html | str:
+    """Return a text as a link to the pictures sorted by a value, or of a class; "" for all.
+
+    Without such pictures it is the text alone.
+    """
+    known = data.manifest.schema.class_names
+    labels = {class_name(known, one.label) for one in data.pictures if one.thumbnail}
+    if not labels or (label and label not in labels) or (sort and sort not in _SORTED_BY):
+        return told
+    return tag("a", told, href="#pictures", data_sort=sort, data_label=label, class_="show")
+
+
+def _values(found: Picture) -> str:
+    """Return the numbers of `_SORTED_BY`."""
+    row, signals = found.place.row, found.signals
+    sides = [row["width"] or nan, row["height"] or nan, row["image_length"] or nan]
+    quality = signals.values() if signals else [nan] * len(SIGNALS)
+    return " ".join(f"{value:.7g}" for value in (*sides, *quality))
 
 
 def anchor_of(data: ReportData, found: Picture) -> str:
@@ -68,22 +107,22 @@ def _split(data: ReportData, split: str, shown: list[Picture]) -> Html:
     sheets = [_group(data, split, label, groups[label]) for label in ordered]
     parts = [title, tag("div", *sheets[:_SHOWN_CLASSES], class_="groups")]
     if len(sheets) > _SHOWN_CLASSES:
-        summary = tag("summary", counted(len(sheets) - _SHOWN_CLASSES, "more class"))
         rest = tag("div", *sheets[_SHOWN_CLASSES:], class_="groups")
-        parts.append(tag("details", summary, rest))
+        parts.append(more(counted(len(sheets) - _SHOWN_CLASSES, "more class"), rest))
     return tag("div", *parts, data_split=split)
 
 
 def _group(data: ReportData, split: str, label: int | None, found: list[Picture]) -> Html:
     name = class_name(data.manifest.schema.class_names, label)
-    figures = [picture(one, name, anchor=anchor_of(data, one)) for one in found]
-    sheet = tag("div", *figures[:_SHOWN], class_="sheet")
+    figures = [
+        picture(one, name, anchor=anchor_of(data, one), values=_values(one)) for one in found
+    ]
+    shown = sheet(figures[:_SHOWN])
     if len(figures) > _SHOWN:
-        summary = tag("summary", f"{len(figures) - _SHOWN:,} more")
-        rest = tag("details", summary, tag("div", *figures[_SHOWN:], class_="sheet"))
-        sheet = join((sheet, rest))
+        rest = more(f"{len(figures) - _SHOWN:,} more", sheet(figures[_SHOWN:]))
+        shown = join((shown, rest))
     if not name:
-        return tag("div", sheet, class_="group")
+        return tag("div", shown, class_="group")
     counts = data.manifest.splits[split].stats.get("labels", {})
     number = tag("small", f" {len(found):,} of {counts.get(str(label), 0):,}")
-    return tag("div", tag("h4", name_of(name), number), sheet, class_="group", data_class=name)
+    return tag("div", tag("h4", name_of(name), number), shown, class_="group", data_class=name)

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from shardwright.format.index import read_live_rows
+from shardwright.errors import StorageError
 from shardwright.format.manifest import Manifest
-from shardwright.format.naming import ShardName
-from shardwright.format.splits import ShardInfo
-from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
-from shardwright.inspect.sample import SamplePlace, choose_sample, sample_size
+from shardwright.inspect.sample import choose_sample, sample_size
+from shardwright.report.paired import NearPair, leaked_ids, pictures_of, read_near_pairs
 from shardwright.report.pictures import Picture, read_pictures
 from shardwright.report.reject_rows import RejectedInput, read_rejects
 from shardwright.report.sampled_rows import SplitRows, read_rows
 from shardwright.report.thumbnails import can_decode
 from shardwright.storage.folder import Folder
-from shardwright.storage.reads import map_reads
-
-_MAX_SEARCHED = 400_000  # records, among which the pictures of pairs are looked up
-_READERS = 8
 
 
 @dataclass(frozen=True)
@@ -35,19 +25,25 @@ class ReportData:
         manifest: The dataset.
         splits: Index rows of each split.
         pictures: The sample that is shown.
-        paired: The pictures of duplicates, by split and id.
+        near: Some near-duplicates.
+        paired: The pictures of duplicates, near-duplicates and changes, by id.
         rejects: Examples of each reason.
         difference: The summary of `shardwright diff` against another dataset, or None.
+        replaced: The pictures of the other dataset that are gone or changed, by id.
         can_decode: False if no decoder is installed, so that there are no pictures.
+        fault: The error for which only the manifest is shown; "" without one.
     """
 
     manifest: Manifest
     splits: Sequence[SplitRows] = ()
     pictures: Sequence[Picture] = ()
-    paired: Mapping[tuple[str, str], Picture] = field(default_factory=dict)
+    near: Sequence[NearPair] = ()
+    paired: Mapping[str, Picture] = field(default_factory=dict)
     rejects: Sequence[RejectedInput] = ()
     difference: Mapping[str, Any] | None = None
+    replaced: Mapping[str, Picture] = field(default_factory=dict)
     can_decode: bool = True
+    fault: str = ""
 
 
 def collect(
@@ -56,6 +52,7 @@ def collect(
     *,
     pictures: Sequence[Picture] | None = None,
     difference: Mapping[str, Any] | None = None,
+    older: tuple[Folder, Manifest] | None = None,
 ) -> ReportData:
     """Return what the report of a dataset shows.
 
@@ -64,21 +61,38 @@ def collect(
         manifest: Its manifest; reads the files of rejects that it lists.
         pictures: The sample, if it is read already; None to read `sample_pictures`.
         difference: The summary of `compare` against another dataset.
+        older: The folder and the manifest of that dataset.
 
     Raises:
         StorageError: An index or a file of rejects cannot be read.
     """
     splits = read_rows(root, manifest)
     decodes = can_decode()
+    near = read_near_pairs(root, manifest)
+    changed: Mapping[str, list[str]] = (difference or {}).get("examples", {})
+    ids = {*leaked_ids(manifest), *(pair.keeper for pair in near), *(pair.id for pair in near)}
+    ids.update(found for change, some in changed.items() if change != "gone" for found in some)
     return ReportData(
         manifest,
         splits,
         sample_pictures(root, manifest) if pictures is None else pictures,
-        _paired_pictures(root, manifest) if decodes else {},
+        near,
+        pictures_of(root, manifest, ids) if decodes else {},
         read_rejects(root, manifest) if manifest.rejects else [],
         difference,
+        _replaced_pictures(older, changed) if older and decodes else {},
         decodes,
     )
+
+
+def _replaced_pictures(
+    older: tuple[Folder, Manifest], changed: Mapping[str, list[str]]
+) -> Mapping[str, Picture]:
+    ids = {*changed.get("gone", []), *changed.get("changed", [])}
+    try:
+        return pictures_of(older[0].below(older[1].folder), older[1], ids)
+    except StorageError:  # what is gone need not be readable
+        return {}
 
 
 def sample_pictures(root: Folder, manifest: Manifest, number: int | None = None) -> list[Picture]:
@@ -96,48 +110,3 @@ def sample_pictures(root: Folder, manifest: Manifest, number: int | None = None)
         return []
     wanted = sample_size(manifest.num_records) if number is None else number
     return read_pictures(root, manifest, choose_sample(root, manifest, wanted) if wanted else [])
-
-
-def _paired_pictures(root: Folder, manifest: Manifest) -> dict[tuple[str, str], Picture]:
-    """Return the pictures of duplicates, unless there are too many records to look for them."""
-    if manifest.num_records > _MAX_SEARCHED:
-        return {}
-    wanted: dict[str, set[str]] = {}
-    for split, info in manifest.splits.items():
-        for key in (LEAKS, NEAR_LEAKS):
-            for other, leak in leaks_of(info.stats.get(key)).items():
-                for here, there in leak.get("examples", []):
-                    wanted.setdefault(split, set()).add(here)
-                    wanted.setdefault(other, set()).add(there)
-    places = [
-        place for split, ids in wanted.items() for place in _find_ids(root, manifest, split, ids)
-    ]
-    found = read_pictures(root, manifest, places)
-    return {(picture.split, picture.id): picture for picture in found}
-
-
-def leaks_of(found: Any) -> dict[str, Mapping[str, Any]]:
-    """Return the leaks by other split; other values beside them are left out."""
-    if not isinstance(found, Mapping):
-        return {}
-    return {
-        other: leak
-        for other, leak in found.items()
-        if isinstance(leak, Mapping) and "examples" in leak
-    }
-
-
-def _find_ids(root: Folder, manifest: Manifest, split: str, ids: set[str]) -> list[SamplePlace]:
-    wanted = pa.array(sorted(ids), pa.string())
-    shards = manifest.named_shards(split) if split in manifest.splits else []
-    find = functools.partial(_find_in_shard, root, wanted)
-    return [place for found in map_reads(find, shards, _READERS) for place in found]
-
-
-def _find_in_shard(
-    root: Folder, wanted: pa.Array, shard: tuple[ShardName, ShardInfo]
-) -> list[SamplePlace]:
-    name, info = shard
-    rows = read_live_rows(root, name, info)
-    found = rows.filter(pc.is_in(rows["id"], value_set=wanted))
-    return [SamplePlace(name, row) for row in found.to_pylist()]

@@ -31,7 +31,7 @@ def feature_list(data: ReportData) -> Section:
         ]
         for feature in schema.features
     ]
-    parts = [table("Features", columns, rows)]
+    parts = [table("Features of a record", columns, rows)]
     parts += [
         _head(feature, schema.names_of(feature))
         for feature in schema.features

@@ -15,7 +15,7 @@ from shardwright.sizes import show_bytes
 
 
 def overview(data: ReportData) -> Section:
-    """Return the section of figures and splits."""
+    """Return the section of figures."""
     manifest = data.manifest
     shards = sum(len(split.shards) for split in manifest.splits.values())
     rejects, num_inputs = RejectShare.of(manifest.rejects, manifest.num_records)
@@ -32,14 +32,23 @@ def overview(data: ReportData) -> Section:
         values["listed, no faults"] = f"{no_faults:,}"
     if manifest.schema.main_class_names:
         values["classes"] = f"{len(manifest.schema.main_class_names):,}"
+    return Section("overview", "Overview", cards(values))
+
+
+def splits(data: ReportData) -> Section:
+    """Return the section of splits."""
     columns = (
         *(names("split"), numbers("records"), texts("share"), sizes("bytes"), numbers("shards")),
         *(texts("records a shard"), sizes("median shard"), texts("width"), texts("height")),
         texts("formats"),
     )
-    rows = [_split_row(split, manifest.num_records) for split in manifest.splits.values()]
-    parts = [cards(values), table("Splits", columns, rows), *_estimates(data)]
-    return Section("overview", "Overview", join(parts))
+    total = data.manifest.num_records
+    rows = [_split_row(split, total) for split in data.manifest.splits.values()]
+    return Section(
+        "splits",
+        "Splits",
+        join((table("Records and bytes of the splits", columns, rows), *_estimates(data))),
+    )
 
 
 def _split_row(split: SplitInfo, total: int) -> list[Cell]:

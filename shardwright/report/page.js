@@ -108,34 +108,106 @@
   };
   document.querySelectorAll("[data-tools]").forEach(enhance);
 
-  // Pictures: shown by split, class and id.
+  // Selected records, by id. One with characters that are shown as escapes is stated as JSON, too.
+  const exact = ({ id, json }) => (json ? JSON.parse(json) : id);
+  const chosen = new Set();
+  const checks = new Map();
+  const listed = make("textarea", { readOnly: true, rows: 4 });
+  const count = make("span", { className: "status" });
+  const use = make("p", { className: "note" });
+  const copy = make("button", { type: "button", textContent: "Copy ids" });
+  const clear = make("button", { type: "button", textContent: "Clear" });
+  const selection = make("section", { className: "selection", hidden: true }, make("div", { className: "buttons" }, count, copy, clear), listed, use);
+  selection.setAttribute("aria-label", "Selected pictures");
+  listed.setAttribute("aria-label", "Ids of the selected pictures");
+  count.setAttribute("role", "status");
+  document.body.append(selection);
+  const choose = (ids, on) => {
+    for (const id of ids) {
+      chosen[on ? "add" : "delete"](id);
+      for (const check of checks.get(id) ?? []) check.checked = on;
+    }
+    const all = [...chosen];
+    const asJson = all.some((id) => /[\r\n\ufeff]/.test(id));
+    const file = asJson ? "ids.json" : "ids.txt";
+    selection.hidden = !all.length;
+    listed.value = asJson ? JSON.stringify(all) : all.join("\n");
+    count.textContent = `${all.length.toLocaleString("en-US")} selected`;
+    use.textContent = `Save them as ${file} for shardwright erase DATASET --ids ${file}, or build --split-ids SPLIT=${file}.`;
+  };
+  document.querySelectorAll("main .zoom[data-split]").forEach((button) => {
+    const id = exact(button.dataset);
+    const check = make("input", { type: "checkbox", className: "choose" });
+    check.setAttribute("aria-label", `Select ${button.dataset.id}`);
+    check.addEventListener("change", () => choose([id], check.checked));
+    button.after(check);
+    checks.set(id, [...(checks.get(id) ?? []), check]);
+  });
+  clear.addEventListener("click", () => choose([...chosen], false));
+  copy.addEventListener("click", async () => {
+    listed.select();
+    try {
+      await navigator.clipboard.writeText(listed.value);
+      count.textContent = "copied";
+    } catch {
+      count.textContent = document.execCommand("copy") ? "copied" : "press Ctrl+C to copy";
+    }
+  });
+
+  // Pictures: of a split, class, id and range of a value, in their groups or sorted by the value.
   document.querySelectorAll(".pictures").forEach((box) => {
-    const [tools, select, text, check, status] = [
-      ".tools", ".by-split", ".by-text", ".drawn", ".status",
+    const [tools, split, label, by, span, down, from, to, text, check, every, status, flat] = [
+      ".tools", ".by-split", ".by-label", ".by-value", ".span", ".by-down", ".by-from", ".by-to", ".by-text", ".drawn", ".by-all", ".status", ".sorted",
     ].map((name) => box.querySelector(name));
     const figures = [...box.querySelectorAll("figure")].map((figure) => {
-      const { id = "", label = "", split = "" } = figure.querySelector("button")?.dataset ?? {};
-      return { figure, split, text: folded(`${label}\n${id}`) };
+      const data = figure.querySelector("button").dataset;
+      const value = figure.appendChild(make("small", { className: "value" }));
+      return { figure, value, home: figure.parentElement, data, values: data.values.split(" ").map(Number), text: folded(`${data.label ?? ""}\n${data.id}`) };
     });
+    const labels = new Set(figures.map(({ data }) => data.label).filter(Boolean));
+    label.append(...[...labels].map((name) => make("option", { value: name, textContent: name })));
+    label.parentElement.hidden = labels.size < 2;
+    let kept = figures;
     const draw = () => {
       const wanted = folded(text.value.trim());
-      let number = 0;
+      const place = by.selectedIndex - 1;
+      const [least, most] = [from, to].map((end) => (end.value === "" ? NaN : Number(end.value)));
+      const fits = ({ data, values, text: told }) =>
+        (!split.value || data.split === split.value) && (!label.value || data.label === label.value) && told.includes(wanted)
+        && (place < 0 || !(Number.isNaN(values[place]) || values[place] < least || values[place] > most));
       for (const found of figures) {
-        const kept = (!select.value || found.split === select.value) && found.text.includes(wanted);
-        found.figure.hidden = !kept;
-        number += kept;
-        for (let part = kept && wanted && found.figure.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+        if (flat.hasChildNodes()) found.home.append(found.figure);
+        found.value.textContent = place < 0 ? "" : format(found.values[place]);
+        found.figure.hidden = !fits(found);
       }
-      for (const group of box.querySelectorAll(".group")) group.hidden = !group.querySelector("figure:not([hidden])");
-      for (const part of box.querySelectorAll("[data-split]:not(button)")) part.hidden = !part.querySelector("figure:not([hidden])");
-      status.textContent = `${number.toLocaleString("en-US")} pictures`;
+      kept = figures.filter(({ figure }) => !figure.hidden);
+      if (place >= 0) {
+        const sign = down.checked ? -1 : 1;
+        kept.sort((one, other) => sign * (one.values[place] - other.values[place]));
+        flat.append(...kept.map(({ figure }) => figure));
+      } else if (wanted || label.value) {
+        for (const { figure } of kept) for (let part = figure.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+      }
+      span.hidden = place < 0;
+      for (const group of box.querySelectorAll(".group, [data-split]:not(button)")) group.hidden = !group.querySelector("figure:not([hidden])");
+      status.textContent = `${kept.length.toLocaleString("en-US")} pictures`;
     };
     tools.hidden = false;
-    select.addEventListener("change", draw);
-    text.addEventListener("input", draw);
+    for (const part of [split, label, by, down, from, to, text]) part.addEventListener("input", draw);
     check?.addEventListener("change", () => document.body.classList.toggle("plain", !check.checked));
+    every.addEventListener("click", () => choose(kept.map(({ data }) => exact(data)), true));
+    document.querySelectorAll("a.show").forEach((link) => link.addEventListener("click", (event) => {
+      event.preventDefault();
+      for (const part of [split, text, from, to]) part.value = "";
+      by.value = link.dataset.sort;
+      label.value = link.dataset.label;
+      draw();
+      document.getElementById("pictures").scrollIntoView();
+      by.focus({ preventScroll: true });
+    }));
     draw();
   });
+  document.querySelectorAll(".scripted").forEach((part) => { part.hidden = false; });
 
   // A picture that the page shows twice is in it once.
   document.querySelectorAll("[data-of]").forEach((button) => {
@@ -146,14 +218,17 @@
   // Zoom: a dialog, which holds the focus and gives it back.
   const dialog = document.querySelector("dialog");
   const visible = () => [...document.querySelectorAll("main .zoom")].filter((one) => one.offsetParent !== null);
+  const pick = dialog.querySelector(".pick");
   let current = null;
   const open = (button) => {
     current = button;
     const { id, label, split, facts } = button.dataset;
     const told = dialog.querySelector(".told");
-    told.replaceChildren(...[label, id, split, facts].filter(Boolean).flatMap((part, place) => [place ? " \u00b7 " : "", make("bdi", {}, part)]));
+    pick.hidden = !split;
+    pick.setAttribute("aria-pressed", chosen.has(exact(button.dataset)));
     const frame = button.querySelector(".frame").cloneNode(true);
     const [width, height] = ["width", "height"].map((side) => Number(frame.firstChild.getAttribute(side)) || 1);
+    told.replaceChildren(...[label, id, split, facts, `shown from ${width} x ${height}`].filter(Boolean).flatMap((part, place) => [place ? " \u00b7 " : "", make("bdi", {}, part)]));
     const scale = Math.min((0.84 * innerWidth) / width, (0.68 * innerHeight) / height, 640 / Math.max(width, height));
     frame.style.width = `${Math.round(width * scale)}px`;
     dialog.querySelector(".large").replaceChildren(frame);
@@ -167,6 +242,11 @@
   document.querySelectorAll("main .zoom").forEach((button) => button.addEventListener("click", () => open(button)));
   dialog.querySelector(".previous").addEventListener("click", () => move(-1));
   dialog.querySelector(".next").addEventListener("click", () => move(1));
+  pick.addEventListener("click", () => {
+    const id = exact(current.dataset);
+    choose([id], !chosen.has(id));
+    pick.setAttribute("aria-pressed", chosen.has(id));
+  });
   dialog.querySelector(".close").addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   dialog.addEventListener("close", () => current?.focus());

@@ -6,8 +6,9 @@ script with these hashes run, and only pictures inside of the page are shown.
 
 from __future__ import annotations
 
+import logging
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -21,23 +22,28 @@ from shardwright.report.feature_values import feature_values
 from shardwright.report.image_sizes import image_sizes
 from shardwright.report.markup import Html, join, name_of, tag
 from shardwright.report.objects import objects
-from shardwright.report.overview import overview
+from shardwright.report.overview import overview, splits
 from shardwright.report.pairs import duplicates
 from shardwright.report.provenance import provenance
 from shardwright.report.quality import quality
 from shardwright.report.rejected import fixes, rejected
-from shardwright.report.sections import Section
+from shardwright.report.sections import Section, warning
 from shardwright.report.timing import timing
 
-_SECTIONS = (
-    *(overview, changes, contact_sheet, classes, image_sizes, objects),
-    *(quality, duplicates, rejected, fixes, feature_values, feature_list, timing, provenance),
+_SECTIONS = (  # pictures before tables
+    *(overview, contact_sheet, changes, quality, duplicates, rejected, splits, classes),
+    *(image_sizes, objects, fixes, feature_values, feature_list, timing, provenance),
 )
+
+_LOG = logging.getLogger("shardwright.report")
 
 
 def report_html(data: ReportData) -> str:
-    """Return the page as text; it needs no server, network or other file."""
-    sections = [section for make in _SECTIONS if (section := make(data)) is not None]
+    """Return the page as text; it needs no server, network or other file.
+
+    A section that cannot be made states its error, because a build must not fail for its report.
+    """
+    sections = [section for make in _SECTIONS if (section := _made(make, data)) is not None]
     manifest = data.manifest
     title = f"{manifest.name} {manifest.version}"
     head = (
@@ -49,11 +55,21 @@ def report_html(data: ReportData) -> str:
         Html(f"<style>{_asset('style.css')}</style>"),
     )
     heading = tag("header", tag("h1", name_of(manifest.name), " ", manifest.version))
-    main = tag("main", *map(_section, sections))
+    told = f"This page is incomplete, because of {data.fault}" if data.fault else ""
+    main = tag("main", warning(told), *map(_section, sections))
     body = (heading, _contents(sections), main, _dialog())
     script = Html(f"<script>{_asset('page.js')}</script>")
     page = tag("html", tag("head", *head), tag("body", *body, script), lang="en")
     return f"<!doctype html>\n{page}\n"
+
+
+def _made(make: Callable[[ReportData], Section | None], data: ReportData) -> Section | None:
+    try:
+        return make(data)
+    except Exception as error:
+        told = f"This section cannot be shown, because of {type(error).__name__}: {error}"
+        _LOG.warning("report.html, %s: %s", make.__name__, told)
+        return Section(make.__name__, make.__name__.replace("_", " ").title(), warning(told))
 
 
 def _section(section: Section) -> Html:
@@ -73,6 +89,7 @@ def _dialog() -> Html:
     buttons = (
         tag("button", "Previous", type="button", class_="previous"),
         tag("button", "Next", type="button", class_="next"),
+        tag("button", "Select", type="button", class_="pick", aria_pressed="false"),
         tag("button", "Close", type="button", class_="close"),
     )
     told = tag("p", class_="told")

@@ -1,4 +1,4 @@
-"""Show images that are in several splits as pairs of pictures."""
+"""Show images that are in several splits, and near-duplicates, as pairs of pictures."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
-from shardwright.report.data import ReportData, leaks_of
+from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, join, name_of, tag
-from shardwright.report.sections import Section, class_name, picture
+from shardwright.report.paired import NearPair, leaks_of
+from shardwright.report.reject_rows import RejectedInput
+from shardwright.report.sections import Section, bare_picture, class_name, note, picture
 from shardwright.report.tables import Cell, names, numbers, table
+from shardwright.sizes import counted
 
 
 def duplicates(data: ReportData) -> Section | None:
-    """Return the section of duplicates across splits; None if there are none."""
+    """Return the section of duplicates; None if there are none to show."""
+    equal = "Equal bytes in two splits, which make test results too good"
     parts = [
-        *_kind(data, LEAKS, "Images with equal bytes, which make test results too good."),
-        *_kind(data, NEAR_LEAKS, "Images that are almost equal."),
+        *_kind(data, LEAKS, equal),
+        *_kind(data, NEAR_LEAKS, "Almost equal, in two splits"),
+        *_near(data),
     ]
-    return Section("duplicates", "Duplicates across splits", join(parts)) if parts else None
+    return Section("duplicates", "Duplicates", join(parts)) if parts else None
 
 
 def _kind(data: ReportData, key: str, told: str) -> list[Html]:
@@ -38,7 +43,37 @@ def _kind(data: ReportData, key: str, told: str) -> list[Html]:
     if key != LEAKS:
         columns, rows = columns[:3], [row[:3] for row in rows]
     pairs = [pair for one in found for pair in _pairs(data, key, *one)]
-    return [table(told, columns, rows), tag("div", join(pairs), class_="sheet pairs")]
+    return [tag("h3", told), _sheet(pairs), table(told, columns, rows)]
+
+
+def _sheet(pairs: list[Html]) -> Html:
+    return tag("div", join(pairs), class_="sheet pairs")
+
+
+def _near(data: ReportData) -> list[Html]:
+    """Return the near-duplicates with the images that stand for them, if some can be shown."""
+    dropped = {one.id: one for one in data.rejects if one.thumbnail is not None}
+    shown = [pair for pair in data.near if pair.id in data.paired or pair.id in dropped]
+    if not shown:
+        return []
+    return [
+        tag("h3", "Near-duplicates, and the image that stands for each"),
+        _sheet([_near_pair(data, pair, dropped.get(pair.id)) for pair in shown]),
+        note("With the bits in which their hashes differ; near_duplicates.parquet has all."),
+    ]
+
+
+def _near_pair(data: ReportData, pair: NearPair, dropped: RejectedInput | None) -> Html:
+    other = data.paired.get(pair.keeper)
+    here = (
+        bare_picture(dropped.thumbnail, pair.id, dropped.detail, caption=tag("small", "rejected"))
+        if dropped is not None and dropped.thumbnail is not None and pair.id not in data.paired
+        else _one(data, pair.split or "", pair.id)
+    )
+    there = _one(data, other.split if other else "", pair.keeper)
+    apart = counted(pair.distance, "bit")
+    told = (name_of(pair.id), " \u2248 ", name_of(pair.keeper), f", {apart}")
+    return tag("div", here, there, tag("p", *told), class_="pair")
 
 
 def _pairs(
@@ -61,6 +96,6 @@ def _pairs(
 
 
 def _one(data: ReportData, split: str, record_id: str) -> Html:
-    found = data.paired.get((split, record_id))
+    found = data.paired.get(record_id)
     label = class_name(data.manifest.schema.class_names, found.label) if found else ""
     return picture(found, label, caption=tag("small", name_of(split)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -17,10 +18,11 @@ from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.libraries import load_library
 from shardwright.images.signals import PictureMeasures, Signals
 from shardwright.inspect.sample import SampledRecord, SamplePlace, read_sample
-from shardwright.report.thumbnails import FEW, LARGE, SMALL, Thumbnail, encode_mask, encode_small
+from shardwright.report.thumbnails import Thumbnail, detail_for, encode_mask, encode_small
 from shardwright.storage.folder import Folder
 
 MAX_BYTES = 2_550_000  # of all thumbnails; 3.4 MB in the page
+_LOG = logging.getLogger("shardwright.report")
 
 
 class DrawnBox(NamedTuple):
@@ -91,25 +93,29 @@ def box_features(schema: ExampleSchema) -> list[BoxFeature]:
     return found
 
 
-def read_pictures(root: Folder, manifest: Manifest, places: Sequence[SamplePlace]) -> list[Picture]:
-    """Return the pictures at these places, in order, with thumbnails of `MAX_BYTES` together.
+def read_pictures(
+    root: Folder, manifest: Manifest, places: Sequence[SamplePlace], num_bytes: int | None = None
+) -> list[Picture]:
+    """Return the pictures at these places, in order, with thumbnails of `num_bytes` together.
 
-    A record that does not decode gives a picture without a thumbnail.
+    Thumbnails are as large as that allows; it is `MAX_BYTES` by default. A record that does not
+    decode gives a picture without a thumbnail.
 
     Raises:
         StorageError: A shard cannot be read at all.
     """
-    look = functools.partial(_look, manifest.schema, len(places) <= FEW)
-    return _within_limit(read_sample(root, manifest, places, look))
+    most = MAX_BYTES if num_bytes is None else num_bytes
+    look = functools.partial(_look, manifest.schema, detail_for(len(places), most))
+    return _within_limit(read_sample(root, manifest, places, look), most)
 
 
-def _within_limit(found: list[Picture]) -> list[Picture]:
+def _within_limit(found: list[Picture], most: int) -> list[Picture]:
     """Return the pictures without some thumbnails, evenly spread, if they have too many bytes."""
     total = sum(one.num_bytes for one in found)
-    if total <= MAX_BYTES:
+    if total <= most:
         return found
     order = sorted(range(len(found)), key=lambda place: _group(found[place]))
-    kept = int(len(found) * MAX_BYTES / total)
+    kept = int(len(found) * most / total)
     shown = {order[place * len(order) // kept] for place in range(kept)}
     return [
         one if place in shown else one._replace(thumbnail=None, masks=())
@@ -121,17 +127,21 @@ def _group(found: Picture) -> tuple[str, int]:
     return found.split, -1 if found.label is None else found.label
 
 
-def _look(schema: ExampleSchema, few: bool, record: SampledRecord) -> Picture:
+def _look(schema: ExampleSchema, detail: tuple[int, int], record: SampledRecord) -> Picture:
     bare = Picture(record.id, record.split, record.label, record.place, None)
     if record.preview is None:
         return bare
-    thumbnail = encode_small(record.preview.pixels, *(LARGE if few else SMALL))
-    return bare._replace(
-        thumbnail=thumbnail,
-        boxes=_boxes(schema, record.features),
-        masks=_masks(schema, record.features, (thumbnail.width, thumbnail.height)),
-        measured=record.measured,
-    )
+    bare = bare._replace(measured=record.measured)
+    try:
+        thumbnail = encode_small(record.preview.pixels, *detail)
+        return bare._replace(
+            thumbnail=thumbnail,
+            boxes=_boxes(schema, record.features),
+            masks=_masks(schema, record.features, (thumbnail.width, thumbnail.height)),
+        )
+    except Exception as error:  # a build must not fail for its report
+        _LOG.warning("no picture of %r, because of %s: %s", record.id, type(error).__name__, error)
+        return bare
 
 
 def _boxes(schema: ExampleSchema, features: Mapping[str, Sequence[Any]]) -> tuple[DrawnBox, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shardwright.report.data import ReportData
 from shardwright.report.markup import join
-from shardwright.report.sections import Section
+from shardwright.report.sections import Section, more
 from shardwright.report.tables import pairs_table
 
 
@@ -19,10 +19,10 @@ def provenance(data: ReportData) -> Section:
     origin = {**known, "fingerprint": manifest.fingerprint}
     parts = [
         pairs_table("Source", origin),
-        pairs_table("Settings", _flat(manifest.settings)),
+        more("Settings", pairs_table("Settings", _flat(manifest.settings))),
     ]
     if isinstance(packages, Mapping):
-        parts.append(pairs_table("Versions", packages))
+        parts.append(more("Versions", pairs_table("Versions", packages)))
     return Section("provenance", "Source and settings", join(parts))
 
 

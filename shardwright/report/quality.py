@@ -10,11 +10,11 @@ from shardwright.format.stats_keys import CHANNELS
 from shardwright.format.stats_keys import SIGNALS as SIGNALS_KEY
 from shardwright.images.signals import SIGNALS, Signal
 from shardwright.report.charts import histogram, histogram_of
-from shardwright.report.contact_sheet import anchor_of
+from shardwright.report.contact_sheet import anchor_of, link_to_pictures
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, join, tag
 from shardwright.report.pictures import Picture
-from shardwright.report.sections import Section, again, class_name, note
+from shardwright.report.sections import Section, again, class_name, note, sheet
 from shardwright.report.tables import Cell, names, show_number, table, texts
 from shardwright.sizes import counted
 
@@ -63,11 +63,13 @@ def _signal(
         if signal.limit is not None
         else ""
     )
-    sheet = [
+    sort = link_to_pictures(data, f"Sort all by {signal.name}", sort=signal.name)
+    link = tag("span", sort, class_="scripted", hidden=True)
+    worst = [
         _worst(data, measured[place], signal, float(values[place])) for place in ends[signal.bad]
     ]
-    shown = tag("div", *sheet, class_="sheet")
-    return tag("div", chart, tag("p", told, class_="note"), shown, class_="signal")
+    shown = [chart, tag("p", told, " ", link, class_="note"), sheet(worst)]
+    return tag("div", *shown, class_="signal")
 
 
 def _counts_of_all(data: ReportData, signal: Signal) -> list[int]:

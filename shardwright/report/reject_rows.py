@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -24,11 +25,12 @@ from shardwright.storage.folder import Folder
 EXAMPLES = 25  # of each reason
 MAX_THUMBNAILS = 50
 _MAX_FILES, _MAX_BATCHES, _BATCH_ROWS = 64, 32, 32_768  # read at most
-_MAX_FILE_BYTES = 20_000_000  # of an image that is read for its thumbnail
+# For thumbnails at most, because a build waits for them: images, bytes of one and of all, seconds.
+_MAX_TRIED, _MAX_FILE_BYTES, _MAX_BYTES, _MAX_SECONDS = 100, 20_000_000, 100_000_000, 3.0
 
 
 class RejectedInput(NamedTuple):
-    """A row of `rejects/*.parquet`, and the image if it still decodes."""
+    """A row of `rejects/*.parquet`, and the image if some of it decodes."""
 
     id: str
     uri: str
@@ -44,13 +46,44 @@ def read_rejects(root: Folder, manifest: Manifest) -> list[RejectedInput]:
         StorageError: A file of rejects cannot be read.
     """
     found = _examples(root, manifest)
-    left = MAX_THUMBNAILS if can_decode() else 0
-    shown = []
-    for reject in found:
-        thumbnail = _thumbnail(reject) if left else None
-        left -= thumbnail is not None
-        shown.append(reject._replace(thumbnail=thumbnail))
+    shown = _thumbnails(found) if can_decode() else {}
+    return [one._replace(thumbnail=shown.get(place)) for place, one in enumerate(found)]
+
+
+def _thumbnails(found: Sequence[RejectedInput]) -> dict[int, Thumbnail]:
+    """Return small copies of local images by their place, those of each reason in turn."""
+    ends, left = time.monotonic() + _MAX_SECONDS, _MAX_BYTES
+    shown: dict[int, Thumbnail] = {}
+    for place in _in_turn(found)[:_MAX_TRIED]:
+        if len(shown) == MAX_THUMBNAILS or left <= 0 or time.monotonic() > ends:
+            break
+        try:
+            data = _read_local(found[place].uri, min(left, _MAX_FILE_BYTES))
+            left -= len(data)
+            preview = decode_preview(data, StoredImage(), partial=True)
+            shown[place] = encode_small(preview.pixels, *LARGE)
+        except (OSError, ValueError, ImageFault):
+            continue
     return shown
+
+
+def _in_turn(found: Sequence[RejectedInput]) -> list[int]:
+    """Return the places of local images that may be opened: the first of each reason, and so on."""
+    counts: Counter[str] = Counter()
+    ranked = []
+    for place, reject in enumerate(found):
+        if reject.reason in SHOWN and reject.uri and not is_remote(reject.uri):
+            ranked.append((counts[reject.reason], place))
+            counts[reject.reason] += 1
+    return [place for _, place in sorted(ranked)]
+
+
+def _read_local(path: str, most: int) -> bytes:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        raise OSError(f"{path} is no file of at most {most:,} bytes")
+    with open(path, "rb") as file:
+        return file.read(most)
 
 
 def _examples(root: Folder, manifest: Manifest) -> list[RejectedInput]:
@@ -91,18 +124,3 @@ def _some_rows(
             taken[reason] += 1
             places.append(place)
     yield from batch.take(pa.array(places, pa.int64())).to_pylist()
-
-
-def _thumbnail(reject: RejectedInput) -> Thumbnail | None:
-    """Return a small copy of a local image, None if it cannot be read or decoded."""
-    if reject.reason not in SHOWN or not reject.uri or is_remote(reject.uri):
-        return None
-    try:
-        status = os.stat(reject.uri)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
-            return None
-        with open(reject.uri, "rb") as file:
-            preview = decode_preview(file.read(_MAX_FILE_BYTES), StoredImage())
-        return encode_small(preview.pixels, *LARGE)
-    except (OSError, ValueError, ImageFault):
-        return None

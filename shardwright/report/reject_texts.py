@@ -65,6 +65,7 @@ REASONS = {
     ),
     "incomplete": ReasonText("A file or folder of INPUT cannot be read to its end."),
     "crashed": ReasonText("It stopped its process twice.", "Re-save the image, or delete it."),
+    "gone": ReasonText("INPUT lacks a record of the dataset.", "Mount it, or see --max-gone."),
     "lost": ReasonText(
         "Its record was damaged in its shard, and INPUT did not have the same image any more.",
         "Restore the image in INPUT and build the dataset again.",
@@ -78,7 +79,8 @@ UNKNOWN = ReasonText("See the messages.")
 SHOWN = frozenset(
     {
         *(reason for reason in REASONS if reason.startswith("policy_")),
-        *("truncated", "unsupported_format", "corrupt", "bad_id", "duplicate_id", "missing_label"),
+        *("truncated", "unsupported_format", "corrupt", "bad_id", "duplicate_id", "too_large"),
+        "missing_label",
         *("unknown_label", "unknown_split", "bad_value", "transform", "duplicate_image"),
         *("dropped_duplicate", "near_duplicate", "dropped_near_duplicate"),
     }

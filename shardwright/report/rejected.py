@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from shardwright.format.stats_keys import FIXES
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, join, tag
 from shardwright.report.reject_rows import RejectedInput
 from shardwright.report.reject_texts import REASONS, UNKNOWN
-from shardwright.report.sections import Section, bare_picture, note
+from shardwright.report.sections import Section, bare_picture, more, note, sheet
 from shardwright.report.tables import Cell, names, numbers, table, texts
 
 _OPEN = 30  # rejects that are shown at once; a click shows more
@@ -28,31 +29,40 @@ def rejected(data: ReportData) -> Section:
     by_reason: dict[str, list[RejectedInput]] = defaultdict(list)
     for found in data.rejects:
         by_reason[found.reason].append(found)
-    parts = [table("Rejects by reason", columns, rows)]
+    known = [one for one in ordered if by_reason[one]]
     few = len(data.rejects) <= _OPEN
-    parts += [
-        _examples(one, counts[one], by_reason[one], is_open=few)
-        for one in ordered
-        if by_reason[one]
+    parts = [
+        _gallery(by_reason, known),
+        table("Rejects by reason", columns, rows),
+        *(_examples(one, counts[one], by_reason[one], is_open=few) for one in known),
     ]
     parts.append(note("All of them are in rejects/*.parquet."))
     return Section("rejects", "Rejects", join(parts))
 
 
+def _gallery(by_reason: Mapping[str, list[RejectedInput]], reasons: list[str]) -> Html:
+    """Return the pictures of rejects that decode, at least partly, by reason."""
+    groups = []
+    for reason in reasons:
+        figures = [
+            bare_picture(one.thumbnail, one.id or one.uri, f"{reason}: {one.detail}")
+            for one in by_reason[reason]
+            if one.thumbnail is not None
+        ]
+        if figures:
+            groups.append(tag("div", tag("h3", reason), sheet(figures), class_="group"))
+    if not groups:
+        return Html("")
+    told = "Some of those whose local files still decode; what is lost of a picture is black."
+    return join((note(told), tag("div", *groups, class_="groups")))
+
+
 def _examples(reason: str, number: int, found: list[RejectedInput], *, is_open: bool) -> Html:
-    shown = [one for one in found if one.thumbnail is not None]
-    sheet = (
-        bare_picture(one.thumbnail, one.id or one.uri, one.detail)
-        for one in shown
-        if one.thumbnail is not None
-    )
-    pictures = tag("div", join(sheet), class_="sheet") if shown else Html("")
     rows: list[list[Cell]] = [[one.id or one.uri, one.uri, one.detail] for one in found]
-    more = f", {len(found):,} of {number:,}" if len(found) < number else f", {number:,}"
-    summary = tag("summary", tag("code", reason), more)
+    part = f", {len(found):,} of {number:,}" if len(found) < number else f", {number:,}"
     columns = (names("id"), names("path"), names("message and fix"))
     examples = table(f"Rejects: {reason}", columns, rows)
-    return tag("details", summary, pictures, examples, open=is_open)
+    return more(join((tag("code", reason), part)), examples, is_open=is_open)
 
 
 def fixes(data: ReportData) -> Section | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from shardwright.report.markup import Html, join, name_of, tag
@@ -24,6 +25,11 @@ def note(*content: object) -> Html:
     return tag("p", *content, class_="note")
 
 
+def warning(told: str) -> Html:
+    """Return a text about a part of the page that cannot be shown, nothing for ""."""
+    return tag("p", told, class_="note warning", role="alert") if told else Html("")
+
+
 def cards(values: Mapping[str, object]) -> Html:
     """Return figures in boxes: a value over its name."""
     items = (
@@ -38,16 +44,32 @@ def charts(*found: Html) -> Html:
     return tag("div", *found, class_="charts")
 
 
+def more(summary: object, *content: object, is_open: bool = False) -> Html:
+    """Return content behind a click."""
+    return tag("details", tag("summary", summary), *content, open=is_open)
+
+
+def sheet(figures: Iterable[Html]) -> Html:
+    """Return pictures beside one another."""
+    return tag("div", join(figures), class_="sheet")
+
+
 def picture(
-    found: Picture | None, label: str, *, caption: object = None, anchor: str | None = None
+    found: Picture | None,
+    label: str,
+    *,
+    caption: object = None,
+    anchor: str | None = None,
+    values: str = "",
 ) -> Html:
-    """Return a picture with its id, which a click enlarges.
+    """Return a picture with its id, which a click enlarges, and which can be selected in a split.
 
     Args:
         found: The picture; None if it is not known.
         label: The name of its class, or "".
         caption: Its caption; None for the id.
         anchor: Its id in the page, by which `again` finds it.
+        values: The numbers by which the page's script sorts it.
     """
     if found is None or found.thumbnail is None:
         shown = "" if caption is None else caption
@@ -59,7 +81,7 @@ def picture(
         found.thumbnail,
         join((*map(_mask, found.masks), _boxes(found))),
         name_of(found.id) if caption is None else caption,
-        {"id": found.id, "label": label, "split": found.split, "facts": told},
+        {**_names_of(found, label), "facts": told, "values": values},
         anchor=anchor,
     )
 
@@ -68,15 +90,25 @@ def again(found: Picture, anchor: str, label: str, facts: str, caption: str) -> 
     """Return a picture of the contact sheet again; the page's script copies it from there."""
     image = tag("img", alt=f"{found.id}, {label}" if label else found.id)
     frame = tag("span", image, class_="frame")
-    told = {"id": found.id, "label": label, "split": found.split, "facts": facts}
-    data = {f"data_{name}": value for name, value in told.items() if value}
-    button = tag("button", frame, type="button", class_="zoom", data_of=anchor, **data)
+    data = _data({**_names_of(found, label), "facts": facts, "of": anchor})
+    button = tag("button", frame, type="button", class_="zoom", **data)
     return tag("figure", button, tag("figcaption", caption))
 
 
-def bare_picture(thumbnail: Thumbnail, name: str, facts: str) -> Html:
+def _names_of(found: Picture, label: str) -> dict[str, str]:
+    """Return what a picture is called; `json` is an id that has characters which are escaped."""
+    exact = "" if found.id.isprintable() else json.dumps(found.id)
+    return {"id": found.id, "json": exact, "label": label, "split": found.split}
+
+
+def _data(values: Mapping[str, str]) -> dict[str, str]:
+    return {f"data_{name}": value for name, value in values.items() if value}
+
+
+def bare_picture(thumbnail: Thumbnail, name: str, facts: str, *, caption: object = None) -> Html:
     """Return a picture that is in no record, such as that of a reject."""
-    return _figure(thumbnail, Html(""), name_of(name), {"id": name, "facts": facts})
+    shown = name_of(name) if caption is None else caption
+    return _figure(thumbnail, Html(""), shown, {"id": name, "facts": facts})
 
 
 def _figure(
@@ -87,7 +119,6 @@ def _figure(
     *,
     anchor: str | None = None,
 ) -> Html:
-    data = {f"data_{name}": value for name, value in told.items() if value}
     alt = ", ".join(value for name, value in told.items() if name in ("id", "label") and value)
     tiny = max(thumbnail.width, thumbnail.height) <= 48
     image = tag(
@@ -99,7 +130,7 @@ def _figure(
         class_="tiny" if tiny else None,
     )
     frame = tag("span", image, over, class_="frame")
-    button = tag("button", frame, type="button", class_="zoom", **data)
+    button = tag("button", frame, type="button", class_="zoom", **_data(told))
     return tag("figure", button, tag("figcaption", caption), id=anchor)
 
 

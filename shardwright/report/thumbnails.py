@@ -13,8 +13,8 @@ import numpy as np
 
 from shardwright.images.libraries import load_library
 
-LARGE, SMALL = (128, 75), (96, 50)  # longest side in pixels and quality, of few and of many
-FEW = 500  # pictures
+LARGEST, LARGE, SMALL = (256, 75), (128, 75), (96, 50)  # longest side in pixels, and quality
+_BYTES = ((31_000, LARGEST), (5_100, LARGE))  # that one takes at most, noise excepted
 _TINY = 48  # a side in pixels, up to which PNG is small enough
 
 
@@ -38,6 +38,11 @@ def can_decode() -> bool:
     except Exception:
         return False
     return True
+
+
+def detail_for(number: int, num_bytes: int) -> tuple[int, int]:
+    """Return side and quality at which so many thumbnails usually have at most `num_bytes`."""
+    return next((detail for each, detail in _BYTES if number * each <= num_bytes), SMALL)
 
 
 def encode_small(pixels: np.ndarray, side: int, quality: int) -> Thumbnail:

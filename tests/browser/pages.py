@@ -180,6 +180,19 @@ def hostile(root: Path) -> Path:
     return root / "out"
 
 
+def near(root: Path) -> Path:
+    """Build folders with near-duplicates, of which some are dropped, and ids with line breaks."""
+    for number in range(12):
+        path = root / "in" / SHAPES[number % 3] / f"{number:03d}.jpg"
+        draw_shape(path, number)
+        if number < 3:
+            with Image.open(path) as image:
+                image.save(path.with_name(f"again{number}.jpg"), quality=60)
+    draw_shape(root / "in" / "circle" / "two\nlines \u202egpj.jpg", 99)
+    made(root / "in", root / "out", "--near-duplicates", "drop", "--signals")
+    return root / "out"
+
+
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -203,15 +216,18 @@ def changes(root: Path) -> Path:
     """Build a dataset in the place of an older one."""
     for number in range(30):
         draw_shape(root / "in" / SHAPES[number % 3] / f"{number:03d}.jpg", number)
-    made(root / "in", root / "out", *FRACTIONS)
+    made(root / "in", root / "out", *FRACTIONS, "--signals")
     for number in (0, 3, 6):
         (root / "in" / SHAPES[0] / f"{number:03d}.jpg").unlink()
         draw_shape(root / "in" / "star" / f"{number:03d}.jpg", number)
-    made(root / "in", root / "out", *FRACTIONS, "--if-exists", "overwrite")
+    draw_shape(root / "in" / SHAPES[1] / "001.jpg", 100)
+    made(root / "in", root / "out", *FRACTIONS, "--signals", "--if-exists", "overwrite")
     return root / "out"
 
 
-DATASETS = {make.__name__: make for make in (shapes, boxes, masks, table, single, hostile, changes)}
+DATASETS = {
+    make.__name__: make for make in (shapes, boxes, masks, table, single, hostile, changes, near)
+}
 
 
 def main(argv: Sequence[str]) -> int:

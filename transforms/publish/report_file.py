@@ -56,8 +56,8 @@ def report_bytes(
 ) -> bytes:
     """Return a new page.
 
-    A page that cannot be made as a whole has neither pictures nor image sizes, because a finished
-    build must not fail for it.
+    A page that cannot be made as a whole says so and shows the manifest, because a finished build
+    must not fail for it.
 
     Args:
         root: The folder that holds the dataset's shards and indexes.
@@ -72,14 +72,13 @@ def _page_of(
     root: Folder, manifest: Manifest, old: Folder | None, pictures: Sequence[Picture] | None
 ) -> bytes:
     try:
-        page = report_html(
-            collect(root, manifest, pictures=pictures, difference=_difference(root, manifest, old))
-        )
+        difference, older = _difference(root, manifest, old)
+        data = collect(root, manifest, pictures=pictures, difference=difference, older=older)
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
         _LOG.warning("%s has no pictures, because of %s", naming.REPORT, told)
-        page = report_html(ReportData(manifest, can_decode=False))
-    return page.encode()
+        data = ReportData(manifest, fault=told)
+    return report_html(data).encode()
 
 
 def _with_seal(page: bytes, digest: str) -> bytes:
@@ -100,17 +99,19 @@ def _page_in_place(root: Folder, digest: str) -> bytes | None:
     return data if _with_seal(page, digest) == data else None
 
 
-def _difference(root: Folder, manifest: Manifest, older: Folder | None) -> dict[str, Any] | None:
-    """Return the changes since an older dataset; None if there is none, or it cannot be read."""
+def _difference(
+    root: Folder, manifest: Manifest, older: Folder | None
+) -> tuple[dict[str, Any] | None, tuple[Folder, Manifest] | None]:
+    """Return the changes since an older dataset, and that one; None if it cannot be read."""
     if older is None:
-        return None
+        return None, None
     # Late, because most builds replace nothing.
     from shardwright.inspect.diff import OpenedDataset, compare, compare_manifests
 
     try:
         old, new = OpenedDataset.at(older), OpenedDataset(root, manifest)
         if old.manifest.num_records + manifest.num_records > MAX_COMPARED:
-            return compare_manifests(old, new)
-        return compare(old, new).summary
+            return compare_manifests(old, new), old
+        return compare(old, new).summary, old
     except ShardwrightError:
-        return None
+        return None, None

@@ -73,3 +73,25 @@ def test_stored_pixels() -> None:
 def test_damage_is_a_fault_of_the_image(data: bytes) -> None:
     with pytest.raises(ImageFault):
         decode_preview(data, FILES)
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "BMP"])
+def test_what_decodes_of_a_damaged_image_can_be_shown(image_format: str) -> None:
+    image = Image.fromarray(np.full((200, 100, 3), 77, np.uint8) ^ np.asarray(noise(100, 200)) // 9)
+    data = encoded(image, image_format)
+    whole, cut = (
+        decode_preview(part, FILES, partial=True).pixels for part in (data, data[: len(data) // 2])
+    )
+    assert whole.shape == cut.shape
+    if image_format == "BMP":  # from the bottom up
+        whole, cut = whole[::-1], cut[::-1]
+    assert (whole[:60] == cut[:60]).all()
+    assert not cut[150:].any()
+    with pytest.raises(ImageFault):
+        decode_preview(data[: len(data) // 2], FILES)
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", b"BM" + bytes(60), b"\xff\xd8\xff"])
+def test_nothing_is_shown_of_an_image_without_a_pixel(data: bytes) -> None:
+    with pytest.raises(ImageFault):
+        decode_preview(data, FILES, partial=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -17,10 +20,14 @@ from shardwright.format.naming import ShardName
 from shardwright.format.reject_counts import NO_FAULTS
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.images.previews import Preview
 from shardwright.images.signals import SIGNALS, measure_picture
-from shardwright.inspect.sample import SamplePlace
+from shardwright.inspect.sample import SampledRecord, SamplePlace
+from shardwright.report import page as pages
+from shardwright.report import pictures
 from shardwright.report.data import ReportData
 from shardwright.report.page import report_html
+from shardwright.report.paired import NearPair
 from shardwright.report.pictures import DrawnBox, Picture
 from shardwright.report.reject_rows import RejectedInput
 from shardwright.report.reject_texts import REASONS, SHOWN
@@ -92,7 +99,9 @@ def manifest_of(**changes: Any) -> Manifest:
 
 def page_of(data: ReportData | None = None, **changes: Any) -> Page:
     data = data or ReportData(manifest_of(**changes))
-    return Page(report_html(data))
+    page = Page(report_html(data))
+    assert "cannot be shown" not in page.text
+    return page
 
 
 def picture(number: int, **changes: Any) -> Picture:
@@ -121,7 +130,7 @@ def test_figures_splits_classes_and_settings() -> None:
     ):
         assert f"|{told}|" in f"|{page.text}|", told
     assert page.headings == [
-        *("Overview", "Class balance", "Rejects", "Features", "Source and settings"),
+        *("Overview", "Rejects", "Splits", "Class balance", "Features", "Source and settings"),
     ]
     assert HOSTILE in page.texts
 
@@ -161,6 +170,41 @@ def test_an_unlabeled_dataset_without_rejects_or_provenance() -> None:
 
 def test_a_dataset_without_records() -> None:
     assert "0" in page_of(splits={}, rejects={}, num_inputs=0).texts
+
+
+def test_a_build_that_wrote_nothing_has_a_time() -> None:
+    """An append whose new inputs all are rejects, and shards finished in the second of the plan."""
+    for written in ([[1, 0, 0], [2, 0, 0]], [[0, 1, 9], [0, 2, 18]]):
+        timing = {"planning_s": 1, "writing_s": 2, "reused_shards": 0, "written": written}
+        assert "Time" in page_of(provenance={"timing": timing}).headings
+
+
+def test_a_section_that_fails_says_so_and_the_others_are_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: ReportData) -> None:
+        raise ZeroDivisionError("<division>")
+
+    monkeypatch.setattr(pages, "_SECTIONS", (broken, *pages._SECTIONS))
+    page = Page(report_html(ReportData(manifest_of())))
+    assert page.headings[:2] == ["Broken", "Overview"]
+    told = "This section cannot be shown, because of ZeroDivisionError: <division>"
+    assert told in page.texts
+    assert f"report.html, broken: {told}" in caplog.text
+
+
+def test_a_picture_that_cannot_be_encoded_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pictures, "encode_small", lambda *_: 1 / 0)
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    measured = measure_picture(pixels)
+    shown = picture(0)
+    record = SampledRecord("a", "train", 1, shown.place, {}, Preview(pixels, 8, 8), measured)
+    found = pictures._look(image_classification(), (128, 75), record)
+    assert found.thumbnail is None
+    assert found.measured == measured  # the statistics have it
+    assert "no picture of 'a', because of ZeroDivisionError" in caplog.text
 
 
 def test_vocabularies_have_a_head() -> None:
@@ -225,11 +269,77 @@ def test_duplicates_are_pairs(key: str, sign: str) -> None:
         "test": SplitInfo("test", shard, {key: {"train": leak}}),
         "train": SplitInfo("train", shard, {key: {"test": leak | {"examples": [["b", "a"]]}}}),
     }
-    paired = {("test", "a"): picture(0), ("train", "b"): picture(1)}
+    paired = {"a": picture(0), "b": picture(1)}
     page = page_of(ReportData(manifest_of(splits=splits), paired=paired))
-    assert "Duplicates across splits" in page.headings
+    assert "Duplicates" in page.headings
     assert page.tags.count("img") == 2
     assert page.html.count(f"<bdi>a</bdi> {sign} <bdi>b</bdi>") == 1
+
+
+def test_near_duplicates_are_pairs_with_what_stands_for_them() -> None:
+    near = [
+        NearPair("a", "train", "b", 3),
+        NearPair("c", None, "b", 1),
+        NearPair("d", None, "b", 0),
+    ]
+    rejects = [
+        RejectedInput("c", "/in/c", "dropped_near_duplicate", "told", Thumbnail(b"x", "png", 9, 9))
+    ]
+    paired = {"a": picture(0), "b": picture(1)}
+    page = page_of(ReportData(manifest_of(), near=near, paired=paired, rejects=rejects))
+    assert page.html.count('class="pair"') == 2  # nothing is known of d but its id
+    assert "|a| \u2248 |b|, 3 bits|" in page.text
+    assert "|rejected|" in page.text
+    assert "Duplicates" not in page_of(ReportData(manifest_of(), near=near)).headings
+
+
+def test_ids_are_exact_whatever_can_be_seen_of_them() -> None:
+    hostile = 'a\u202e\n"</script>'
+    for name, exact in (("plain \u00e9.jpg", None), (hostile, hostile), ("a\rb", "a\rb")):
+        page = report_html(ReportData(manifest_of(), pictures=[picture(0, id=name)]))
+        stated = re.findall('data-json="([^"]*)"', page)
+        assert [json.loads(unescape(one)) for one in stated] == ([exact] if exact else [])
+
+
+def test_pictures_can_be_sorted() -> None:
+    measured = measure_picture(np.zeros((8, 8, 3), np.uint8), width=30, height=20)
+    page = page_of(ReportData(manifest_of(), pictures=[picture(0, measured=measured), picture(1)]))
+    known, unknown = re.findall('data-values="([^"]*)"', page.html)
+    names = re.search('class="by-value".*?</select>', page.html)
+    assert names is not None
+    values = dict(zip(re.findall('value="([^"]+)"', names[0]), known.split(), strict=True))
+    assert (values["width"], values["height"], values["bytes"]) == ("30", "20", "600")
+    assert values["brightness"] == "0"
+    assert unknown.split()[3:] == ["nan"] * 9
+
+
+def test_changes_have_pictures_and_links() -> None:
+    changes = {
+        "old": {"name": "o", "version": "1.0.0", "num_records": 3},
+        "records": {"new": 1, "gone": 1, "changed": 1},
+        "examples": {"new": ["n"], "gone": ["g"], "changed": ["c"]},
+        "drift": {"classes": 0.1, "image_length": 0.2, "brightness": 0.3, "other": 0.4},
+        "splits": {},
+        "class_counts": {"a": [5, 1], '<b>&"bad"': [1, 5]},
+        "schema": {"added": [], "removed": [], "changed": []},
+        "classes": {},
+        "rejects": {"old": {}, "new": {}},
+    }
+    found = {name: picture(0, id=name) for name in "ngc"}
+    data = ReportData(
+        manifest_of(),
+        pictures=[picture(1)],
+        paired=found,
+        difference=changes,
+        replaced=found,
+    )
+    page = page_of(data)
+    assert page.tags.count("img") == 5
+    assert page.html.count("data-split") - page.html.count("[data-split") == 3 + 2
+    assert re.findall('data-sort="(.*?)" data-label="(.*?)"', page.html) == [
+        ("bytes", ""), ("brightness", ""), ("", "&lt;b&gt;&amp;&quot;bad&quot;"),
+    ]  # fmt: skip
+    assert 'data-sort="' not in page_of(replace(data, pictures=[])).html
 
 
 def test_sizes_are_of_the_rows() -> None:

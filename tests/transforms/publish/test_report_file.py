@@ -10,6 +10,7 @@ import pytest
 
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
+from shardwright.report import classes
 from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.report_file import place_report, report_bytes
 from tests.support.build_helpers import build, make_images
@@ -23,6 +24,8 @@ def test_a_dataset_whose_indexes_cannot_be_read_has_a_page_without_pictures(
     manifest = read_manifest(root)
     page = report_bytes(Folder(str(tmp_path / "lost")), manifest, None, None)
     assert b'<h2 id="classes">' in page
+    assert b"This page is incomplete, because of StorageError: " in page
+    assert b"Pillow is not installed" not in page
     assert b"data:image/" not in page
     assert "report.html has no pictures, because of StorageError" in caplog.text
 
@@ -52,6 +55,18 @@ def test_a_page_is_written_anew_if_it_is_damaged_or_of_other_shards(tmp_path: Pa
         assert place_report(root, manifest, None, None) == page == root.read_bytes("report.html")
     other = place_report(root, replace(manifest, fingerprint="another"), None, None)
     assert page != other == root.read_bytes("report.html")
+
+
+def test_a_page_that_fails_does_not_decide_whether_a_dataset_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(classes, "_figures", lambda _: 1 / 0)
+    assert build(make_images(tmp_path / "in", 3), tmp_path / "out") == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "This section cannot be shown, because of ZeroDivisionError" in page
+    assert page.count("data:image/") == 3
+    assert "report.html, classes: " in caplog.text
+    assert verify(str(tmp_path / "out")).is_sound
 
 
 def test_a_damaged_dataset_that_is_replaced_is_not_compared(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Pictures of rejects: of every reason in turn, and never more work than a build can wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from shardwright.report import reject_rows
+from shardwright.report.reject_rows import RejectedInput
+
+
+@pytest.fixture
+def rejects(tmp_path: Path) -> list[RejectedInput]:
+    """Return 5 inputs of each of two reasons, sorted by reason; the images are BMPs."""
+    found = []
+    for reason in ("corrupt", "truncated"):
+        for number in range(5):
+            path = tmp_path / f"{reason}{number}.bmp"
+            Image.new("RGB", (10, 10), (number + 1, 0, 0)).save(path)
+            found.append(RejectedInput(path.name, str(path), reason, ""))
+    return found
+
+
+def shown(rejects: list[RejectedInput]) -> list[str]:
+    return [rejects[place].id for place in reject_rows._thumbnails(rejects)]
+
+
+def test_each_reason_has_its_turn(
+    rejects: list[RejectedInput], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reject_rows, "MAX_THUMBNAILS", 3)
+    assert shown(rejects) == ["corrupt0.bmp", "truncated0.bmp", "corrupt1.bmp"]
+
+
+@pytest.mark.parametrize(("name", "most", "number"), [
+    ("_MAX_TRIED", 4, 4), ("_MAX_BYTES", 1000, 2), ("_MAX_FILE_BYTES", 300, 0),
+    ("_MAX_SECONDS", -1.0, 0), ("_MAX_SECONDS", 60.0, 10),
+])  # fmt: skip
+def test_the_work_is_bounded(
+    rejects: list[RejectedInput], monkeypatch: pytest.MonkeyPatch, name: str, most: int, number: int
+) -> None:
+    """A picture has 354 bytes."""
+    monkeypatch.setattr(reject_rows, name, most)
+    assert len(shown(rejects)) == number
+
+
+@pytest.mark.parametrize(("change", "value"), [
+    ("uri", ""), ("uri", "s3://bucket/a.bmp"), ("uri", "/dev/zero"), ("uri", "/nowhere"),
+    ("uri", "/"), ("reason", "outside_input"), ("reason", "crashed"),
+])  # fmt: skip
+def test_what_is_not_opened(rejects: list[RejectedInput], change: str, value: str) -> None:
+    assert shown([rejects[0]._replace(**{change: value})]) == []
