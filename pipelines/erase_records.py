@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +30,14 @@ from shardwright.storage.folder import Folder
 from shardwright.terminal import join_lines, print_safely
 from shardwright.transforms.erasure.check import check_erased
 from shardwright.transforms.erasure.erase import Findings, check_some_stay, erase, look_through
+from shardwright.transforms.erasure.leftovers import why_left
 from shardwright.transforms.erasure.old_objects import remove_old_objects
 from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
 from shardwright.transforms.erasure.traces import finished_generations
 from shardwright.transforms.erasure.wanted_ids import WantedIds, hash_of, parse_ids
 from shardwright.transforms.staged_files import read_change
 
+_SHOWN = 20  # lines of a kind
 _EPILOG = """\
 examples
   shardwright erase dataset/ --ids withdrawn.txt                      # shows what would change
@@ -54,8 +57,12 @@ INPUT is not touched. Remove the images from it before the next append, which ad
 The receipt holds no id, but salted hashes of them, and each file's length and checksum before and
 after. It names what could not be removed or looked at.
 
-Exit codes: 0 done, or --verify finds nothing left; 1 failed, no id was found, something could not
-be removed, or --verify finds something; 2 wrong usage or not a dataset.
+An id of INPUT also erases the records that --transform has made of it, such as "a.jpg#left" for
+"a.jpg". Ids that are not found are named.
+
+Exit codes: 0 done, or --verify finds nothing left; 1 failed, an id was not found (the others are
+erased), something could not be removed, or --verify finds something; 2 wrong usage or not a
+dataset.
 """
 
 
@@ -89,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="a folder that readers use as their cache, beside the default one; may be repeated",
+    )
+    parser.add_argument(
+        "--allow-missing", action="store_true", help="exit with 0 if some ids are not found, too"
     )
     parser.add_argument("--yes", action="store_true", help="erase, instead of only showing what")
     parser.add_argument(
@@ -125,8 +135,11 @@ def _show(args: argparse.Namespace) -> int:
             )
     look = look_through(root, WantedIds(ids))
     check_some_stay(root, look)
-    found = {each for traces in look.traces for some in traces.ids.values() for each in some}
-    content = {"erased": False, "asked": len(ids), "found": len(found), **_shown(look)}
+    found = _found(look)
+    made = {each: sorted(names - {each}) for each, names in found.items() if names - {each}}
+    missing = sorted(ids - found.keys())
+    counts = {"erased": False, "asked": len(ids), "found": len(found)}
+    content = {**counts, "missing": missing, "made": made, **_shown(look)}
     if args.json:
         print_safely(to_json(content))
     else:
@@ -134,10 +147,42 @@ def _show(args: argparse.Namespace) -> int:
             f"would erase {len(found):,} of {counted(len(ids), 'id')} (add --yes): rewrites "
             f"{counted(content['num_shards'], 'shard')}, {show_bytes(content['num_bytes'])}",
             *(f"  {path}" for path in content["paths"]),
-            *(f"  {path}: removed, of a build that has not ended" for path in look.leftovers),
+            *(f"  {path}: removed, {why_left(path)}" for path in look.leftovers),
+            *_made_lines({each: len(names) for each, names in made.items()}),
         ]
         print_safely(join_lines(lines))
-    return EXIT_DONE if found else EXIT_FAULTS
+    return _end(missing, args)
+
+
+def _found(look: Findings) -> dict[str, set[str]]:
+    """Return the ids that go for each of the user's."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for ids in (ids for traces in look.traces for ids in traces.ids.values()):
+        for name, asked in ids.items():
+            for each in asked:
+                found[each].add(name)
+    return found
+
+
+def _made_lines(made: Mapping[str, int]) -> list[str]:
+    return _first(
+        f"{name}: erases {counted(number, 'record')} that --transform made of it"
+        for name, number in sorted(made.items())
+    )
+
+
+def _end(missing: Sequence[str], args: argparse.Namespace) -> int:
+    """Print the ids that were not found, and return the exit code."""
+    for line in _first(f"not found: {name}" for name in missing):
+        say(line)
+    return EXIT_FAULTS if missing and not args.allow_missing else EXIT_DONE
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    shown = list(lines)
+    more = len(shown) - _SHOWN
+    return [*shown[:_SHOWN], f"and {more:,} more"] if more > 0 else shown
 
 
 def _shown(look: Findings) -> dict[str, Any]:
@@ -167,8 +212,14 @@ def _erase(args: argparse.Namespace) -> int:
     _forget(root, [CacheSettings.of().folder, *map(local_path, args.cache)], receipt)
     receipt.ended = time_text()
     save()
-    print_safely(to_json(receipt.to_json()) if args.json else _told(receipt, args.receipt))
-    return EXIT_DONE if receipt.num_found and not receipt.not_removed else EXIT_FAULTS
+    if args.json:
+        print_safely(to_json(receipt.to_json()))
+    else:
+        made = {name: len(receipt.made.get(hash_of(receipt.salt, name), ())) for name in ids}
+        some = _made_lines({name: number for name, number in made.items() if number})
+        print_safely(join_lines([*_told(receipt, args.receipt), *some]))
+    code = _end(receipt.missing(ids), args)
+    return EXIT_FAULTS if receipt.not_removed else code
 
 
 def _receipt_for(root: Folder, ids: frozenset[str], place: _Place, path: str) -> Receipt:
@@ -190,7 +241,7 @@ def _forget(root: Folder, caches: Sequence[str], receipt: Receipt) -> None:
             receipt.caches[cache] = found._asdict()
 
 
-def _told(receipt: Receipt, path: str) -> str:
+def _told(receipt: Receipt, path: str) -> list[str]:
     touched, rewritten = receipt.shard_bytes()
     asked = counted(len(receipt.hashes), "id")
     lines = [
@@ -201,7 +252,7 @@ def _told(receipt: Receipt, path: str) -> str:
         lines[0] = f"none of {asked} was found; the receipt is {path}"
     lines += [f"not removed: {each['what']}: {each['why']}" for each in receipt.not_removed]
     lines += [f"not checked: {each['what']}: {each['why']}" for each in receipt.not_checked]
-    return join_lines([*lines, "remove the images from INPUT before the next append"])
+    return [*lines, "remove the images from INPUT before the next append"]
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -212,7 +263,7 @@ def _verify(args: argparse.Namespace) -> int:
         raise UsageError(f"--verify {args.verify}: there is no such file")
     left, not_checked = check_erased(root, receipt)
     for path in not_checked:
-        say(f"not checked: {path} is of a build that has not ended")
+        say(f"not checked: {path} is {why_left(path)}")
     if receipt.dataset != root.uri:
         say(f"the receipt is of {receipt.dataset}")
     if args.ids is not None:

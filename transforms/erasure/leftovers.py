@@ -46,6 +46,15 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
     return sorted(found, key=lambda path: (not path.endswith(naming.PLAN), path))
 
 
+def why_left(path: str) -> str:
+    """Return why a file that `find_leftovers` has found is there."""
+    folder, _, name = path.rpartition("/")
+    is_kept = folder.endswith(naming.SPOOL_DIR) and not naming.is_temporary(name)
+    if is_kept and name.endswith((".parquet", naming.HASHES_SUFFIX)):
+        return "what a build has read of INPUT, kept for the next one"
+    return "of a build that has not ended"
+
+
 def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
     """Remove these files, plans first, and the folders that are then empty.
 

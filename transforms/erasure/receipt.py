@@ -32,6 +32,8 @@ class Receipt:
         begun: The time in UTC, ISO 8601.
         ended: The same; None until the end.
         found: Hashes of the ids that were found, by path below the dataset.
+        made: Hashes of the ids of further records that went for an id, by its hash: `--transform`
+            had made them of it.
         before: Contents of the files that were to be changed or removed, by path.
         after: Their contents at the end; None for a file that is gone.
         versions: Numbers of the versions that named shards with the records.
@@ -50,6 +52,7 @@ class Receipt:
     begun: str
     ended: str | None = None
     found: dict[str, list[str]] = field(default_factory=dict)
+    made: dict[str, list[str]] = field(default_factory=dict)
     before: dict[str, FileContent] = field(default_factory=dict)
     after: dict[str, FileContent | None] = field(default_factory=dict)
     versions: list[int] = field(default_factory=list)
@@ -71,11 +74,21 @@ class Receipt:
         hashes = frozenset(hash_of(self.salt, each) for each in ids)
         return (self.dataset, self.hashes) == (dataset, hashes)
 
-    def add_found(self, found: Mapping[str, Collection[str]]) -> None:
-        """Note ids that were found, by path."""
+    def add_found(self, found: Mapping[str, Mapping[str, Collection[str]]]) -> None:
+        """Note ids that were found, by path, each with those for which it goes."""
         for path, ids in found.items():
-            hashes = {hash_of(self.salt, each) for each in ids} & self.hashes
+            pairs = [(name, each) for name, asked in ids.items() for each in asked]
+            hashes = {hash_of(self.salt, each) for _, each in pairs}
             self.found[path] = sorted(hashes.union(self.found.get(path, ())))
+            for name, asked in pairs:
+                if name != asked:
+                    key, one = hash_of(self.salt, asked), hash_of(self.salt, name)
+                    self.made[key] = sorted({one, *self.made.get(key, ())})
+
+    def missing(self, ids: Iterable[str]) -> list[str]:
+        """Return the ids that were not found, sorted, also not by a run that was stopped."""
+        found = {each for hashes in self.found.values() for each in hashes}
+        return sorted(each for each in ids if hash_of(self.salt, each) not in found)
 
     def add_numbers(self, versions: Iterable[int], generations: Iterable[str]) -> None:
         """Note versions and generations that are changed."""
@@ -113,7 +126,10 @@ class Receipt:
             "asked": {"ids": len(self.hashes), "found": self.num_found},
             "salt": self.salt,
             "hash": "SHA-256 of the salt and the id, in UTF-8",
-            "ids": [{"sha256": each, "found_in": paths} for each, paths in places.items()],
+            "ids": [
+                {"sha256": each, "found_in": paths, "made_of_it": self.made.get(each, [])}
+                for each, paths in places.items()
+            ],
             "versions": self.versions,
             "generations": self.generations,
             "bytes": {
@@ -139,6 +155,7 @@ class Receipt:
         if record.get("receipt") != _KIND or record["format_version"] != 1:
             raise ValueError("it is not the receipt of an erasure")
         found: dict[str, list[str]] = {}
+        made = {each["sha256"]: each.get("made_of_it", []) for each in record["ids"]}
         for each in record["ids"]:
             for path in each["found_in"]:
                 found.setdefault(path, []).append(each["sha256"])
@@ -150,6 +167,7 @@ class Receipt:
             record["begun"],
             record["ended"],
             found,
+            made,
             {path: FileContent(**each["before"]) for path, each in objects.items()},
             {
                 path: each["after"] and FileContent(**each["after"])

@@ -13,7 +13,12 @@ from shardwright.format.erasures import ErasedRows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.traces import Traces, read_near_duplicates, without_near
+from shardwright.transforms.erasure.traces import (
+    Traces,
+    is_made,
+    read_near_duplicates,
+    without_near,
+)
 from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
 from shardwright.transforms.publish.republication import finish_change
 from shardwright.transforms.reject_files import write_rejects
@@ -122,7 +127,8 @@ class _Staging:
         A reject that names an erased image as its original is the same picture, so it goes, too.
         """
         listed = listed_rejects(self._below, self._manifest, file)
-        left = [reject for reject in listed if not named_by(reject, self._ids)]
+        made = is_made(self._manifest)
+        left = [reject for reject in listed if not named_by(reject, self._ids, is_made=made)]
         self._rejects.subtract(count_reasons(listed))
         self._rejects.update(count_reasons(left))
         return left

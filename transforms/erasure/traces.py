@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,8 @@ from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
 from shardwright.transforms.write.rewritten_shards import listed_rejects
 
 _READERS = 16
+Asked: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The ids found, each with those of the user's list for which it goes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +38,15 @@ class Traces:
         rows: Rows of the shards that have records of them, uint32 [rows], ascending; none for a
             shard of which only rejects are found. Names are as in the generation.
         lists: Files that list them: rejects of no shard, and near-duplicates.
-        ids: The ids found, by path in the dataset.
+        ids: The ids found, by path in the dataset, each with those for which it goes: others if
+            `--transform` has made the record of one of them.
     """
 
     folder: str
     manifest: Manifest
     rows: Mapping[ShardName, NDArray[np.uint32]]
     lists: tuple[str, ...]
-    ids: Mapping[str, frozenset[str]]
+    ids: Mapping[str, Asked]
 
 
 def finished_generations(root: Folder) -> dict[str, Manifest]:
@@ -93,19 +97,22 @@ def find_traces(root: Folder, folder: str, manifest: Manifest, ids: WantedIds) -
         StorageError: An index or a list is missing or damaged.
     """
     below, prefix = root.below(folder), f"{folder}/" if folder else ""
-    rows, lists, found = {}, [], {}
+    rows, lists = {}, []
+    found: dict[str, Asked] = {}
+    columns = ["id", "uri"] if is_made(manifest) else ["id"]
 
-    def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, pa.Table, frozenset[str]]:
+    def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, pa.Table, Asked]:
         name, info = shard
-        index = read_index_of(below, name, info, ["id"])
+        index = read_index_of(below, name, info, columns)
         return name, index, _listed(below, manifest, name.rejects, ids)
 
     for name, index, rejected in map_reads(look, manifest.named_shards(), _READERS):
-        numbers = np.flatnonzero(ids.among(index["id"])).astype(np.uint32)
-        if len(numbers) or rejected:
-            rows[name] = numbers
-        if len(numbers):
-            found[prefix + name.shard] = frozenset(index["id"].take(numbers).to_pylist())
+        asked = _asked(index, ids)
+        if asked or rejected:
+            rows[name] = np.array(list(asked), np.uint32)
+        if asked:
+            names = index["id"].take(pa.array(list(asked))).to_pylist()
+            found[prefix + name.shard] = dict(zip(names, asked.values(), strict=True))
         if rejected:
             found[prefix + name.rejects] = rejected
     for file in _other_lists(manifest):
@@ -113,6 +120,22 @@ def find_traces(root: Folder, folder: str, manifest: Manifest, ids: WantedIds) -
             lists.append(file)
             found[prefix + file] = listed
     return Traces(folder, manifest, rows, tuple(lists), found)
+
+
+def is_made(manifest: Manifest) -> bool:
+    """Return whether records were made by `--transform`, so that INPUT has other ids."""
+    return "transforms" in manifest.settings
+
+
+def _asked(index: pa.Table, ids: WantedIds) -> dict[int, tuple[str, ...]]:
+    """Return the rows of an index that go, ascending, each with the ids for which it goes."""
+    if "uri" not in index.column_names:
+        rows = np.flatnonzero(ids.among(index["id"]))
+        names = index["id"].take(pa.array(rows)).to_pylist()
+        return {row: (name,) for row, name in zip(rows.tolist(), names, strict=True)}
+    pairs = zip(index["id"].to_pylist(), index["uri"].to_pylist(), strict=True)
+    matches = (ids.match(name, uri or "") for name, uri in pairs)
+    return {row: asked for row, asked in enumerate(matches) if asked}
 
 
 def _other_lists(manifest: Manifest) -> Iterator[str]:
@@ -123,17 +146,20 @@ def _other_lists(manifest: Manifest) -> Iterator[str]:
             yield file
 
 
-def _listed(below: Folder, manifest: Manifest, file: str, ids: WantedIds) -> frozenset[str]:
-    """Return the ids that a list names."""
+def _listed(below: Folder, manifest: Manifest, file: str, ids: WantedIds) -> Asked:
+    """Return the ids that a list names, each with those for which it goes."""
     if file == naming.NEAR_DUPLICATES:
         rows = read_near_duplicates(below)
         columns = (rows[column] for column in ("id", "keeper"))
-        return frozenset(
-            name for column in columns for name in column.filter(ids.among(column)).to_pylist()
-        )
-    return frozenset().union(
-        *(named_by(reject, ids) for reject in listed_rejects(below, manifest, file))
-    )
+        return {
+            name: (name,)
+            for column in columns
+            for name in column.filter(ids.among(column)).to_pylist()
+        }
+    found: dict[str, tuple[str, ...]] = {}
+    for reject in listed_rejects(below, manifest, file):
+        found |= named_by(reject, ids, is_made=is_made(manifest))
+    return found
 
 
 def read_near_duplicates(below: Folder) -> pa.Table:

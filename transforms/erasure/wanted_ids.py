@@ -6,7 +6,7 @@ import ast
 import hashlib
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,15 @@ class WantedIds:
         """Return which rows of a column are one of the ids, bool [rows]."""
         found: NDArray[np.bool_] = pc.is_in(column, value_set=self._column).to_numpy()
         return found
+
+    def match(self, name: str, uri: str) -> tuple[str, ...]:
+        """Return the ids for which a record of a build with `--transform` goes.
+
+        Args:
+            name: The record's id.
+            uri: Where its image, or its row, was read.
+        """
+        return tuple(each for each in {name, *_input_ids(name, uri)} if each in self)
 
 
 class HashedIds(WantedIds):
@@ -105,10 +114,35 @@ def _listed(data: bytes, path: str) -> frozenset[str]:
     return frozenset(found) - {""}
 
 
-def named_by(reject: Reject, ids: WantedIds) -> frozenset[str]:
-    """Return the ids that a reject has or names, in quotes, such as the image that it repeats."""
-    quoted = map(_unquoted, _QUOTED.findall(reject.detail))
-    return frozenset(name for name in (reject.id, *quoted) if name in ids)
+def _input_ids(name: str, uri: str) -> Iterator[str]:
+    """Yield the ids of INPUT of which `--transform` may have made a record.
+
+    Its id begins with that of INPUT (`shardwright.transforms.user_code`). That one ends before a
+    `#`, or with the name of the file.
+    """
+    yield from (name[: match.start()] for match in re.finditer("#", name))
+    file = uri.rpartition("/")[2]
+    whole = name[: name.find(file) + len(file)]
+    if file and whole.endswith(file) and f"/{uri}".endswith(f"/{whole}"):
+        yield whole
+
+
+def named_by(reject: Reject, ids: WantedIds, *, is_made: bool) -> dict[str, tuple[str, ...]]:
+    """Return the ids that a reject has or names, in quotes, such as the image that it repeats.
+
+    Args:
+        reject: The reject.
+        ids: The ids to look for.
+        is_made: The reject is of a build with `--transform`.
+
+    Returns:
+        The id found -> those for which it goes.
+    """
+    names = dict.fromkeys(map(_unquoted, _QUOTED.findall(reject.detail)), "")
+    names[reject.id] = reject.uri
+    if not is_made:
+        return {name: (name,) for name in names if name in ids}
+    return {name: asked for name, uri in names.items() if (asked := ids.match(name, uri))}
 
 
 def _unquoted(quoted: str) -> str:

@@ -19,9 +19,8 @@ from shardwright.inspect.verify import verify
 from shardwright.pipelines.erase_records import main
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.wanted_ids import parse_ids
-from tests.support.build_helpers import make_images, stamps_of
+from tests.support.build_helpers import make_images, png_of, record_ids, stamps_of
 from tests.support.kills import killed
-from tests.support.random_tests import is_long
 from tests.support.repairs import build_plainly, damage_record, repair
 from tests.transforms.erasure.grown import (
     FIRST,
@@ -36,7 +35,7 @@ from tests.transforms.erasure.grown import (
     state_of,
     told,
 )
-from tests.transforms.versions.histories import append, write
+from tests.transforms.versions.histories import append, pictures_of, write
 
 
 @pytest.fixture
@@ -48,10 +47,84 @@ def test_without_yes_nothing_changes(root: Path, capsys: pytest.CaptureFixture[s
     before = stamps_of(root)
     (root.parent / "ids").write_text("r8\nr9\r\n\n")
     capsys.readouterr()
-    assert main([str(root), "--ids", str(root.parent / "ids"), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    words = [str(root), "--ids", str(root.parent / "ids")]
+    assert main([*words, "--json"]) == 1
+    output = capsys.readouterr()
+    shown = json.loads(output.out)
     assert (shown["asked"], shown["found"], shown["num_shards"]) == (2, 1, 1)
+    assert shown["missing"] == ["r9"]
+    assert "not found: r9" in output.err
+    assert main([*words, "--allow-missing"]) == 0
+    assert "not found: r9" in capsys.readouterr().err
     assert stamps_of(root) == before
+
+
+def test_ids_that_are_not_found_are_named_and_the_others_erased(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert erase(root, "r8", *(f"no{number:02}" for number in range(23))) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert "shardwright: not found: no00" in lines
+    assert lines[-1] == "shardwright: and 3 more"
+    assert_holds(root, contents("r8"))
+    assert erase(root, "r7", "r8", receipt="other.json", also=("--allow-missing",)) == 0
+    assert_holds(root, contents("r7", "r8"))
+
+
+def test_an_id_of_input_erases_what_a_transform_made_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of an id that another one begins with, which stays."""
+    source, root = tmp_path / "in", tmp_path / "out"
+    for name, number in (("a/1.png", 1), ("a/2.png", 2), ("a/2.png.png", 3), ("b/2.png", 4)):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(png_of(number))
+    (tmp_path / "cut.py").write_text(
+        "def cut(record):\n"
+        "    for end in ('#left', '#left#top', '_whole'):\n"
+        "        yield record.replace(id=record.id + end)\n"
+    )
+    build_plainly(source, root, "--name", "data", "--transform", f"{tmp_path}/cut.py:cut")
+    (tmp_path / "ids").write_text("a/2.png\nb/2.png#left\n")
+    capsys.readouterr()
+    assert main([str(root), "--ids", str(tmp_path / "ids"), "--json"]) == 0
+    made = {"a/2.png": [f"a/2.png{end}" for end in ("#left", "#left#top", "_whole")]}
+    assert json.loads(capsys.readouterr().out)["made"] == made | {
+        "b/2.png#left": ["b/2.png#left#top"]
+    }
+    assert erase(root, "a/2.png", "b/2.png#left", "b/2.png#left#top") == 0
+    assert "a/2.png: erases 3 records that --transform made of it" in capsys.readouterr().out
+    ends = ("#left", "#left#top", "_whole")
+    kept = {f"{name}{end}" for name in ("a/1.png", "a/2.png.png") for end in ends}
+    assert set(record_ids(root)) == kept | {"b/2.png_whole"}
+    assert check(root) == 0
+    assert verify(str(root)).is_sound
+
+
+def test_ids_are_prefixes_only_of_what_a_transform_made(root: Path) -> None:
+    append(root, {"r5#left": 60})
+    assert erase(root, "r5") == 0
+    assert "r5#left" in pictures_of(root)
+
+
+def test_files_that_a_finished_build_keeps_are_not_called_unfinished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The listing of an archive, and perceptual hashes."""
+    source, root = make_images(tmp_path / "in", 9), tmp_path / "out"
+    archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", source)
+    build_plainly(Path(archive), root, "--name", "data", "--near-duplicates", "report")
+    gone = record_ids(root)[0]
+    (tmp_path / "ids").write_text(gone)
+    (root / "spool" / f"{'0' * 32}.bin").write_bytes(b"of a build that was stopped")
+    capsys.readouterr()
+    assert main([str(root), "--ids", str(tmp_path / "ids")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    kept = [line for line in lines if "what a build has read of INPUT" in line]
+    assert {line.split(":")[0].rpartition(".")[2] for line in kept} == {"parquet", "hashes"}
+    assert [line for line in lines if "has not ended" in line] == [
+        f"  spool/{'0' * 32}.bin: removed, of a build that has not ended"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +160,9 @@ def test_only_touched_shards_are_rewritten(root: Path) -> None:
     assert check(root) == 0
 
 
-def test_a_stop_at_any_change(root: Path, tmp_path: Path) -> None:
-    whole, after, is_dead = tmp_path / "whole" / "out", 0, True
+@pytest.mark.weight(5)
+def test_a_stop_at_any_change(root: Path, tmp_path: Path, rng: np.random.Generator) -> None:
+    whole, after, is_dead = tmp_path / "whole" / "out", int(rng.integers(17)), True
     shutil.copytree(root, whole)
     assert erase(whole, *GONE) == 0
     while is_dead:
@@ -103,7 +177,7 @@ def test_a_stop_at_any_change(root: Path, tmp_path: Path) -> None:
         assert told(place)["asked"] == {"ids": len(GONE), "found": len(GONE)}
         assert _objects(place) == _objects(whole)
         assert check(place) == 0
-        after += 1 if is_long() else 17
+        after += 17
     assert after > 40
 
 
