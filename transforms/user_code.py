@@ -135,8 +135,9 @@ class UserTransform:
             raise RejectedImage(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
         except RejectedImage:
             raise
-        # SystemExit, too: a user's function never ends the build.
-        except (Exception, SystemExit) as error:
+        # SystemExit and KeyboardInterrupt, too: a user's function never ends the build, and signals
+        # arrive in the main thread, which makes no records.
+        except BaseException as error:
             raise RejectedImage(
                 RejectReason.TRANSFORM, f"{self.spec} failed: {type(error).__name__}: {error}"
             ) from error

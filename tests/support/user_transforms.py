@@ -60,6 +60,10 @@ def leave(_: Record) -> Record:
     raise SystemExit(3)
 
 
+def interrupt(_: Record) -> Record:
+    raise KeyboardInterrupt
+
+
 MISTAKES: tuple[Callable[[Record], Any], ...] = (
     lambda record: record,
     divide_by_zero,
@@ -73,6 +77,7 @@ MISTAKES: tuple[Callable[[Record], Any], ...] = (
     lambda record: record.replace(image=b"no image"),
     leave,
     lambda record: record.replace(features={**record.features, "new": 1}),
+    interrupt,
 )
 
 
@@ -92,6 +97,13 @@ def leave(record: Record) -> Record:
     """End the process without a signal for the image 3."""
     if record.id.endswith("003.png"):
         os._exit(3)
+    return record
+
+
+def end(record: Record) -> Record:
+    """End the process as if all were well for the image 3."""
+    if record.id.endswith("003.png"):
+        os._exit(0)
     return record
 
 

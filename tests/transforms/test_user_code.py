@@ -118,10 +118,11 @@ def test_mistakes_cost_the_record_alone(table: Path) -> None:
         "9.png": ("not_an_image", "b'no image'"),
         "10.png": ("transform", "SystemExit: 3"),
         "11.png": ("transform", "returned the feature 'new', which the dataset does not have"),
+        "12.png": ("transform", "KeyboardInterrupt: "),
     }
-    for number in range(12):
+    for number in range(13):
         (table.parent / f"{number}.png").write_bytes(png_of(number))
-    rows = [{"path": f"{n}.png", "label": "dog", "age": n} for n in range(12)]
+    rows = [{"path": f"{n}.png", "label": "dog", "age": n} for n in range(13)]
     records, rejects = run(write_table(table, rows), "a_mistake")
     assert list(records) == ["0.png"]
     assert rejects.keys() == expected.keys()

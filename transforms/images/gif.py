@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from shardwright.images.formats.gif import IMAGE, TRAILER, first_gif_image, gif_blocks, gif_frame
-from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage
+from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage, zeroed
 from shardwright.transforms.rejects import RejectReason
 
 _MAX_CODE_SIZE = 8  # giflib's limit, and the format's: an index into 256 colors
@@ -34,7 +34,7 @@ def read_gif(data: bytes) -> Header:
     elif (code_size := data[codes]) > _MAX_CODE_SIZE:
         refusal = f"a GIF with codes of {code_size} bits (at most {_MAX_CODE_SIZE} are supported)"
     # With the block terminator, because the trailer's byte alone would pass one cut in 256.
-    odd = "" if data.endswith(b"\0;") else _odd(data, pos)
+    odd = zeroed(data, codes) if data.endswith(b"\0;") else _odd(data, pos)
     return Header(
         info, "", odd if frame_width * frame_height else "a first image without pixels", refusal
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import subprocess
 import sys
@@ -9,11 +10,14 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from shardwright.transforms.images.checks import CHECKS, check_image
+from shardwright.transforms.images.headers import read_header
 from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import ImagePolicy, PolicyFault
@@ -164,3 +168,17 @@ def test_a_header_check_imports_no_decoder() -> None:
         "print(sorted({'PIL', 'tensorflow', 'apache_beam'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "GIF"])
+def test_a_lost_sector_is_found_without_decoding_every_image(image_format: str) -> None:
+    """A disk or a broken transfer leaves zeros; compressed pixels have no checksum in a GIF."""
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(file, image_format)
+    whole = file.getvalue()
+    assert not read_header(whole).odd
+    damaged = whole[:1536] + bytes(512) + whole[2048:]
+    assert read_header(damaged).odd == "a sector of zeros"
+    with pytest.raises(RejectedImage):
+        check_image(damaged, "header")
