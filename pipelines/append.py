@@ -12,24 +12,27 @@ from dataclasses import replace
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.schema import ExampleSchema, Source
 from shardwright.pipelines.job import BuildJob, Detect, prepare_job
 from shardwright.pipelines.job_schema import read_option_classes
 from shardwright.pipelines.local_build import build_here
 from shardwright.pipelines.local_shards import LocalShards
 from shardwright.pipelines.options import BuildOptions
 from shardwright.pipelines.runners import is_local
+from shardwright.sizes import counted
 from shardwright.transforms.changes.known_files import KnownDataset, write_known
-from shardwright.transforms.changes.known_records import read_known
+from shardwright.transforms.changes.known_records import KnownRecords, read_known
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
 from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.tables.table_layout import TableFacts
 from shardwright.transforms.output_state import differences
+from shardwright.transforms.publish.publication import check_publication
 from shardwright.transforms.reject_limits import check_rejects
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.splits.split_rules import SplitCounts
 from shardwright.transforms.versions.additions import Additions
+from shardwright.transforms.versions.gone import check_gone
 
 _LOG = logging.getLogger("shardwright.append")
 # More additions are written by Beam, whose import and start take as long as a few thousand images.
@@ -75,10 +78,9 @@ def prepare_append(
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
     copies = job.source.facts.copied_schema is not None
-    if not copies:
-        _warn_of_not_compared(job.schema)
     keeps_places = options.keep_missing and not copies and not _states_ids(job)
     records = read_known(options.root, manifest, by_content=copies, keeps_places=keeps_places)
+    _warn_of_not_compared(job.feature_hashes, records)
     file = write_known(job.spool, records)
     known = KnownDataset(file, vocabularies, options.root, manifest, folder, keeps_places)
     return replace(job, known=known)
@@ -101,12 +103,14 @@ def _check_options(options: BuildOptions) -> None:
         )
 
 
-def _warn_of_not_compared(schema: ExampleSchema) -> None:
-    """Warn of features whose values the index does not have: their changes are not found."""
-    names = [repr(each.name) for each in schema.features if each.source is Source.COLUMN]
-    if names and any(each.source is Source.IMAGE for each in schema.features):
+def _warn_of_not_compared(hashes: FeatureHashes, records: KnownRecords) -> None:
+    """Warn of features whose changes are not found, because the index has no hash of them."""
+    if hashes.names and records.num_unhashed:
         _LOG.warning(
-            "changes of %s are not noticed for images that are unchanged", ", ".join(names)
+            "changes of %s are not noticed yet for unchanged images of %s, which an older version "
+            "of shardwright wrote: their index has no hashes of features",
+            ", ".join(map(repr, hashes.names)),
+            counted(records.num_unhashed, "record"),
         )
 
 
@@ -125,12 +129,12 @@ def _check_class_names(options: BuildOptions, known: tuple[str, ...]) -> None:
     )
 
 
-def build_additions(job: BuildJob) -> Additions | None:
+def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
     """Build the additions of a job of `prepare_append` in this process.
 
     Returns:
         The outcome. None if a runner must build them: its workers are on other machines, or the
-            additions are so many that its start pays off.
+            additions are so many that its start pays off, unless they must be built `here`.
 
     Raises:
         ShardwrightError: As in any build.
@@ -139,9 +143,13 @@ def build_additions(job: BuildJob) -> Additions | None:
         return None
     shards = LocalShards(job, with_plans=True)
     assert shards.seen is not None, "a job of `prepare_append`"
+    assert job.known is not None
     if shards.layout.num_records == 0:
-        return _nothing(job, shards, shards.seen)
-    if shards.layout.num_records > _MOST_HERE:
+        nothing = _nothing(job, shards, shards.seen)
+        empty = replace(job.known.base, splits={}, rejects=dict(shards.rejects.tally.reasons))
+        check_publication(job.publication, job.options.root, empty, shards.seen)
+        return nothing
+    if shards.layout.num_records > _MOST_HERE and not here:
         return None
     build_here(job, shards)
     return Additions.of(read_manifest(job.options.root), shards.seen)
@@ -149,11 +157,14 @@ def build_additions(job: BuildJob) -> Additions | None:
 
 def _nothing(job: BuildJob, shards: LocalShards, seen: SeenRecords) -> Additions:
     """Return the outcome without additions, after the checks that a build makes."""
-    tally = shards.rejects.tally
+    tally, append = shards.rejects.tally, job.append
+    assert append is not None, "a job of `prepare_append`"
+    is_partial = RejectReason.INCOMPLETE in tally.reasons
     try:
         tally.check_complete(shards.vocabularies)
         check_rejects(tally.reasons, seen.num_unchanged, job.options.limits, grows=True)
+        check_gone(append, seen, is_partial=is_partial)
     except BuildError:
         shards.clear([])  # raises it, too, once the rejects are listed in files
         raise
-    return Additions(None, seen, RejectReason.INCOMPLETE in tally.reasons)
+    return Additions(None, seen, is_partial)

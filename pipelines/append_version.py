@@ -12,14 +12,17 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.pipelines.append import build_additions, prepare_append
-from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.job import BuildJob, Detect, prepare_job
 from shardwright.pipelines.options import BuildOptions
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.versions.additions import commit_additions
 
 
-def prepare_version(options: BuildOptions) -> BuildJob:
+def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
     """Return the build of what a dataset lacks; that of the whole dataset if there is none yet.
+
+    `detect` finds the format of INPUT.
 
     Raises:
         UsageError: INPUT or an option is invalid, or does not fit a dataset that grows.
@@ -28,9 +31,9 @@ def prepare_version(options: BuildOptions) -> BuildJob:
     """
     root = options.root
     if version_numbers(root) == [1] and root.num_bytes_of(naming.MANIFEST) is None:
-        return prepare_job(replace(options, if_exists="resume"))
+        return prepare_job(replace(options, if_exists="resume"), detect)
     base = read_version(root)
-    return prepare_append(options, base, next(_free_folders(root, base, options)))
+    return prepare_append(options, base, next(_free_folders(root, base, options)), detect)
 
 
 def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterator[str]:
@@ -39,8 +42,7 @@ def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterat
     A finished folder is left out. It is never written again, because another process may be about
     to commit it. So is one that `gc` or `erase` removes now, or did when it was killed.
     """
-    told = f"{options.input}\0{options.labels}".encode()
-    token = hashlib.blake2b(told, digest_size=4).hexdigest()
+    token = hashlib.blake2b(options.append_key.encode(), digest_size=4).hexdigest()
     for number in count():
         folder = naming.generation_folder(number_of(base) + 1, f"{token}x{number}")
         is_finished = root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is not None
@@ -48,8 +50,10 @@ def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterat
             yield folder
 
 
-def append_version(job: BuildJob) -> Manifest:
+def append_version(job: BuildJob, *, here: bool = False) -> Manifest:
     """Build the additions of a job, commit them, and return the dataset's newest version.
+
+    With `here`, this process builds any number of them, without Beam.
 
     It is the version that was there if nothing has changed, or if the job is only written to a
     template. A graph commits as its last step, so that this process need not live that long.
@@ -60,7 +64,7 @@ def append_version(job: BuildJob) -> Manifest:
     known, append = job.known, job.append
     assert known is not None, "a job of `prepare_append`"
     assert append is not None
-    additions = build_additions(job)
+    additions = build_additions(job, here=here)
     if additions is not None:
         return commit_additions(append, known.base, additions)
     # Late, because both take longer than a small build.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
-from shardwright.fail_on import Limit
+from shardwright.fail_on import Limit, parse_most
 from shardwright.format.naming import is_dataset_name
 from shardwright.pipelines.option_parser import OptionParser
 from shardwright.schemas.image_classification import FEATURE_NAMES
@@ -68,6 +68,12 @@ class BuildArguments:
     input_format: str | None = _INPUT.option(
         None, "format of INPUT, one of those listed below (default: detected)", metavar="NAME"
     )
+    top_folders: str | None = _INPUT.option(
+        None,
+        "the folders directly in INPUT are splits or classes (default: splits if all have names "
+        "such as train, val and test; an error if only some have)",
+        choices=("splits", "classes"),
+    )
     image_root: str | None = _INPUT.option(
         None,
         "base folder of relative image paths (default: the folder of the file with them)",
@@ -88,7 +94,8 @@ class BuildArguments:
     labels_key: str = _INPUT.option(
         "id",
         "join key of --labels: id (default: its id column, else its path column; the id of a "
-        "file is its path), path (even if it has ids), or stem (file name without extension)",
+        "file is its path), path (even if it has ids), or stem (file name without extension, which "
+        "must be unique in INPUT and TABLE)",
         choices=_LABEL_KEYS,
     )
     class_names: str | None = _INPUT.option(
@@ -183,7 +190,7 @@ class BuildArguments:
     limits: RejectLimits = field(default_factory=RejectLimits)
     transforms: tuple[UserTransform, ...] = _CODE.option(
         (),
-        "call your function on each record before it is written (transforms.Record "
+        "call your function on each record before it is written (shardwright.transforms.Record "
         "in; one record, several or none out); may be repeated. For workers on other machines, "
         "add its package with --setup_file",
         name="transform",
@@ -228,6 +235,13 @@ class BuildArguments:
     keep_missing: bool = _DATASET.option(
         False, "with --if-exists append: keep the records that INPUT no longer has"
     )
+    max_gone: Limit | None = _DATASET.option(
+        None,
+        "with --if-exists append: write nothing if INPUT lacks more than N records of the dataset, "
+        "or N percent of them (default: if it lacks more than 10 percent and more than 20)",
+        metavar="N|N%",
+        parse=lambda text: parse_most(text, "--max-gone", "gone"),
+    )
     fail_on: tuple[Limit, ...] | None = _DATASET.option(
         None,
         "publish nothing and exit with 1 above a limit, such as 'drift>0.1,leaks>0'; names: "
@@ -237,7 +251,8 @@ class BuildArguments:
     )
     against: str | None = _DATASET.option(
         None,
-        "dataset that --fail-on measures drift against (default: the one that is overwritten)",
+        "dataset that --fail-on compares with (default: the version before, or the dataset that is "
+        "overwritten)",
         metavar="DATASET",
     )
     writer: str = _DATASET.option(

@@ -15,7 +15,7 @@ from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.arguments import answer_help
 
 if TYPE_CHECKING:
-    from shardwright.pipelines.job import BuildJob
+    from shardwright.pipelines.job import BuildJob, Detect
     from shardwright.pipelines.options import BuildOptions
 
 
@@ -31,17 +31,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _prepare(argv: Sequence[str]) -> BuildJob:
     from shardwright.pipelines.options import parse_options
 
-    options = parse_options(argv)
+    return prepare_build(parse_options(argv))
+
+
+def prepare_build(options: BuildOptions, detect: Detect | None = None) -> BuildJob:
+    """Return the job of a build, or of what a dataset that grows lacks.
+
+    Args:
+        options: Options of the build.
+        detect: Finds the format of INPUT; None for the installed formats.
+
+    Raises:
+        UsageError: INPUT is invalid, or an option does not fit it.
+        BuildError: A table cannot be read, or OUTPUT belongs to another build.
+    """
     check_services(options)
-    if options.keep_missing and options.if_exists != "append":
-        raise UsageError(f"--keep-missing needs --if-exists append, not {options.if_exists}")
+    for option, given in (
+        ("--keep-missing", options.keep_missing),
+        ("--max-gone", options.max_gone is not None),
+    ):
+        if given and options.if_exists != "append":
+            raise UsageError(f"{option} needs --if-exists append, not {options.if_exists}")
+    from shardwright.transforms.inputs.detection import detect_source
+
     if options.if_exists == "append":
         from shardwright.pipelines.append_version import prepare_version
 
-        return prepare_version(options)
+        return prepare_version(options, detect or detect_source)
     from shardwright.pipelines.job import prepare_job
 
-    return prepare_job(options)
+    return prepare_job(options, detect or detect_source)
 
 
 def check_services(options: BuildOptions) -> None:

@@ -19,8 +19,9 @@ def split_command_line(
     """Return the parsed options of the command, and the arguments for Beam.
 
     Raises:
-        UsageError: An option is unknown, or `--input` or `--output` is given alone.
-        SystemExit: From argparse: 2 for a command line that it cannot parse, 0 after `--help`.
+        UsageError: An option is unknown, an argument is missing or invalid, or `--input` or
+            `--output` is given alone.
+        SystemExit: From argparse: 0 after `--help`.
     """
     known, beam_args = parse_words(parser, argv)
     _check_beam_args(parser, beam_args)
@@ -33,7 +34,7 @@ def parse_words(
     """Return the same without a check of the arguments for Beam, which needs an import of Beam.
 
     Raises:
-        UsageError: `--input` or `--output` is given alone.
+        UsageError: An argument is missing or invalid, or `--input` or `--output` is given alone.
         SystemExit: As `split_command_line`.
     """
     known, beam_args = parser.parse_known_args(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from shardwright.errors import ShardwrightError, UsageError
+from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted
@@ -31,6 +31,7 @@ from shardwright.transforms.inputs.datasets.dataset_references import FORMAT
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.present import Generations, present_version
 
 _EPILOG = """\
 examples
@@ -44,7 +45,8 @@ decoded, and INPUT is not needed. The shards have the size of the first build, u
 what no kept version needs.
 
 Appends may go on meanwhile: what they add or take away holds in the compacted version, too. A
-damaged record stops the compaction, because it would be lost: `shardwright repair` mends it.
+damaged record stops the compaction, because it would be lost: `shardwright repair` mends it. Only
+a copy with as many records as the version that it copies is committed.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or not a dataset.
 """
@@ -54,7 +56,11 @@ _SIZES = {
     "num_shards": "--shard-count",
     "multiple_of": "--shard-count-multiple-of",
 }
-_OTHERS = ("--seed", "--split", "--name", "--input", "--output", "--if-exists")
+_OTHERS = (
+    *("--seed", "--split", "--split-ids", "--name", "--input", "--output", "--if-exists"),
+    # They would lose records.
+    *("--duplicates", "--accept-partial", "--max-reject-fraction", "--max-rejects"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -131,6 +137,19 @@ def _options(root: Folder, base: Manifest, folder: str, words: Sequence[str]) ->
 def _commit(root: Folder, base: Manifest, folder: str) -> None:
     replaced = frozenset(base.folders)
     added = read_manifest(root.below(folder))
+    # Only then more is read: `erase` may have removed records of both meanwhile.
+    if added.num_records != base.num_records:
+        _check_whole(added, present_version(root, base, Generations(root)), folder)
     commit(
         root, VersionChange(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced)
     )
+
+
+def _check_whole(added: Manifest, base: Manifest, folder: str) -> None:
+    """Raise `BuildError` if shards do not hold as many records as the version that they copy."""
+    if added.num_records != base.num_records:
+        raise BuildError(
+            f"the compacted shards in {folder} hold {counted(added.num_records, 'record')}, but "
+            f"version {number_of(base)} has {base.num_records:,}: it stays as it is. Leave options "
+            "out that drop records, such as --near-duplicates"
+        )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
 
 from shardwright.pipelines.job import BuildJob
 from shardwright.pipelines.runners import is_local
@@ -27,6 +29,7 @@ from shardwright.transforms.plan.plan_shards import PlanShards
 from shardwright.transforms.publish.publish_dataset import PublishDataset
 from shardwright.transforms.routing import Routed
 from shardwright.transforms.splits.assign_splits import AssignSplits
+from shardwright.transforms.splits.split_lists import read_lists, stated_splits
 from shardwright.transforms.versions.commit_version import CommitVersion
 from shardwright.transforms.write.clear_output import ClearOutput
 from shardwright.transforms.write.write_shards import WriteShards
@@ -85,7 +88,8 @@ def reference_graph(
     distinct = _distinct(unique, job)
     changes = None
     if job.known_file is not None:
-        changes = distinct.main | "FindChanges" >> FindChanges(job.known_file)
+        stated = _stated(distinct.main, job)
+        changes = stated | "FindChanges" >> FindChanges(job.known_file, job.feature_hashes)
     split = _split(distinct if changes is None else changes, job)
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
         job.schema,
@@ -94,6 +98,7 @@ def reference_graph(
         label_indices=job.label_indices,
         needs_label=job.needs_label,
         earlier=job.earlier_vocabularies,
+        hash_labels=job.feature_hashes.labels,
     )  # references with final features
     rejects = [listed.rejects, split.rejects, encoded.rejects]
     rejects += [] if job.label_table is None else [labelled.rejects]
@@ -109,9 +114,22 @@ def reference_graph(
     )
 
 
+def _stated(references: beam.PCollection, job: BuildJob) -> beam.PCollection:
+    """Add the step after which references have a split only where INPUT or a list states it."""
+    ids = None
+    if job.split_lists is not None:
+        lists = references.pipeline | "Lists" >> beam.Create([job.split_lists])
+        ids = AsSingleton(lists | "ReadLists" >> beam.Map(read_lists))
+    return references | "StatedSplits" >> beam.Map(
+        stated_splits, ids, given=job.splits_given
+    ).with_output_types(pa.RecordBatch)
+
+
 def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
-    """Add the step that assigns splits; a changed record keeps its own."""
+    """Add the step that assigns splits; a changed record keeps its own unless INPUT states one."""
     drawn = found.new if isinstance(found, Changes) else found.main
+    if isinstance(found, Changes) and job.splits_given:
+        drawn = (found.new, found.changed) | "NewOrChanged" >> beam.Flatten()
     split: Routed = drawn | "AssignSplits" >> AssignSplits(
         job.split_rule,
         given=job.splits_given,
@@ -120,7 +138,7 @@ def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
         listed=job.split_lists,
         known=job.known_file,
     )  # references with a split
-    if not isinstance(found, Changes):
+    if not isinstance(found, Changes) or job.splits_given:
         return split
     return split._replace(main=(split.main, found.changed) | "WithChanged" >> beam.Flatten())
 
@@ -189,6 +207,7 @@ def build_graph(
         limits=job.options.limits,
         near_duplicates=plan.near_duplicates,
         seen=plan.seen,
+        append=job.append,
     )  # one Clearance
     shards = plan.shards
     # Keys hash unevenly to workers: without this, one of four got three times another's shards.
@@ -198,7 +217,7 @@ def build_graph(
         job.write_job, clearance=clearance
     )  # ShardSummary
     published = written.main | "PublishDataset" >> PublishDataset(
-        job.publication, layout=plan.layout, clearance=clearance
+        job.publication, layout=plan.layout, clearance=clearance, seen=plan.seen
     )  # Manifest
     if job.append is None:
         return published

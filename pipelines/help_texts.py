@@ -20,7 +20,7 @@ _MORE_EXAMPLES = """\
   shardwright build photos/ dataset/ --split test=5000,train=rest --stratify --duplicates drop
   shardwright build labels.csv dataset/ --label-column species --group-column patient
   shardwright build 'shards/train-*.tar' dataset/
-  shardwright build photos/ dataset/ --labels labels.csv --labels-key stem
+  shardwright build photos/ dataset/ --labels labels.csv --label-column species
   shardwright build photos/ dataset/ --encode jpeg --resize 256x256 --check decode
   shardwright build dataset/ larger-shards/ --shard-size 500MB
   shardwright build s3://raw/photos dataset/ --storage-option endpoint=http://minio:9000
@@ -43,7 +43,7 @@ INPUT, OUTPUT and tables are local paths, s3://BUCKET/..., gs://BUCKET/... or az
 in any mix. INPUT is one of
   DIR/<class>/**            class folders: the first folder is the label
   DIR/<split>/<class>/**    split folders, if every first-level folder has the name of a split
-                            (train, val, validation, test, ...)
+                            (train, val, validation, test, ...); --top-folders if only some have
   DIR/*                     images without labels
   TABLE                     .csv .tsv .jsonl .parquet with a column of image paths, relative to the
                             table's folder; other columns become features

@@ -27,6 +27,7 @@ from shardwright.pipelines.schemas_option import with_given_names
 from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
@@ -82,9 +83,19 @@ class BuildJob:
         known = self.known
         if known is None:
             return None
-        keep_missing = self.options.keep_missing
-        number, shards = number_of(known.base), hash_of_shards(known.base)
-        return Append(known.root, number, known.folder, keep_missing, shards, known.keeps_places)
+        options, base = self.options, known.base
+        return Append(
+            known.root,
+            number_of(base),
+            known.folder,
+            options.keep_missing,
+            hash_of_shards(base),
+            known.keeps_places,
+            num_records=base.num_records,
+            max_gone=options.max_gone,
+            source=options.input,
+            lists_all=self.source.format.lists_all,
+        )
 
     @property
     def stratifies(self) -> bool:
@@ -118,6 +129,12 @@ class BuildJob:
     @property
     def label_indices(self) -> bool:
         return label_facts(self.source, self.label_table).labels_are_indices
+
+    @property
+    def feature_hashes(self) -> FeatureHashes:
+        """The rule for hashes of features; with labels where the index has no names of them."""
+        labels = self.label_indices or bool(self.options.transforms)
+        return FeatureHashes(self.schema, labels)
 
     @property
     def num_buckets(self) -> int:
@@ -164,7 +181,10 @@ class BuildJob:
 
     @property
     def write_job(self) -> WriteJob:
-        options = self.options
+        options, facts = self.options, self.source.facts
+        hashes = FeatureHashes(self.stored_schema)
+        copies = facts.copied_schema is not None
+        can_hash = copies and not facts.is_made and hashes.follow_from_records
         return WriteJob(
             options.root,
             self.stored_schema,
@@ -174,15 +194,19 @@ class BuildJob:
             options.storage,
             options.transforms,
             signals=options.signals,
-            copies=self.source.facts.copied_schema is not None,
+            copies=copies,
+            hashes=hashes if can_hash else None,
         )
 
     def describe_inputs(self) -> str:
-        """Return the detected format of INPUT and the table of labels, for the log."""
-        table = self.label_table
+        """Return the detected format of INPUT, the table of labels and the label, for the log."""
+        table, label = self.label_table, self.schema.label
         labels = (
             "" if table is None else f"; by {table.layout.key}, labels from {table.description}"
         )
+        rule = label_facts(self.source, table).labels_from
+        if label is not None and rule.startswith("column ") and not rule.endswith(repr(label.name)):
+            labels += f"; {rule} is stored as the feature {label.name!r}"
         return f"INPUT is {self.source.facts.description}{labels}"
 
     @property
@@ -216,7 +240,7 @@ class BuildJob:
             provenance=provenance_of(options),
             limits=options.limits,
             fail_on=FailOn(options.fail_on or (), options.compared),
-            adds=self.known is not None,
+            append=self.append,
         )
 
 

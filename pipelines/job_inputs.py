@@ -28,6 +28,7 @@ def request_for(
         image=main_image(options.schema, declared),
         input_format=options.input_format,
         changes=options.changes,
+        top_folders=options.top_folders,
     )
 
 

@@ -15,7 +15,6 @@ from shardwright.schemas.image_classification import image_classification
 from shardwright.schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
-from shardwright.transforms.features.rows import column_features
 from shardwright.transforms.features.vocabularies import read_class_names
 from shardwright.transforms.inputs.source import InputSource, SourceFacts
 from shardwright.transforms.inputs.tables.table_layout import TableFacts
@@ -70,7 +69,7 @@ def fit_schema(
     known = [*source.facts.column_names, *(table.column_names if table else ())]
     schema = _declared_schema(options, given, read, source, table, known)
     _refuse_options(options, schema)
-    features = column_features(schema)
+    features = schema.column_features
     source = source.for_features(features)
     table = table and table.for_features(features)
     facts = [source.facts, *([] if table is None else [table])]

@@ -37,7 +37,7 @@ def build_here(job: BuildJob, planned: LocalShards | None = None) -> None:
         shards = planned or LocalShards(job, with_plans=True)
         clearance = shards.clear([(plan.name.shard, plan.digest) for plan in shards.plans()])
         written = WrittenShards(_write_all(shards.plans(), job.write_job.cleared(clearance)))
-        publish(job.publication, written, shards.layout, clearance)
+        publish(job.publication, written, shards.layout, clearance, shards.seen)
 
 
 def _write_all(plans: Iterable[ShardPlan], job: WriteJob) -> Iterator[ShardSummary]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from shardwright.errors import BuildError, ShardwrightError
+from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_json, read_manifest
@@ -27,6 +27,7 @@ from shardwright.transforms.output_state import (
     is_earlier_try,
 )
 from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.reject_files import unpack_rejects, with_examples
 from shardwright.transforms.reject_limits import check_rejects
 
 
@@ -103,6 +104,9 @@ def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
     try:
         shards.rejects.tally.check_complete(planned.vocabularies)
         check_rejects(planned.rejects, planned.layout.num_records, job.options.limits)
+    except TooManyRejectsError as error:  # a build lists them in files
+        named = with_examples(str(error), map(unpack_rejects, shards.rejects.packed))
+        return replace(planned, state=BuildState.FAILED, reason=str(named))
     except BuildError as error:
         return replace(planned, state=BuildState.FAILED, reason=str(error))
     return _judge(job, planned, manifest, plan)

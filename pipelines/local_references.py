@@ -20,7 +20,7 @@ from shardwright.pipelines.options import BuildOptions
 from shardwright.transforms.batch_file import BatchFile
 from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.duplicates import contents
-from shardwright.transforms.features.rows import index_references, settle_references
+from shardwright.transforms.features.rows import index_references
 from shardwright.transforms.features.vocabularies import (
     Counts,
     Vocabularies,
@@ -66,7 +66,11 @@ class LocalReferences:
         self._job = job
         self.rejects = HeldRejects(job.output_request.partial)
         self._near_duplicates = LocalNearDuplicates(job, PLAIN_BYTES)
-        self._changes = LocalChanges(job.known_file, PLAIN_BYTES) if job.known_file else None
+        self._changes = (
+            LocalChanges(job.known_file, job.feature_hashes, PLAIN_BYTES)
+            if job.known_file
+            else None
+        )
         self._settled = HeldBatches(PLAIN_BYTES)
         self.vocabularies: Vocabularies = order_vocabularies(
             add_counts(self._settle()),
@@ -101,7 +105,7 @@ class LocalReferences:
     def _settle(self) -> Iterator[Counts]:
         """List and settle all references, and yield what is to be learned from each batch."""
         for listed in self._listed():
-            for batch in self._keep(settle_references(listed, self._job.schema)):
+            for batch in self._keep(self._job.feature_hashes.settle(listed)):
                 self._settled.add(batch)
                 yield count_values(batch, self._job.schema)
 
@@ -125,8 +129,12 @@ class LocalReferences:
         if self._changes is None:
             yield from self._split(self._distinct())
             return
-        yield from self._split(self._changes.new_of(self._distinct()))
-        yield from self._keep(self._changes.changed())
+        lists, given = self._job.split_lists, self._job.splits_given
+        ids = split_lists.read_lists(lists) if lists else None
+        stated = (split_lists.stated_splits(each, ids, given=given) for each in self._distinct())
+        yield from self._split(self._changes.new_of(stated))
+        changed = self._keep(self._changes.changed())
+        yield from self._split(changed) if given else changed
 
     def _distinct(self) -> Iterator[pa.RecordBatch]:
         """Yield references without duplicates that are to be left out."""

@@ -152,6 +152,7 @@ class LocalShards:
             tally=self.rejects.tally,
             limits=self._job.options.limits,
             seen=self.seen,
+            append=self._job.append,
         )
         return clear_here(verdict, self.rejects.packed, self.near_duplicates)
 

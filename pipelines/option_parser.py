@@ -1,4 +1,4 @@
-"""Make the parser of a command from declared options (`transforms.options`), and read them back."""
+"""Make the parser of a command from its declared options, and read them back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from shardwright.errors import UsageError
 from shardwright.pipelines.help_texts import DESCRIPTION, LONG, SHORT, USAGE
@@ -33,6 +33,13 @@ class OptionParser(argparse.ArgumentParser):
         # argparse's own rule, and "-1..1", which is a value, too, not an option.
         self._negative_number_matcher = re.compile(r"-\d+$|-\d*\.\d+$|-\d+\.\.")
         self.rare: set[str] = set()  # options that `--help` leaves out, to fit two screens
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError in place of argparse's exit, which prints every option first."""
+        _, _, missing = message.partition(" are required: ")
+        if missing:
+            raise UsageError(f"missing {missing}: {USAGE % {'prog': self.prog}}")
+        raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def add_options(self, declaring: type) -> None:
         """Add the options of a dataclass, group by group."""

@@ -104,6 +104,11 @@ class BuildOptions(BuildArguments):
             "--against": self.against,
         }
 
+    @property
+    def append_key(self) -> str:
+        """The text that names the folder of an append, so that the same one can resume."""
+        return f"{self.input}\0{self.labels}"
+
     def read_schema(self) -> ExampleSchema | None:
         """Return the schema of `--schema`; None without one, or for a ready one.
 
@@ -182,6 +187,8 @@ class BuildOptions(BuildArguments):
         chosen: dict[str, Any] = {
             "schema": self.schema,
             "input_format": self.input_format,
+            # Not "classes", which older datasets have without the option.
+            "top_folders": self.top_folders if self.top_folders == "splits" else "",
             "labels_key": "" if self.labels_key == "id" else self.labels_key,
             "stratify": self.stratify,
             "split_ids": bool(self.split_ids),
@@ -226,7 +233,7 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
 
     Raises:
         UsageError: An option is invalid; the message has the value, the rule and the fix.
-        SystemExit: From argparse: 2 for a command line that it cannot parse, 0 after `--help`.
+        SystemExit: From argparse: 0 after `--help`.
     """
     known, beam_args = split_command_line(make_parser(command), argv)
     words = ("shardwright", command, *argv)

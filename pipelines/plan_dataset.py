@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwright.errors import ShardwrightError, UsageError
+from shardwright.format.schema import ExampleSchema
 from shardwright.inspect.describe import spread_of
 from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.arguments import make_parser
+from shardwright.pipelines.classes import class_lines, class_names_of, classes_from
 from shardwright.pipelines.display import ProgressDisplay
 from shardwright.pipelines.job import BuildJob, describe_job
 from shardwright.pipelines.local_plan import BuildState, LocalPlan, plan_locally
 from shardwright.pipelines.options import parse_options
 from shardwright.pipelines.runners import LOCAL_RUNNER, is_local, runner_of
-from shardwright.pipelines.running import EXIT_DONE, EXIT_FAILED, fail
+from shardwright.pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say_rejects
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines, print_safely, say, set_up_log
 from shardwright.transforms.output_state import plan_json
@@ -64,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if estimate:
             print_safely(join_lines(estimate.to_lines(runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
-        say(f"a build {_VERDICTS[plan.state]}: {plan.reason}")
+        say_rejects(f"a build {_VERDICTS[plan.state]}", plan.reason)
         return EXIT_FAILED
     return EXIT_DONE
 
@@ -99,7 +101,8 @@ def outline(
     """Return the object that `--json` prints.
 
     Keys: `fingerprint`, `settings` and `splits` as in `plan.json` (bytes are estimates);
-    `num_records`, `num_shards`, `num_bytes` and `num_classes` of all splits; `shards`: least,
+    `num_records`, `num_shards`, `num_bytes` and `num_classes` of all splits, `class_names`, and
+    `classes_from` ("the folders of INPUT", "column 'label'"); `shards`: least,
     median and largest records and bytes of a shard by split; `rejects` by reason so far;
     `warning` about the shard size, or ""; `shards_done` (finished and kept); `shards_to_write`;
     `estimate` (a `SizeEstimate`, only if images change their size); `state` (see `BuildState`);
@@ -107,14 +110,16 @@ def outline(
     references, so it is null if OUTPUT holds nothing to compare it with. With `--estimate` also
     `build_estimate` (a `BuildEstimate`).
     """
-    layout = plan.layout
+    layout, schema = plan.layout, _planned_schema(job, plan)
     return {
         **plan_json(job.options.settings, layout, plan.fingerprint),
         "num_records": layout.num_records,
         "num_shards": layout.num_shards,
         "num_bytes": sum(layout.num_bytes.values()),
         "shards": {split: _shard_spreads(plan, split) for split in layout.cuts},
-        "num_classes": len(_class_names(job, plan)),
+        "num_classes": len(class_names_of(schema)),
+        "class_names": list(class_names_of(schema)),
+        "classes_from": classes_from(job, schema),
         "rejects": dict(plan.rejects),
         "warning": layout.warning,
         "shards_done": plan.shards_done,
@@ -131,8 +136,8 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     lines = [_describe_split(plan, split) for split in layout.cuts]
     num_bytes = show_bytes(sum(layout.num_bytes.values()))
     whole = f"{counted(layout.num_records, 'record')}, {counted(layout.num_shards, 'shard')}"
-    whole += f", about {num_bytes}, {counted(len(_class_names(job, plan)), 'class')}"
-    lines.append(f"{job.options.root}: {whole}")
+    lines.append(f"{job.options.root}: {whole}, about {num_bytes}")
+    lines += class_lines(job, _planned_schema(job, plan)) if layout.num_records else []
     if layout.estimate:
         lines.append(_describe_estimate(layout))
     if plan.rejects:
@@ -150,9 +155,8 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     return join_lines(lines)
 
 
-def _class_names(job: BuildJob, plan: LocalPlan) -> tuple[str, ...]:
-    label = job.schema.label
-    return plan.vocabularies.get(label.name, ()) if label else ()
+def _planned_schema(job: BuildJob, plan: LocalPlan) -> ExampleSchema:
+    return job.schema.with_vocabularies(plan.vocabularies)
 
 
 def _describe_estimate(layout: Layout) -> str:

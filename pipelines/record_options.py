@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from shardwright.pipelines.arguments import make_parser
+from shardwright.pipelines.arguments import BuildArguments, make_parser
 from shardwright.pipelines.command_line import split_command_line
 from shardwright.pipelines.option_parser import read_options
 from shardwright.pipelines.options import BuildOptions
 from shardwright.pipelines.running import say
 from shardwright.pipelines.schemas_option import checked_schema
+from shardwright.python_errors import PythonErrors
+from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.transforms.inputs.records.record_columns import Record, hold_images
+from shardwright.transforms.options import options_of
 from shardwright.transforms.splits.split_rules import parse_split
 
 INPUT = "Python records"
+PYTHON_ERRORS = PythonErrors(
+    {
+        **{each.name: each.argument.get("choices", ()) for each in options_of(BuildArguments)},
+        "schema": READY_SCHEMAS,
+    }
+)
 _OWN_SCHEMA = "ExampleSchema"
 Split = str | Mapping[str, float | int | str]
 
@@ -36,6 +46,11 @@ class RecordOptions(BuildOptions):
     def places(self) -> dict[str, str | None]:
         """The places that workers read or write; records have none."""
         return {**super().places, "INPUT": None}
+
+    @property
+    def append_key(self) -> str:
+        """Another text in each run: two processes may append different records at the same time."""
+        return uuid.uuid4().hex
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -90,13 +105,8 @@ def record_options(
     given["storage_option"] = [*texts, given.get("storage_option")]
     argv = [INPUT, str(output), *(arg for pair in given.items() for arg in _arguments(*pair))]
     parser = make_parser("build")
-    parser.error = _refuse  # type: ignore[method-assign]  # argparse would end the process
+    parser.error = _refuse  # type: ignore[method-assign]  # without the help of a command
     known, beam_args = split_command_line(parser, argv)
-    if known.if_exists == "append":
-        raise UsageError(
-            "if_exists='append' is an option of `shardwright build`: records from Python have no "
-            "address and etag by which one could tell that they have not changed"
-        )
     return read_options(RecordOptions, known, beam_args=tuple(beam_args), own_schema=own)
 
 

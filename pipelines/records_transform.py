@@ -13,7 +13,7 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
 from shardwright.pipelines.graphs import build_graph
 from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.record_options import Split, record_options
+from shardwright.pipelines.record_options import PYTHON_ERRORS, Split, record_options
 from shardwright.transforms.features.lists import value_type
 from shardwright.transforms.inputs.records.record_columns import RecordColumns
 from shardwright.transforms.inputs.records.record_facts import RecordFacts
@@ -64,9 +64,12 @@ class WriteRecords(beam.PTransform):
         self._options = options
         self._like = simple_record(like)
 
+    @PYTHON_ERRORS
     def expand(self, records: beam.PCollection) -> beam.PCollection:
         runner = _options_of(records.pipeline)
         options = record_options(self._output, self._schema, {**runner, **self._options})
+        if options.if_exists == "append":
+            raise UsageError("WriteRecords has no --if-exists append: use sw.write or sw.Writer")
         chosen = options.for_records([self._like]).with_split(self._split, self._like)
         job = prepare_job(chosen, partial(open_records, [self._like]))
         facts = job.source.facts

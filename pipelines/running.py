@@ -25,7 +25,6 @@ from shardwright.pipelines.display import ProgressDisplay
 from shardwright.pipelines.runners import describe_runner, option_of
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.folder import Folder
 from shardwright.terminal import say as say
 from shardwright.terminal import set_up_log
 from shardwright.transforms.plan.size_errors import average, record_bytes_of
@@ -65,10 +64,6 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             if stop.signal is not None:
                 say(f"stopped by {stop.signal.name}; run the same command again to resume")
                 return 128 + stop.signal
-            if isinstance(error, TooManyRejectsError):
-                _say_some_rejects(job.options.root)
-                if RejectReason.INTERNAL_ERROR in str(error):
-                    say(REPORT)
             if isinstance(error, ShardwrightError):
                 return fail(error)
             raise
@@ -123,8 +118,21 @@ def stop_signals() -> Iterator[Stop]:
 
 def fail(error: ShardwrightError) -> int:
     """Print an error and return its exit code."""
-    say(f"error: {error}")
+    if isinstance(error, TooManyRejectsError):
+        say_rejects("error", str(error))
+    else:
+        say(f"error: {error}")
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+
+
+def say_rejects(start: str, message: str) -> None:
+    """Print the message of a TooManyRejectsError: the examples first, what is wrong last."""
+    said, *examples = message.split("\n")
+    for example in examples:
+        say(example)
+    if RejectReason.INTERNAL_ERROR in said:
+        say(REPORT)
+    say(f"{start}: {said}")
 
 
 def say_result(job: BuildJob, seconds: float) -> None:
@@ -132,10 +140,9 @@ def say_result(job: BuildJob, seconds: float) -> None:
     if template := option_of(job.options.beam_args, "template_location"):
         say(f"wrote the template {template}; start a job from it to build the dataset")
         return
-    if job.known is not None:
-        _say_version(job.known)
-        if job.options.root.num_bytes_of(naming.MANIFEST) is None:  # nothing was added
-            return
+    if job.known is not None and job.options.root.num_bytes_of(naming.MANIFEST) is None:
+        say(_version_line(job.known))  # nothing was added
+        return
     manifest = read_manifest(job.options.root)
     progress = PROGRESS.snapshot()
     shards = sum(len(split.shards) for split in manifest.splits.values())
@@ -149,33 +156,41 @@ def say_result(job: BuildJob, seconds: float) -> None:
         )
     if sizes := record_bytes_of(manifest):
         say(average(sizes.values()).describe())
+    from shardwright.pipelines.classes import class_lines  # late, for wrong options
+
+    for line in class_lines(job, manifest.schema):
+        say(line)
     _say_splits(manifest)
     if manifest.rejects:
         reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
         say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
-        _say_some_rejects(job.options.root)
+        for reject in first_faults(job.options.root, _SHOWN_REJECTS):
+            say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")
         if RejectReason.INTERNAL_ERROR in manifest.rejects:
             say(REPORT)
     _say_retries()
-    say(
-        f"{job.options.root}: {counted(manifest.num_records, 'record')} in "
-        f"{counted(shards, 'shard')}, {show_seconds(seconds)}"
-    )
+    whole = f"{counted(manifest.num_records, 'record')} in {counted(shards, 'shard')}"
+    line = f"{job.options.root}: {whole}" if job.known is None else _version_line(job.known)
+    say(f"{line}, {show_seconds(seconds)}")
 
 
-def _say_version(known: KnownDataset) -> None:
-    """Print what an append has changed."""
+def _version_line(known: KnownDataset) -> str:
+    """Return the version of a dataset after an append, its records, and what has changed."""
     version = read_version(known.root)
     records = counted(version.num_records, "record")
     if number_of(version) == number_of(known.base):
         told = f"nothing has changed: version {number_of(version)} has {records}"
     else:
         history = version.history
-        told = (
-            f"version {history['version']} has {records}: {history['added']:,} new or changed, "
-            f"{history['removed']:,} taken away or replaced"
-        )
-    say(f"{known.root}: {told}")
+        replaced = history.get("replaced", 0)
+        changes = {
+            "added": history["added"] - replaced,
+            "replaced": replaced,
+            "taken away": history["removed"] - replaced,
+        }
+        parts = [f"{number:,} {what}" for what, number in changes.items() if number]
+        told = f"version {history['version']}: {records}: {', '.join(parts)}"
+    return f"{known.root}: {told}"
 
 
 def _say_splits(manifest: Manifest) -> None:
@@ -218,9 +233,3 @@ def _say_retries() -> None:
             for kind, number in sorted(retries.items(), key=lambda item: -item[1])
         )
         say(f"storage: {counted(sum(retries.values()), 'request')} retried ({kinds})")
-
-
-def _say_some_rejects(root: Folder) -> None:
-    beside = root.below(naming.NEXT_DIR)  # of a build that would replace a dataset
-    for reject in first_faults(beside if beside.outputs() else root, _SHOWN_REJECTS):
-        say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")

@@ -18,7 +18,6 @@ from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.features.column_types import check_column, check_computed, check_dtype
-from shardwright.transforms.features.rows import column_features
 from shardwright.transforms.inputs.source import MAIN_IMAGE
 from shardwright.transforms.references import extra_name
 
@@ -93,7 +92,7 @@ def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:
     return (
         {}
         if schema is None
-        else {feature.column_name: feature.kind for feature in column_features(schema)}
+        else {feature.column_name: feature.kind for feature in schema.column_features}
     )
 
 
@@ -102,7 +101,7 @@ def shapes_of(schema: ExampleSchema | None) -> Mapping[str, tuple[int | None, ..
     return (
         {}
         if schema is None
-        else {each.column_name: each.stored[0].shape for each in column_features(schema)}
+        else {each.column_name: each.stored[0].shape for each in schema.column_features}
     )
 
 
@@ -245,7 +244,7 @@ def check_columns(
         UsageError: A column is missing; the message lists the known ones.
         BuildError: The type of a column does not fit its feature.
     """
-    for feature in column_features(schema):
+    for feature in schema.column_features:
         name = extra_name(feature.column_name)
         if name not in columns.names and may_compute:
             check_computed(feature)

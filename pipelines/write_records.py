@@ -20,11 +20,17 @@ from typing import Any
 from shardwright.dataset import Dataset, open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from shardwright.pipelines.build_dataset import check_services, run_job
+from shardwright.pipelines.append_version import append_version
+from shardwright.pipelines.build_dataset import prepare_build, run_job
 from shardwright.pipelines.display import ProgressDisplay
-from shardwright.pipelines.job import BuildJob, prepare_job
+from shardwright.pipelines.job import BuildJob
 from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.record_options import RecordOptions, Split, record_options
+from shardwright.pipelines.record_options import (
+    PYTHON_ERRORS,
+    RecordOptions,
+    Split,
+    record_options,
+)
 from shardwright.pipelines.running import say, say_result
 from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
 from shardwright.transforms.inputs.records.record_facts import RecordFacts
@@ -34,11 +40,13 @@ from shardwright.transforms.inputs.records.record_source import (
     open_records,
     spool_records,
 )
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.progress import PROGRESS
 
 _WAIT_SECONDS = 0.2  # between two looks if the thread that reads records has failed
 
 
+@PYTHON_ERRORS
 def write(
     records: Any,
     output: str,
@@ -63,6 +71,12 @@ def write(
     finished dataset is left as it is. Lists, tables, arrays and data sets can be given again; for a
     generator, make it anew. Records are read again in any case.
 
+    With `if_exists="append"`, it compares the records with those of the dataset by their ids, and
+    commits what has changed as the next version: new records are added, and changed ones replace
+    theirs. Records that are not given again are taken away, unless `keep_missing=True`. An image is
+    unchanged if its bytes are, or a file's address and time; a record without an image always
+    counts as changed.
+
     Args:
         records: An iterable of dicts or (input, label) pairs, a pandas DataFrame, an Arrow table, a
             torch-style data set (`__len__` and `__getitem__`), a `tf.data.Dataset`, a pair or dict
@@ -78,7 +92,8 @@ def write(
 
     Raises:
         UsageError: An option, a key or the records are invalid.
-        BuildError: The build failed, such as by too many rejects; nothing is published.
+        BuildError: The build failed, such as by too many rejects, which the message names; nothing
+            is published.
     """
     started = monotonic()
     PROGRESS.start(total_images=0, total_shards=0)
@@ -98,7 +113,8 @@ class Writer:
             writer.write({"image": pixels, "label": "cat"})
 
     If the block raises an exception, nothing is published. Records are written to the spool while
-    the block runs; planning and shards follow at its end. Threads may write at the same time; the
+    the block runs; planning and shards follow at its end. `if_exists="append"` works as for
+    `write`. Threads may write at the same time; the
     numbers of records without an id then depend on who comes first.
 
     Args:
@@ -108,6 +124,7 @@ class Writer:
         UsageError: An option is unknown or invalid.
     """
 
+    @PYTHON_ERRORS
     def __init__(
         self,
         output: str,
@@ -133,6 +150,7 @@ class Writer:
         self._thread.start()
         return self
 
+    @PYTHON_ERRORS
     def write(self, record: Any) -> None:
         """Add a record: a dict, or a pair of input and label. It may be changed afterwards.
 
@@ -147,6 +165,7 @@ class Writer:
             if len(self._some) == SAMPLE_RECORDS:
                 self._hand_over()
 
+    @PYTHON_ERRORS
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -232,8 +251,17 @@ def _prepared(
 ) -> BuildJob:
     keys = {name for record in sample for name in record}
     chosen = options.for_records(sample).with_split(split, keys)
-    check_services(chosen)
-    job = prepare_job(chosen, opened)
+
+    def detect(request: SourceRequest) -> InputSource:
+        source: InputSource = opened(request)
+        assert isinstance(source.facts, RecordFacts)
+        if chosen.if_exists == "append" and source.facts.records.numbered:
+            raise UsageError(
+                "--if-exists append compares records by their ids: give each record a key 'id'"
+            )
+        return source
+
+    job = prepare_build(chosen, detect)
     say(job.describe_inputs())
     return job
 
@@ -244,9 +272,15 @@ def _published(job: BuildJob, started: float) -> Dataset:
     # The graph is for functions of shards and options of Beam; its start takes longest of all.
     needs_graph = facts.maker or options.beam_args or options.writer == "beam"
     try:
-        (run_job if needs_graph else build_here)(job)
+        if needs_graph:
+            run_job(job)
+        elif job.known is not None:
+            append_version(job, here=True)
+        else:
+            build_here(job)
     finally:
         # Nothing would use them: they are spooled anew in any case. A cluster may still do.
         forget_records(job.source, with_bytes=not needs_graph)
     say_result(job, monotonic() - started)
-    return open_dataset(options.output, options.storage)
+    output = options.output if job.known is None else job.known.root.uri
+    return open_dataset(output, options.storage)

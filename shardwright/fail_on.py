@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 
+# Of records, in the order in which they are shown. One may have several but the first two at once.
+CHANGES = ("new", "gone", "changed", "relabeled", "reannotated", "moved")
 _LIMIT = re.compile(r"\s*([a-z]+(?:-[a-z]+)*)\s*>\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*")
 
 
@@ -69,6 +71,26 @@ def parse_limits(text: str, names: Collection[str], percentages: Collection[str]
             )
         limits.append(Limit(match[1], float(match[2]), bool(match[3])))
     return limits
+
+
+def parse_most(text: str, option: str, name: str) -> Limit:
+    """Return the limit of an option of its own, such as `500` or `25%` of `--max-gone`.
+
+    Args:
+        text: The most that is allowed.
+        option: The option.
+        name: Name of the measured value.
+
+    Raises:
+        UsageError: The text is neither a number nor a percentage.
+    """
+    match = _LIMIT.fullmatch(f"{name}>{text}")
+    if match is None:
+        raise UsageError(
+            f"{option} must be a number of records or a percentage, such as 500 or 25%, got "
+            f"{text!r}"
+        )
+    return Limit(name, float(match[2]), bool(match[3]))
 
 
 def exceeded(limits: Sequence[Limit], values: Mapping[str, Measured]) -> list[str]:

@@ -43,6 +43,10 @@ REFERENCE_SCHEMA = pa.schema(
 # that is published, logged or hashed has its values.
 QUERY = "query"
 
+# Columns of the index that references have, too, if they are known. They follow from the others, so
+# no digest of a plan has them: `HASH` is of the features, `SUFFIX` that of a copied record.
+HASH, SUFFIX = "features", "suffix"
+
 # The place of an additional image of a record, such as a mask.
 PICTURE_TYPE = pa.struct(
     [("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())]
@@ -58,7 +62,12 @@ ORIGIN_TYPE = pa.struct(
         ("uri", pa.string()), ("etag", pa.string()),
     ]
 )  # fmt: skip
-COPIED_SCHEMA = REFERENCE_SCHEMA.append(pa.field(ORIGIN, ORIGIN_TYPE))
+COPIED_SCHEMA = pa.schema(
+    [
+        *REFERENCE_SCHEMA, pa.field(ORIGIN, ORIGIN_TYPE),
+        pa.field(HASH, pa.uint64()), pa.field(SUFFIX, pa.int32()),
+    ]
+)  # fmt: skip
 
 
 def extra_name(column: str) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.errors import TooManyRejectsError
-from shardwright.format import naming
 from shardwright.format.reject_counts import NO_FAULTS, RejectShare
 from shardwright.sizes import counted
 from shardwright.transforms.images.options import IMAGES
@@ -16,19 +15,25 @@ from shardwright.transforms.options import Rule, check_values
 from shardwright.transforms.rejects import REJECTED_LABELS
 
 _FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)
+# A few bad images never end a build, whatever their share: 1 of 91 is more than 1 %.
+_DEFAULT_FRACTION, _DEFAULT_NUMBER = 0.01, 10
 
 
 @dataclass(frozen=True, slots=True)
 class RejectLimits:
     """The rejects that a build accepts; every limit that is given holds.
 
+    If neither `max_reject_fraction` nor `max_rejects` is given, the limit is 10 rejects or 1 % of
+    the inputs, whichever is more.
+
     Raises:
         ValueError: A value breaks its rule.
     """
 
-    max_reject_fraction: float = IMAGES.option(
-        0.01,
-        "fail if more than this fraction of the inputs is rejected, 0 to 1 (default: 0.01)",
+    max_reject_fraction: float | None = IMAGES.option(
+        None,
+        "fail if more than this fraction of the inputs is rejected, 0 to 1 (default: 0.01, and "
+        "more than 10)",
         rule=_FRACTION,
         type=float,
         metavar="F",
@@ -36,7 +41,7 @@ class RejectLimits:
     )
     max_rejects: int | None = IMAGES.option(
         None,
-        "fail if more than N inputs are rejected (default: no such limit)",
+        "fail if more than N inputs are rejected; it replaces the default of --max-reject-fraction",
         rule=("at least 0", lambda number: number >= 0),
         type=int,
         metavar="N",
@@ -53,7 +58,20 @@ class RejectLimits:
     def __post_init__(self) -> None:
         check_values(self)
 
+    def exceeded(self, share: RejectShare) -> str:
+        """Return the limit that these rejects exceed, "" if none."""
+        faults, fraction = share.faults, share.faults / share.num_inputs
+        if self.max_reject_fraction is not None and fraction > self.max_reject_fraction:
+            return f"--max-reject-fraction {self.max_reject_fraction:g}"
+        if self.max_rejects is not None and faults > self.max_rejects:
+            return f"--max-rejects {self.max_rejects}"
+        is_default = self.max_reject_fraction is None and self.max_rejects is None
+        if is_default and faults > _DEFAULT_NUMBER and fraction > _DEFAULT_FRACTION:
+            return f"the default limit of {_DEFAULT_NUMBER} and {_DEFAULT_FRACTION:.0%}"
+        return ""
 
+
+_EITHER = "--max-reject-fraction or --max-rejects"
 _UNMOUNTED = (
     ". The dataset stays as it is, because an append never takes away all records: check that "
     "INPUT is the right address, and that its disk is mounted"
@@ -64,9 +82,9 @@ def check_rejects(
     rejects: Mapping[str, int],
     num_records: int,
     limits: RejectLimits,
-    folder: str = "",
     *,
     grows: bool = False,
+    are_checked: bool = False,
 ) -> None:
     """Stop a build that rejects too many of its inputs.
 
@@ -74,13 +92,13 @@ def check_rejects(
         rejects: Number of rejects by reason.
         num_records: Number of records.
         limits: The rejects that the build accepts.
-        folder: The folder in OUTPUT that the build writes to.
         grows: Whether it adds to a dataset, from which an INPUT without images would take all.
+        are_checked: Whether all images were read; else INPUT was only listed.
 
     Raises:
         TooManyRejectsError: There are no images, or there are more rejects than `limits` allow.
     """
-    faults, num_inputs = RejectShare.of(rejects, num_records)
+    share = RejectShare.of(rejects, num_records)
     if num_records == 0:
         raise TooManyRejectsError(
             "INPUT has no images"
@@ -91,16 +109,12 @@ def check_rejects(
             )
             + (_UNMOUNTED if grows else "")
         )
-    fraction = faults / num_inputs
-    limit = ""
-    if fraction > limits.max_reject_fraction:
-        limit = f"--max-reject-fraction {limits.max_reject_fraction:g}"
-    elif limits.max_rejects is not None and faults > limits.max_rejects:
-        limit = f"--max-rejects {limits.max_rejects}"
-    if faults and limit:
+    if limit := limits.exceeded(share):
+        option = limit.split()[0] if limit.startswith("--") else _EITHER
         raise TooManyRejectsError(
-            f"{faults} of {num_inputs} inputs ({fraction:.2%}) are rejects, more than "
-            f"{limit} allows ({_faults_first(rejects)}): {_fix(folder, limit.split()[0])}"
+            f"{share.faults} of {share.num_inputs} inputs ({share.faults / share.num_inputs:.2%}) "
+            f"are rejects, more than {limit} allows ({_faults_first(rejects)}): {_fix(option)}"
+            + ("" if are_checked else "; no image was checked yet")
         )
 
 
@@ -120,7 +134,6 @@ def check_class_rejects(
     stats: Iterable[Mapping[str, Any]],
     class_names: Sequence[str],
     limits: RejectLimits,
-    folder: str = "",
 ) -> None:
     """Stop a build that loses too much of one class.
 
@@ -128,7 +141,6 @@ def check_class_rejects(
         stats: Statistics of every split, with the rejects of labeled images.
         class_names: The classes in label order.
         limits: The rejects that the build accepts.
-        folder: The folder in OUTPUT that the build writes to.
 
     Raises:
         TooManyRejectsError: There are more rejects of a class than `limits` allow.
@@ -149,11 +161,9 @@ def check_class_rejects(
             f"{rejected[worst]} of {counted(rejected[worst] + written[worst], 'image')} of class "
             f"{class_names[int(worst)]!r} ({lost[worst]:.2%}) are rejects, more than "
             f"--max-reject-fraction-per-class {limit:g} allows"
-            f"{told}: "
-            f"{_fix(folder, '--max-reject-fraction-per-class')}"
+            f"{told}: {_fix('--max-reject-fraction-per-class')}"
         )
 
 
-def _fix(folder: str, option: str) -> str:
-    listed = f"{folder}/{naming.REJECTS_DIR}/" if folder else f"{naming.REJECTS_DIR}/"
-    return f"fix the inputs listed in {listed}, or raise {option}"
+def _fix(option: str) -> str:
+    return f"fix these inputs, or raise {option}"

@@ -72,6 +72,7 @@ class RejectReason(StrEnum):
     OUTSIDE_INPUT = "outside_input"  # a path or link out of INPUT, without --allow-outside
     INCOMPLETE = "incomplete"  # a file or folder of INPUT that cannot be read to its end
     CRASHED = "crashed"  # it ended or stopped its process twice, the second time alone
+    GONE = "gone"  # a record that INPUT lacks: an append that would take away too many fails
     LOST = "lost"  # damaged in its shard, and its source is gone or changed (`repair --salvage`)
     INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 

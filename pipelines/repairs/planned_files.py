@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.index import ShardSummary
+from shardwright.format.index import ShardSummary, write_older_sidecar
 from shardwright.format.manifest import Manifest, json_bytes
 from shardwright.pipelines.job import BuildJob
 from shardwright.pipelines.local_shards import LocalShards
@@ -70,7 +70,10 @@ class PlannedFiles:
             self._staged.write_bytes(plan.name.attempt, plan.digest.encode())
         job = write_job_of(self._job, self._manifest, self._staged)
         summary, _ = write_shard(plan, job)
-        made, stated = _contents(summary), stated_contents(self._manifest, shard.name, shard.info)
+        stated = stated_contents(self._manifest, shard.name, shard.info)
+        if summary.sidecar != stated.get(shard.name.sidecar):
+            summary = write_older_sidecar(self._staged, summary)
+        made = _contents(summary)
         # The index last: it marks the shard as done.
         for path in sorted(shard.files, key=lambda path: path == shard.name.sidecar):
             if made.get(path) == stated.get(path, made.get(path)):

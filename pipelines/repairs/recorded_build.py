@@ -79,7 +79,7 @@ def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOpt
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser = make_parser("build")
-    parser.error = _refuse  # type: ignore[method-assign]  # argparse would end the process
+    parser.error = _refuse  # type: ignore[method-assign]  # of the command that is recorded
     return parse_words(parser, words)[0]
 
 

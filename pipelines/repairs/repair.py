@@ -18,6 +18,7 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.superseded import as_stored
 from shardwright.pipelines.job import BuildJob
 from shardwright.pipelines.repairs.broken_files import BrokenFiles
 from shardwright.pipelines.repairs.fresh_records import FreshRecords, find_references, write_job_of
@@ -236,7 +237,7 @@ class Repair:
             names.append(naming.REPORT)
         contents = dict(self._manifest.files)
         for name in names:
-            self._root.write_if_new(name, made[name])
+            self._root.write_if_new(name, as_stored(self._root, name, made[name]))
             content = FileContent.of(made[name])
             same = contents.get(name, content) == content
             (self._outcome.repaired if same else self._outcome.renewed).append(name)

@@ -30,6 +30,9 @@ _ADVICE = "copy the dataset again, or run `shardwright repair` on it"
 # record with its frame, `image_offset` and `image_length` only the image bytes; `crc32c` is the
 # unmasked checksum of the image bytes. A record without an image has no image bytes, and nulls for
 # format, width and height.
+# `features` is a hash of what the record was planned with besides its image (see
+# `shardwright.transforms.features.feature_hashes`). A `--transform` function gives its results ids
+# that begin with that of their input; `suffix` is how many characters longer they are.
 INDEX_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -44,8 +47,12 @@ INDEX_SCHEMA = pa.schema(
         pa.field("height", pa.int32()),
         pa.field("uri", pa.string()),
         pa.field("etag", pa.string()),
+        pa.field("features", pa.uint64()),
+        pa.field("suffix", pa.int32()),
     ]
 )
+# Not in the files of older datasets, nor where all values are null: then read as nulls.
+_LATER = ("features", "suffix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class ShardSummary:
         crc32c: Unmasked CRC32C of the whole file.
         digest: Hash of the ordered references and the encoding settings; "" if they are unknown.
         rejects: Number of rejects by reason, of references planned into this shard.
-        stats: Statistics of the records (see `transforms.publish.statistics`).
+        stats: Statistics of the records (see `shardwright.transforms.publish.statistics`).
         etag: The file's etag if the store changes it only with the content, else None.
         sidecar: The content of its sidecar, once that is written; not stored in it.
         reject_file: The content of its file of rejects, if there are any; not stored in it.
@@ -114,12 +121,26 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> ShardS
         rows: One row per record in file order, with the columns of `INDEX_SCHEMA`.
     """
     text = json.dumps(summary.to_json(), sort_keys=True, separators=(",", ":"))
-    table = rows.cast(INDEX_SCHEMA).replace_schema_metadata({_SUMMARY_KEY: text.encode()})
+    unknown = [name for name in _LATER if rows[name].null_count == rows.num_rows]
+    table = rows.cast(INDEX_SCHEMA).drop_columns(unknown)
+    table = table.replace_schema_metadata({_SUMMARY_KEY: text.encode()})
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+    # A dictionary of hashes, which are all different, would take two bytes a record.
+    repeated = [name for name in table.column_names if name != "features"]
+    options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": repeated}
+    pq.write_table(table, buffer, **options)
     data = buffer.getvalue().to_pybytes()
     root.write_bytes(summary.name.sidecar, data)
     return replace(summary, sidecar=FileContent.of(data))
+
+
+def write_older_sidecar(root: Folder, summary: ShardSummary) -> ShardSummary:
+    """Write a shard's index again as an older version of this package did; see `write_sidecar`."""
+    rows = read_index(root, summary.name).drop_columns(_LATER)
+    for name in _LATER:
+        field = INDEX_SCHEMA.field(name)
+        rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return write_sidecar(root, summary, rows)
 
 
 def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
@@ -231,8 +252,12 @@ def parse_index(
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
     wanted = INDEX_SCHEMA if columns is None else pa.schema(map(INDEX_SCHEMA.field, columns))
-    if table.num_columns == len(wanted) and columns is not None:
-        table = table.select(columns)
+    lacks = {*wanted.names}.intersection(_LATER).difference(table.column_names)
+    for later in lacks:
+        nulls = pa.nulls(table.num_rows, wanted.field(later).type)
+        table = table.append_column(wanted.field(later), nulls)
+    if (lacks or columns is not None) and {*table.column_names} == {*wanted.names}:
+        table = table.select(wanted.names)
     if not table.schema.equals(wanted):
         raise StorageError(f"{name.sidecar} cannot be read: its columns are not those of an index")
     return table

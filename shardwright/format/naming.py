@@ -25,18 +25,19 @@ INDEX_DIR = "index"
 REJECTS_DIR = "rejects"
 SIGNALS_DIR = "signals"
 SHARD_DIRS = (INDEX_DIR, REJECTS_DIR, SIGNALS_DIR)  # a file per shard
-SPOOL_DIR = "spool"  # copies of bytes that cannot be read in place (`transforms.inputs.spool`)
+SPOOL_DIR = "spool"  # copies of bytes that cannot be read in place (`transforms/inputs/spool.py`)
 VERSIONS_DIR = "versions"  # a manifest per version of a dataset that has grown
 PINS_DIR = f"{VERSIONS_DIR}/pins"  # a file per version that `gc` must keep
 GENERATIONS_DIR = "generations"  # what each append or compaction has built
-NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms.promotion`)
+NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms/promotion.py`)
 STAGED_DIR = "staged"  # new files of a finished dataset, until they are in place
-CHANGES = f"{STAGED_DIR}/changes.json"  # there once all of them are (`transforms.staged_files`)
+CHANGES = f"{STAGED_DIR}/changes.json"  # there once all of them are (`transforms/staged_files.py`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
+GONE_REJECTS = f"{REJECTS_DIR}/failed.gone.parquet"  # records that an append must not take away
 TEMPORARY_SUFFIX = ".tmp"
-HASHES_SUFFIX = ".hashes"  # in the spool: perceptual hashes (`transforms.near_duplicates`)
-KNOWN_SUFFIX = ".known"  # in the spool: the records of a dataset that grows (`transforms.changes`)
+HASHES_SUFFIX = ".hashes"  # in the spool: perceptual hashes (`transforms/near_duplicates`)
+KNOWN_SUFFIX = ".known"  # in the spool: the records of a dataset that grows (`transforms/changes`)
 LABELS_SUFFIX = ".labels.txt"
 VOCABULARY_SUFFIX = ".vocab.txt"
 SPOOL_SUFFIXES = (".parquet", ".bin", HASHES_SUFFIX, KNOWN_SUFFIX, TEMPORARY_SUFFIX)
@@ -115,6 +116,14 @@ class ShardName:
             return None
         found = cls(match["name"], match["split"], int(match["index"]), int(match["count"]))
         return found if found.shard == filename and found.index < found.count else None
+
+
+def notice_file(name: str, split: str) -> str:
+    """Return the file that globs over the shards of a split find first, but no reader or build.
+
+    There is no shard 0 of 0 (`shardwright.format.superseded`).
+    """
+    return f"{name}-{split}.tfrecord-00000-of-00000"
 
 
 def version_file(number: int) -> str:

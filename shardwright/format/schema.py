@@ -82,6 +82,11 @@ class ExampleSchema:
         return next((feature for feature in self.features if feature.source == source), None)
 
     @property
+    def column_features(self) -> list[Feature]:
+        """The features that columns of a source fill, in writing order."""
+        return [feature for feature in self.features if feature.source == Source.COLUMN]
+
+    @property
     def image(self) -> Feature | None:
         """The main image; None if records have none."""
         return self.find(Source.IMAGE)
@@ -96,14 +101,19 @@ class ExampleSchema:
         return self.find(Source.LABEL)
 
     @property
-    def main_class_names(self) -> tuple[str, ...]:
-        """The class names of the label; without a label, of the only feature of classes, or ()."""
+    def main_classes(self) -> Feature | None:
+        """The label; without a label, the only feature of classes, or None."""
         found = [
             feature
             for feature in self.features
             if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL)
         ]
-        feature = self.label or (found[0] if len(found) == 1 else None)
+        return self.label or (found[0] if len(found) == 1 else None)
+
+    @property
+    def main_class_names(self) -> tuple[str, ...]:
+        """The class names of `main_classes`, or ()."""
+        feature = self.main_classes
         return self.names_of(feature) if feature is not None else ()
 
     @property

@@ -1,7 +1,8 @@
 """Read the state of a build from its OUTPUT, again and again.
 
 One look takes a request for the manifest and one for the plan, a listing of `index/` and one of
-`rejects/`, and the ends of at most 200 new sidecars. No file is read twice.
+`rejects/`, and the ends of at most 200 new sidecars. No file is read twice. Of appends to a
+published dataset only those are seen that failed before they wrote shards.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from dataclasses import replace
 
 from shardwright.errors import NotADatasetError
 from shardwright.format import naming
-from shardwright.format.versions import number_of, read_version, version_numbers
+from shardwright.format.versions import (
+    generation_folders,
+    number_of,
+    read_version,
+    version_numbers,
+)
 from shardwright.inspect.build_progress import Amount, BuildPhase, BuildProgress
 from shardwright.inspect.reject_counts import by_number, count_reasons
 from shardwright.inspect.watched_plan import MOST_REJECT_FILES, WatchedPlan
@@ -51,7 +57,7 @@ class BuildScan:
         if stamp is None:
             return self._unplanned(now) if manifest is None else self._published(now)
         rejects = root.stamps(naming.REJECTS_DIR)
-        if (failed := self._failed(now, rejects, after=stamp.modified)) is not None:
+        if (failed := self._failed(now, root, rejects, after=stamp.modified)) is not None:
             return failed
         if self._plan is None or (self._plan.root, self._plan.stamp) != (root, stamp):
             self._plan = WatchedPlan(root, stamp)
@@ -73,7 +79,8 @@ class BuildScan:
         changed = max((stamp.modified for stamp in spool.values()), default=0.0)
         if naming.REJECTS_DIR in names:
             rejects = self._root.stamps(naming.REJECTS_DIR)
-            if (failed := self._failed(now, rejects, after=changed)) is not None:
+            failed = self._failed(now, self._root, rejects, after=changed)
+            if failed is not None:
                 return failed
         if not spool:
             return BuildProgress(BuildPhase.EMPTY)
@@ -83,9 +90,9 @@ class BuildScan:
         return BuildProgress(BuildPhase.PLANNING, idle_seconds=idle, spooled_bytes=num_bytes)
 
     def _failed(
-        self, now: float, rejects: Mapping[str, FileStamp], *, after: float
+        self, now: float, root: Folder, rejects: Mapping[str, FileStamp], *, after: float
     ) -> BuildProgress | None:
-        """Return the state of a build whose plan failed, if one did after a time."""
+        """Return the state of a build in a folder whose plan failed, if one did after a time."""
         paths = {f"{naming.REJECTS_DIR}/{name}": stamp for name, stamp in rejects.items()}
         failed = {name: each for name, each in paths.items() if naming.is_failed_rejects(name)}
         changed = max((stamp.modified for stamp in failed.values()), default=0.0)
@@ -93,7 +100,7 @@ class BuildScan:
             return None
         counts = Counter[str]()
         for name in sorted(failed)[:MOST_REJECT_FILES]:
-            counts += count_reasons(self._root, name)
+            counts += count_reasons(root, name)
         idle = max(0.0, now - changed)
         return BuildProgress(BuildPhase.FAILED, rejects=by_number(counts), idle_seconds=idle)
 
@@ -101,6 +108,13 @@ class BuildScan:
         manifest = read_version(self._root)
         number = number_of(manifest)
         stamp = self._root.stamp(naming.version_file(number) if number > 1 else naming.MANIFEST)
+        published = 0.0 if stamp is None else stamp.modified
+        for folder in generation_folders(self._root):
+            if folder.startswith(naming.generation_folder(number + 1, "")):
+                below = self._root.below(folder)
+                rejects = below.stamps(naming.REJECTS_DIR)
+                if (failed := self._failed(now, below, rejects, after=published)) is not None:
+                    return failed
         shards = sum(len(split.shards) for split in manifest.splits.values())
         held = Amount(shards, manifest.num_records, manifest.num_bytes)
         return BuildProgress(

@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
 from shardwright.format.manifest import Manifest
@@ -22,10 +22,17 @@ from shardwright.terminal import say, visible_json
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Print the error alone, where argparse prints the usage, too."""
+        say(f"error: {message}; see `{self.prog} --help`")
+        self.exit(EXIT_USAGE)
+
+
 def make_parser(
     command: str, description: str, epilog: str, *, metavar: str = "DATASET"
 ) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"shardwright {command}",
         description=description,
         epilog=epilog,

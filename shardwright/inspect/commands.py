@@ -58,9 +58,11 @@ examples
   shardwright diff s3://bucket/monday s3://bucket/tuesday --fail-on 'drift>0.1,gone>0,changed>1%'
   shardwright diff monday/ tuesday/ --ids changes.csv
 
-A record is the same if its id, split, class and image are (by length and checksum); a record
-without an image is compared by its length. Other features are not compared. Reads the manifests
-and indexes only, and holds the ids of both in memory.
+A record is the same if its id, split, class, image (by length and checksum) and other features (by
+the hash in the index) are; a record without an image is compared by its length, too. Hashes of
+further images and of results of --transform are of their inputs: they are compared only between
+versions of one dataset. Reads the manifests and indexes, and at most 100 reannotated records, to
+name the features that differ. Holds the ids of both in memory.
 
 The drift of classes is half the sum of the differences of their shares (total variation); that of
 width, height and image_length the largest difference of their cumulative shares (Kolmogorov-

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.format import naming
-from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_json
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema, FeatureKind
+from shardwright.format.superseded import companion_content
 from shardwright.format.tfds_features import features_json
 from shardwright.inspect.faults import DatasetFault
 from shardwright.sizes import counted
@@ -38,7 +38,7 @@ def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]
 def _content_fault(root: Folder, name: str, manifest: Manifest) -> str | None:
     """Return the difference of a file from its content in the manifest; None if it has none."""
     try:
-        found = FileContent.of(root.read_bytes(name))
+        found = companion_content(root, name)
     except MissingError:
         return "the file is missing"
     except StorageError as error:

@@ -12,6 +12,7 @@ from shardwright.format.reject_counts import RejectShare
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import read_version
 from shardwright.inspect.drift import number_drift, share_drift
+from shardwright.inspect.feature_changes import can_compare_hashes, changed_features
 from shardwright.inspect.proposed_version import propose_version
 from shardwright.inspect.record_changes import (
     CHANGES,
@@ -52,14 +53,15 @@ class Difference(NamedTuple):
 
 
 def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
-    """Compare two datasets; reads their manifests and indexes, no image.
+    """Compare two datasets; reads their manifests and indexes, and few records.
 
     Raises:
         StorageError: An index cannot be read.
     """
     before, after = old.manifest, new.manifest
     rows = read_rows(*old), read_rows(*new)
-    changes = compare_rows(*rows, (before.schema.class_names, after.schema.class_names))
+    names = (before.schema.class_names, after.schema.class_names)
+    changes = compare_rows(*rows, names, with_features=can_compare_hashes(old, new))
     records = {change: len(found) for change, found in changes.rows.items()}
     known = compare_manifests(old, new)
     summary = {
@@ -67,6 +69,7 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
         "new": known.pop("new"),
         "records": {"same": changes.num_same, **records},
         "examples": {name: changes.first_ids(name, _EXAMPLES) for name in records if records[name]},
+        "features": changed_features(old, new, changes),
         **known,
         "drift": _drift(before, after, *rows),
         "proposed_version": propose_version(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.inspect.describe import table_lines
+from shardwright.inspect.feature_changes import EXAMINED
 from shardwright.inspect.proposed_version import format_proposal
 from shardwright.inspect.record_changes import CHANGES
 from shardwright.sizes import counted, show_bytes
@@ -21,6 +22,7 @@ def format_difference(summary: Mapping[str, Any]) -> str:
     parts = [
         table_lines([_dataset_row("old", summary), _dataset_row("new", summary)]),
         ["records", *table_lines(_record_rows(summary))],
+        _feature_lines(summary),
         ["splits", *table_lines(_split_rows(summary["splits"]))],
         ["schema", *table_lines(_schema_rows(summary["schema"]))],
         ["classes", *table_lines(_class_rows(summary["classes"]))],
@@ -46,6 +48,15 @@ def _record_rows(summary: Mapping[str, Any]) -> _Rows:
         more = ", ..." if counts[change] > len(ids) else ""
         rows.append((change, f"{counts[change]:,}", ", ".join(ids) + more))
     return rows
+
+
+def _feature_lines(summary: Mapping[str, Any]) -> list[str]:
+    if not summary["features"]:
+        return []
+    examined = min(summary["records"]["reannotated"], EXAMINED)
+    rows: _Rows = [(name, f"{number:,}") for name, number in summary["features"].items()]
+    told = counted(examined, "reannotated record")
+    return [f"features that differ in {told}", *table_lines(rows)]
 
 
 def _split_rows(splits: Mapping[str, Any]) -> _Rows:

@@ -18,6 +18,7 @@ _BREAKING = {
     "gone": "gone",
     "changed": "changed",
     "relabeled": "relabeled",
+    "reannotated": "reannotated",
     "moved": "moved to another split",
 }
 

@@ -16,6 +16,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
+from shardwright.format.superseded import companion_content
 from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.inspect.verify import DEFAULT_THREADS
 from shardwright.sizes import counted
@@ -126,6 +127,8 @@ def _faults_beside_shards(
         elif content is not None:
             crc = content.crc32c if found.crc32c is None else found.crc32c
             fault = FileContent(found.num_bytes, crc).fault(content)
+            if fault is not None and filename == naming.DATASET_INFO:
+                fault = companion_content(root, filename).fault(content)
             if fault is not None:
                 yield DatasetFault.of_file(filename, fault)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shardwright.fail_on import CHANGES as CHANGES
 from shardwright.format.index import INDEX_SCHEMA, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
@@ -18,10 +19,8 @@ from shardwright.format.splits import ShardInfo
 from shardwright.reader.selection import for_each_shard
 from shardwright.storage.folder import Folder
 
-# In the order in which they are shown. A record may be changed, relabeled and moved at once.
-CHANGES = ("new", "gone", "changed", "relabeled", "moved")
 NUMBERS = ("width", "height", "image_length")
-_COLUMNS = ("id", "length", "crc32c", "label", *NUMBERS)
+_COLUMNS = ("id", "length", "crc32c", "label", "features", *NUMBERS)
 _NO_LABEL = -1
 CHANGES_SCHEMA = pa.schema(
     [("change", pa.string()), ("split", pa.string()), ("id", pa.large_string())]
@@ -118,16 +117,21 @@ class RecordChanges:
 
 
 def compare_rows(
-    old: DatasetRows, new: DatasetRows, class_names: Sequence[Sequence[str]]
+    old: DatasetRows,
+    new: DatasetRows,
+    class_names: Sequence[Sequence[str]],
+    *,
+    with_features: bool = False,
 ) -> RecordChanges:
     """Return how the records of `new` differ from those of `old` with the same ids.
 
     An image is compared by length and CRC32C, a record without an image by its length, a label by
-    its class name. Other features are not compared: the index does not hold them.
+    its class name, all other features by their hash if both have it.
 
     Args:
         old, new: The rows of both datasets.
         class_names: The class names of both; without them labels are compared as numbers.
+        with_features: Other hashes mean other features.
     """
     places = pc.index_in(new.ids, value_set=old.ids.combine_chunks())
     is_known = places.is_valid().to_numpy()
@@ -136,6 +140,7 @@ def compare_rows(
     differs = {
         "changed": _content_differs(old, new, places, known),
         "relabeled": old_labels[places] != new_labels[known],
+        "reannotated": with_features & _hashes_differ(old, new, places, known),
         "moved": old.names_of_splits()[places] != new.names_of_splits()[known],
     }
     is_gone = np.ones(len(old.splits), np.bool_)
@@ -157,6 +162,14 @@ def _content_differs(
     has_image = (pairs["image_length"][0] > 0) | (pairs["image_length"][1] > 0)
     image_differs: NDArray[np.bool_] = differs["crc32c"] | differs["image_length"]
     return np.where(has_image, image_differs, differs["length"])
+
+
+def _hashes_differ(
+    old: DatasetRows, new: DatasetRows, places: NDArray[np.int64], known: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    before, after = old.table["features"].take(places), new.table["features"].take(known)
+    differs: NDArray[np.bool_] = pc.fill_null(pc.not_equal(before, after), False).to_numpy()
+    return differs
 
 
 def _common_labels(

@@ -127,14 +127,14 @@ def _read_found(
             f"{name.sidecar} states a record outside of its shard (row {row_number}): "
             "run `shardwright verify`"
         )
-    features = _read_features(root, name, row)
+    features = read_features(root, name, row)
     id_feature = manifest.schema.find(Source.ID)
     if id_feature is not None and one_value(features, id_feature) != row["id"].encode():
         raise StorageError(f"{name.shard} and its index do not match: run `shardwright verify`")
     return FoundRecord(name, number, row, features)
 
 
-def _read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
+def read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
     """Return the features of the record of an index row, reading only its bytes of the shard."""
     data = root.read_range(name.shard, row["offset"], row["length"])
     try:

@@ -95,7 +95,8 @@ def _phase_text(progress: BuildProgress) -> str:
             return f"all {counted(progress.done.shards, 'shard')} written, publishing"
         case BuildPhase.FAILED:
             ago = show_seconds(progress.idle_seconds or 0.0)
-            return f"the build failed {ago} ago, before it wrote shards"
+            cause = ": INPUT lacks too many records (--max-gone)" * ("gone" in progress.rejects)
+            return f"the build failed {ago} ago, before it wrote shards{cause}"
     done = progress.done
     return (
         f"published {show_seconds(progress.idle_seconds or 0.0)} ago: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 
 from shardwright.errors import NotADatasetError
 from shardwright.format.manifest import read_manifest
+from shardwright.pipelines.job import prepare_job
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.running import run_build
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import (
     build,
@@ -29,6 +34,7 @@ from tests.support.build_helpers import (
 )
 
 Said = Callable[[], str]
+STRICT = ("--max-reject-fraction", "0.01")
 
 
 @pytest.fixture
@@ -130,9 +136,11 @@ def test_an_unknown_label_is_a_reject(images: Path, tmp_path: Path, out: Path) -
 
 def test_too_many_rejects_before_writing(images: Path, out: Path, last_line: Said) -> None:
     (images / "cat/empty.png").touch()
-    assert build(images, out) == 1
+    assert build(images, out, *STRICT) == 1
     told = "1 of 13 inputs (7.69%) are rejects, more than --max-reject-fraction 0.01 allows"
-    assert f"{told} (1 empty_file)" in last_line()
+    last = last_line()
+    assert f"{told} (1 empty_file)" in last
+    assert last.endswith(f"; no image was checked yet; {out}/rejects/ lists them")
     assert sorted(stamps_of(out)) == ["rejects/failed.parquet"]
     assert reasons_of(out) == {"cat/empty.png": "empty_file"}
     assert build(images, out, "--max-reject-fraction", "0.1") == 0, "the list is no obstacle"
@@ -142,8 +150,10 @@ def test_too_many_rejects_before_writing(images: Path, out: Path, last_line: Sai
 def test_too_many_rejects_after_writing(images: Path, out: Path, last_line: Said) -> None:
     (images / "cat/text.png").write_text("no image")
     size = ("--records-per-shard", "4")
-    assert build(images, out, *size) == 1
-    assert "1 of 13 inputs (7.69%) are rejects" in last_line()
+    assert build(images, out, *size, *STRICT) == 1
+    last = last_line()
+    assert "1 of 13 inputs (7.69%) are rejects" in last
+    assert last.endswith(f"raise --max-reject-fraction; {out}/rejects/ lists them")
     with pytest.raises(NotADatasetError, match="unfinished build"):
         read_manifest(Folder(str(out)))
     assert reasons_of(out) == {"cat/text.png": "not_an_image"}
@@ -155,6 +165,43 @@ def test_too_many_rejects_after_writing(images: Path, out: Path, last_line: Said
     assert build(images, out, *allowed, "--max-reject-fraction-per-class", "0.2") == 0
     after = {path.name: path.stat().st_ino for path in shards_of(out)}
     assert after == before, "only published, not written again"
+
+
+@pytest.mark.parametrize("runs", ["graph", "in this process"])
+def test_a_few_bad_images_never_end_a_build_and_more_do_when_all_were_looked_at(
+    images: Path, tmp_path: Path, out: Path, capfd: pytest.CaptureFixture[str], runs: str
+) -> None:
+    """10 of 22 are no reason to stop, and 13 of 25 are; the bad ones are in many shards."""
+    for number in range(10):
+        (images / f"cat/cut{number}.png").write_bytes(png_of(number)[:100])
+
+    def run(output: Path) -> int:
+        argv = (images, output, "--name", "x", "--records-per-shard", "3", "--check", "decode")
+        if runs == "graph":
+            return build(*argv)
+        return run_build(build_here, lambda: prepare_job(parse_options([str(arg) for arg in argv])))
+
+    assert run(tmp_path / "first") == 0
+    assert len(rejects_of(tmp_path / "first")) == 10
+    (images / "cat/text0.png").write_text("no image")
+    (images / "cat/text1.png").write_text("no image")
+    (images / "cat/empty.png").touch()
+    capfd.readouterr()
+    assert run(out) == 1
+    *lines, last = capfd.readouterr().err.splitlines()
+    examples = [line.split(": ")[1:3] for line in lines if line.startswith("shardwright:   ")]
+    found = rejects_of(out)
+    assert len(found) == 13, "all images were looked at"
+    assert Counter(reason.strip() for reason, _ in examples) == {
+        "empty_file": 1, "not_an_image": 2, "truncated": 3,
+    }  # fmt: skip
+    listed = {(row["reason"], row["id"]) for row in found}
+    assert {(reason.strip(), name) for reason, name in examples} <= listed
+    assert last == (
+        "shardwright: error: 13 of 25 inputs (52.00%) are rejects, more than the default limit of "
+        "10 and 1% allows (10 truncated, 2 not_an_image, 1 empty_file): fix these inputs, or raise "
+        f"--max-reject-fraction or --max-rejects; {out}/rejects/ lists them"
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,11 @@ def append(images: Path, out: Path) -> None:
     append_version(prepare_version(parse_options([str(images), str(out), *OPTIONS, *APPEND])))
 
 
+def shards_of(out: Path) -> dict[str, str]:
+    """Return the hashes of the shards by their numbers."""
+    return {name: found for name, found in hashes_of(out).items() if ".tfrecord-" in name}
+
+
 @pytest.fixture
 def grown(tmp_path: Path) -> Path:
     """Return a folder with images, `in`, and a dataset of three versions, `out`."""
@@ -38,12 +43,11 @@ def grown(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fresh(folder: Path) -> Path:
+def fresh(folder: Path, *options: str, name: str = "fresh") -> Path:
     """Return a build of the same images."""
-    build_here(
-        prepare_version(parse_options([str(folder / "in"), str(folder / "fresh"), *OPTIONS]))
-    )
-    return folder / "fresh"
+    words = [str(folder / "in"), str(folder / name), *OPTIONS, *options]
+    build_here(prepare_version(parse_options(words)))
+    return folder / name
 
 
 def test_it_equals_a_fresh_build(grown: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +66,20 @@ def test_it_equals_a_fresh_build(grown: Path, capsys: pytest.CaptureFixture[str]
     append(grown / "in", out)
     assert named(out) == wanted({**STEPS[-1], "new/1.png": 60})
     assert len(version_numbers(Folder(str(out)))) == 5
+
+
+def test_labels_keep_their_numbers_so_a_fresh_build_needs_the_class_names(grown: Path) -> None:
+    """As docs/versions.md says."""
+    put({**STEPS[-1], "aardvark/0.png": 80}, grown / "in")
+    append(grown / "in", grown / "out")
+    assert main([str(grown / "out")]) == 0
+    version = read_version(Folder(str(grown / "out")))
+    [folder] = version.history["generations"]
+    compacted = shards_of(grown / "out" / folder)
+    assert compacted != shards_of(fresh(grown))
+    (grown / "names.txt").write_text("\n".join(version.schema.class_names))
+    named = fresh(grown, "--class-names", str(grown / "names.txt"), name="named")
+    assert compacted == shards_of(named)
 
 
 def test_an_append_that_comes_meanwhile_holds(grown: Path) -> None:
@@ -117,6 +135,48 @@ def test_nothing_to_compact_and_wrong_words(
     assert main([str(grown / "out"), "--encode", "jpeg"]) == 2
     assert main([str(grown / "nowhere")]) == 2
     assert stamps_of(grown) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--duplicates", "drop"),
+        ("--max-reject-fraction=1",),
+        ("--max-rejects", "9"),
+        ("--accept-partial", "x"),
+        ("--split-ids", "test=ids.txt"),
+    ],
+)
+def test_options_that_lose_records_are_refused(
+    grown: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(grown / "out"), *words]) == 2
+    option = words[0]
+    assert f"compact keeps what {option} would change: leave it out" in capsys.readouterr().err
+
+
+def test_a_copy_with_fewer_records_is_not_committed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another way to lose some than options that are refused."""
+    first_build(tmp_path / "in", tmp_path / "out")
+    put({**FIRST, "cat/8.png": FIRST["cat/1.png"]}, tmp_path / "in")
+    append(tmp_path / "in", tmp_path / "out")
+    assert main([str(tmp_path / "out"), "--near-duplicates", "drop"]) == 1
+    told = capsys.readouterr().err
+    assert "records, but version 2 has 11: it stays as it is" in told
+    assert version_numbers(Folder(str(tmp_path / "out"))) == [1, 2]
+
+
+def test_an_erasure_before_the_commit_is_no_loss(grown: Path) -> None:
+    out = Folder(str(grown / "out"))
+    base, folder = read_version(out), "generations/00004-compact0"
+    build_here(_prepare(out, base, folder, []))
+    (grown / "ids.txt").write_text("cat/1.png\n")
+    receipt = ["--receipt", str(grown / "receipt.json"), "--yes"]
+    assert shardwright(["erase", out.uri, "--ids", str(grown / "ids.txt"), *receipt]) == 0
+    _commit(out, base, folder)
+    assert named(grown / "out").keys() == STEPS[-1].keys() - {"cat/1.png"}
 
 
 def test_a_damaged_record_stops_it(grown: Path, capsys: pytest.CaptureFixture[str]) -> None:

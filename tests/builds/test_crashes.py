@@ -39,6 +39,14 @@ def test_the_same_command_rejects_the_images_that_ended_the_build(
     assert leftovers_of(out) == []
 
 
+def test_a_function_that_ends_the_process_well_fails_the_build(tmp_path: Path) -> None:
+    images, out = make_images(tmp_path / "in", NUM_IMAGES), tmp_path / "out"
+    options = (*OPTIONS[:-1], "tests.support.user_transforms:end")
+    assert start_build(tmp_path / "stderr", images, out, *options).wait() == 1
+    assert build(images, out, *options) == 0
+    assert manifest_of(out)["rejects"] == {"crashed": 1}
+
+
 def test_an_image_that_crashes_in_the_sample_of_sizes(tmp_path: Path) -> None:
     """The first death is in the sample, and the second one in a shard."""
     images, out = make_images(tmp_path / "in", NUM_IMAGES), tmp_path / "out"

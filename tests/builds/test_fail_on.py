@@ -87,4 +87,7 @@ def test_nothing_to_compare_with(
 
 def test_a_wrong_limit(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(photos, tmp_path / "out", "--fail-on", "leak>0") == 2
-    assert "the names are drift, leaks, near-leaks, rejects" in capsys.readouterr().err
+    assert (
+        "the names are drift, new, gone, changed, relabeled, reannotated, moved, leaks, near-leaks"
+        in capsys.readouterr().err
+    )

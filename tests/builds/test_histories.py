@@ -197,7 +197,7 @@ class History:
         assert dataset.class_names[: len(older)] == older
 
     def check_records(self, number: int, found: dict[str, Record]) -> None:
-        assert found == wanted(self.images[number], self.splits[number])
+        assert found == wanted(self.images[number], self.splits[number], captions=True)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -222,7 +222,7 @@ class History:
 
     def end(self) -> None:
         """Let the dataset follow the folder, and check all that there is."""
-        self.source.change({"ant/0.png": 77})
+        self.source.change({"ant/0.png": 77, "cat/1.png": -9})
         self.run(Step({}, "append"))
         for number in self.images:
             self.check(number)
@@ -231,7 +231,10 @@ class History:
 
 def begun(folder: Path, *options: str) -> History:
     """Return a dataset of one version, of `FIRST`."""
-    source, grown = Source(folder / "in"), Grown(Folder(str(folder / "out")), (*OPTIONS, *options))
+    source, grown = (
+        Source(folder / "in", captions=True),
+        Grown(Folder(str(folder / "out")), (*OPTIONS, *options)),
+    )
     source.change(FIRST)
     grown.append(source)
     splits = {name: record.split for name, record in grown.records().items()}
@@ -243,7 +246,7 @@ def begun(folder: Path, *options: str) -> History:
 NAMES = st.sampled_from(
     [f"{name}/{number}.png" for name in ("ant", "bee", "cat") for number in range(5)]
 )
-CHANGES = st.dictionaries(NAMES, st.none() | st.integers(0, 30), max_size=6)
+CHANGES = st.dictionaries(NAMES, st.none() | st.integers(-3, 30), max_size=6)
 EVERY: dict[str, int | None] = dict.fromkeys(FIRST)
 ACTIONS = st.sampled_from(
     ["append"] * 4 + ["keep", "compact", "compact", "erase", "gc1", "gc2", "gc3"]

@@ -83,7 +83,7 @@ def test_references_that_leave_the_input(
     shutil.copy(made[-2], more / "x.png")
     source = make(root, outside)
     capsys.readouterr()
-    assert build(source, tmp_path / "no") == 1
+    assert build(source, tmp_path / "no", "--max-rejects=0") == 1
     assert f"{refused} outside_input" in capsys.readouterr().err
     out = tmp_path / "out"
     assert build(source, out, "--max-reject-fraction=0.9") == 0

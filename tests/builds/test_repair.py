@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.inspect.verify import verify
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from tests.support.build_helpers import make_images
 from tests.support.input_forms import FORMS, Form
 from tests.support.repairs import (
@@ -157,3 +158,21 @@ def test_inputs_of_any_form(tmp_path: Path, form: Form) -> None:
     flip(dataset / names_of(dataset, "index/train*")[1])
     assert repair(dataset) == 0
     assert hashes_of(dataset) == before
+
+
+def test_an_index_of_an_older_version_gets_its_bytes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no hashes of features, and the manifest has its checksum."""
+    make_images(tmp_path / "in", 3)
+    names = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "in").rglob("*.png"))
+    lines = "".join(f"{name},of {name}\n" for name in names)
+    (tmp_path / "t.csv").write_text(f"image,caption\n{lines}")
+    with monkeypatch.context() as patch:
+        patch.setattr(FeatureHashes, "_hashed", lambda _, settled: settled)
+        build_plainly(tmp_path / "t.csv", tmp_path / "data")
+    (index,) = (tmp_path / "data" / "index").iterdir()
+    before = index.read_bytes()
+    index.unlink()
+    assert repair(tmp_path / "data") == 0
+    assert index.read_bytes() == before

@@ -129,7 +129,10 @@ def test_pictures_beside_the_image(tmp_path: Path) -> None:
     (shard,) = (path.read_bytes() for path in out.glob("*.tfrecord-*"))
     assert shard.index(mask_of(0)) < shard.index(png_of(99)) < shard.index(png_of(0))
     missing, broken, empty = rejects_in(out)
-    gone = "image2: listed in the table, but there is no such file"
+    gone = (
+        f"image2: listed in the table, but there is no such file below {tmp_path}/: give "
+        "--image-root, the folder that relative paths start from"
+    )
     assert missing == ("b.png", "missing_file", gone)
     assert broken[:2] == ("c.png", "not_an_image")
     assert broken[2].startswith("other: ")

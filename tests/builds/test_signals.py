@@ -188,7 +188,7 @@ def test_readers_filter_by_signals(measured: Path, plain: Path) -> None:
     assert ids
     assert all(rows[name]["highlights"] >= np.float32(0.32) for name in ids)
     for condition in (where, lambda table: pc.greater(table["highlights"], 0)):
-        with pytest.raises(UsageError, match="it has no highlights: build the dataset with --sig"):
+        with pytest.raises(UsageError, match="no highlights: build the dataset with signals=True"):
             sw.Reader(str(plain), "train", global_batch_size=4, where=condition)
 
 

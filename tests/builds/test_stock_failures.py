@@ -70,7 +70,7 @@ def test_a_failed_build_publishes_nothing(
     source.mkdir(exist_ok=True)
     for name in rejects:
         (source / name).write_text("no image")
-    assert build(source, output, *BEAM) == 1
+    assert build(source, output, *BEAM, "--max-reject-fraction", "0.01") == 1
     said = capsys.readouterr().err
     assert told in said
     assert "Traceback" not in said
@@ -88,7 +88,7 @@ def test_rejects_of_the_plan_fail_before_an_image_is_read(
     table = tmp_path / "table.csv"
     table.write_text("path,label\n0.png,a\n0.png,a\nnone.png,b\n")
     output = tmp_path / "small"
-    assert build(table, output, *BEAM) == 1
+    assert build(table, output, *BEAM, "--max-rejects", "1") == 1
     assert "2 of 3 inputs (66.67%) are rejects" in capsys.readouterr().err
     assert sorted(stamps_of(output)) == [naming.FAILED_REJECTS]
     assert sorted(reasons_of(output).values()) == ["duplicate_id", "missing_file"]

@@ -103,7 +103,7 @@ def test_objects_that_change_during_a_build(places: Places, tmp_path: Path, kind
     gone, other, longer = names = [f"cat/{name}.zz.png" for name in ("gone", "other", "longer")]
     for name in names:
         source.put(name, png_of(1))
-    options = ("--name", "x", "--records-per-shard", "5")
+    options = ("--name", "x", "--records-per-shard", "5", "--max-reject-fraction", "0.01")
     with places.proxy(source) as (proxy, through):
         proxy.add(Fault("latency", None, method="GET", path_contains="zz", latency_msec=2000))
         argv = (through.uri, output.uri, *through.args, *output.args, *options)
@@ -197,7 +197,7 @@ def test_too_many_rejects(
 ) -> None:
     source, output = places.make(kind).fill(make_images(tmp_path / "in", 12)), places.make(kind)
     source.put("cat/bad.png", content)
-    options = ("--records-per-shard", "4")
+    options = ("--records-per-shard", "4", "--max-reject-fraction", "0.01")
     assert build_between(source, output, *options) == 1
     message = "1 of 13 inputs (7.69%) are rejects, more than --max-reject-fraction 0.01 allows"
     assert message in error_of(capfd.readouterr().err)

@@ -357,16 +357,16 @@ def test_a_writer_raises_what_is_wrong_with_its_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shard_sise": 5}, "did you mean --shard-size"),
-        ({"shard_size": "big"}, "--shard-size"),
-        ({"seed": "x"}, "argument --seed: invalid int value: 'x'"),
-        ({"if_exists": "maybe"}, "argument --if-exists: invalid choice"),
-        ({"split": {"train": 0.5}}, "--split"),
-        ({"schema": "nope"}, "--schema 'nope' is neither"),
-        ({"schema": ExampleSchema(())}, "--schema ExampleSchema has no features"),
+        ({"shard_sise": 5}, r"did you mean shard_size=\?"),
+        ({"shard_size": "big"}, "shard_size='?big"),
+        ({"seed": "x"}, "argument seed: invalid int value: 'x'"),
+        ({"if_exists": "maybe"}, "argument if_exists: invalid choice"),
+        ({"split": {"train": 0.5}}, "split='train=0.5'"),
+        ({"schema": "nope"}, "schema='nope' is neither"),
+        ({"schema": ExampleSchema(())}, "schema= ExampleSchema has no features"),
         ({"shards": 2}, "shards=2 needs a function of a shard's number"),
         ({"shards": 2.0}, r"shards=2\.0 needs a function of a shard's number and a whole number"),
-        ({"label_column": "species"}, "--label-column 'species' is not in the records"),
+        ({"label_column": "species"}, "label_column='species' is not in the records"),
     ],
 )
 def test_options_are_checked_before_anything_is_written(

@@ -145,8 +145,8 @@ def test_floats_under_a_key_of_images_are_a_tensor_with_the_ready_schema(tmp_pat
         ({"image": "a.png"}, {}, "a dict of arrays, got one dict of single values"),
         ([{1: 2}], {}, "the keys of records must be texts, got 1: rename it"),
         ({"X": 1}, {}, "a dict of arrays, got one dict of single values: put it in a list"),
-        (RECORDS, {"schema": "records", "image_column": "X"}, "--image-column"),
-        (RECORDS, {"schema": "records", "encode": "jpeg"}, "is for images, and --schema has none"),
+        (RECORDS, {"schema": "records", "image_column": "X"}, "image_column="),
+        (RECORDS, {"schema": "records", "encode": "jpeg"}, "is for images, and schema= has none"),
     ],
 )
 def test_what_records_without_an_image_cannot_have(

@@ -24,7 +24,7 @@ def check_growing(runner_args: Sequence[str], folder: Path, timeout: float) -> N
     make_engine_images(images, 12, names=("new",))
     next(images.rglob("*.jpg")).unlink()
     grow = (images, out, *OPTIONS, "--if-exists", "append")
-    assert "version 2 has 31 records: 12 new or changed, 1 taken away or replaced" in run(*grow)
+    assert "version 2: 31 records: 12 added, 1 taken away" in run(*grow)
     assert "nothing has changed: version 2 has 31 records" in run(*grow)
     run(out, command="compact")
     assert build_here(images, fresh, *OPTIONS) == 0

@@ -104,7 +104,7 @@ def test_a_failing_function_ends_the_build_with_its_reason(
     ended = build(runner, engine_images, tmp_path / "out", *options, timeout=SECONDS, code=1)
     *lines, last = ended.log.splitlines()
     told = "INPUT has no images: every file is a reject (60 transform)"
-    assert last == f"shardwright: error: {told}"
+    assert last == f"shardwright: error: {told}; {tmp_path}/out/rejects/ lists them"
     assert "ValueError: no luck with" in ended.log
     # No stack trace, of Python or Java.
     assert all(line.startswith("shardwright: ") for line in lines), ended.log

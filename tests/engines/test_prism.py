@@ -169,10 +169,12 @@ def test_a_bad_image_is_one_row(tmp_path: Path) -> None:
 
 def test_too_many_rejects_end_the_build_with_the_reason(tmp_path: Path) -> None:
     add_bad_images(make_engine_images(tmp_path / "in", 30))
-    log = build_on_prism(tmp_path / "in", tmp_path / "out", code=1).log
+    strict = ("--max-reject-fraction", "0.01")
+    log = build_on_prism(tmp_path / "in", tmp_path / "out", *strict, code=1).log
     assert log.count("shardwright: error: ") == 1
     told = "of 32 inputs (3.12%) are rejects, more than --max-reject-fraction 0.01 allows"
     assert f"{told} (1 empty_file)" in log
+    assert f"; {tmp_path}/out/rejects/ lists them" in log.splitlines()[-1]
     # Beam's worker prints the error's trace: its cause and itself. Nobody else repeats it.
     assert log.count("shardwright.errors.TooManyRejectsError: ") == 2, log
 

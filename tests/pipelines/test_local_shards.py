@@ -143,7 +143,8 @@ def test_neither_a_plan_nor_a_finished_dataset_imports_beam(tmp_path: Path) -> N
     images, output = make_images(tmp_path / "in", 3), tmp_path / "out"
     assert build(images, output) == 0
     script = (
-        "import sys; from pipelines import build_dataset, plan_dataset; args = sys.argv[1:]; "
+        "import sys; from shardwright.pipelines import build_dataset, plan_dataset; "
+        "args = sys.argv[1:]; "
         "codes = plan_dataset.main(args), build_dataset.main(args); "
         "print(*codes, 'apache_beam' in sys.modules)"
     )

@@ -162,10 +162,9 @@ def test_options_as_templates_give_them(given: str, name: str, value: Any) -> No
     assert getattr(parse_options([*PLACES, *given.split()]), name) == value
 
 
-def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(UsageError, match="argument --stratify: ignored explicit argument 'yes'"):
         parse_options([*PLACES, "--stratify=yes"])
-    assert "argument --stratify: ignored explicit argument 'yes'" in capsys.readouterr().err
     message = "'--recordsper_shard=3' is not an option of shardwright or Beam; did you mean"
     with pytest.raises(UsageError, match=f"{message} --records-per-shard"):
         parse_options([*PLACES, "--recordsper_shard=3"])

@@ -6,12 +6,14 @@ import re
 import shlex
 import shutil
 import tomllib
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import shardwright as sw
 from shardwright.inspect import cli
 from shardwright.pipelines.options import parse_options
 from tests import ROOT
@@ -47,15 +49,35 @@ def blocks_of(page: Path) -> list[Block]:
     return [Block(m[2], m[3], text[: m.start()]) for m in FENCE.finditer(text)]
 
 
+def builds_of(page: Path) -> list[list[str]]:
+    """Return the words of each `shardwright build` of a page, without those of an append."""
+    text = page.read_text()
+    blocks = (block for block in blocks_of(page) if block.language == "console")
+    commands = [words for block in blocks for words in block.commands]
+    commands += [shlex.split(row) for row in re.findall(r"\| `\$ ([^`]*)` \|$", text, re.MULTILINE)]
+    found = [words for words in commands if words[:2] == ["shardwright", "build"]]
+    of_appends = re.compile(r" --if-exists append( --fail-on \S+)?")
+    return [shlex.split(of_appends.sub("", shlex.join(words))) for words in found]
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return docs_inputs.write(tmp_path_factory.mktemp("docs"))
+    """Write what a reader of README.md has, with the dataset of its first command, and copy it.
+
+    The copy has the times of the files, so that the dataset is up to date where it was built.
+    """
+    here = docs_inputs.write(tmp_path_factory.mktemp("docs") / "here")
+    with chdir(here):
+        run_command(builds_of(ROOT / "README.md")[0], [])
+    return Path(shutil.copytree(here, here.with_name("copy")))
 
 
 @pytest.fixture
-def folder(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a fresh copy of the inputs that the pages name the working folder."""
-    here = shutil.copytree(inputs, tmp_path / "here")
+def folder(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the folder back to what a reader of README.md has, and make it the working folder."""
+    here = inputs.with_name("here")
+    shutil.rmtree(here)
+    shutil.copytree(inputs, here)
     monkeypatch.chdir(here)
     monkeypatch.syspath_prepend(str(here))
     return here
@@ -115,8 +137,6 @@ def test_its_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
         for word in words
     )
     stores = request.getfixturevalue("stores") if needs_stores else []
-    if re.search(r"^\$ shardwright build .* dataset/", page.read_text(), re.MULTILINE):
-        shutil.rmtree("dataset")  # the page makes it
     for block in blocks_of(page):
         if ELSEWHERE.search(block.before):
             continue
@@ -146,6 +166,37 @@ def test_the_table_of_tutorials_runs() -> None:
     assert len(lines) == page.read_text().count("\n| ") - 1, "a row without code"
 
 
+def test_an_output_has_one_command() -> None:
+    """A reader who follows page after page meets no dataset of other options."""
+    built: dict[str, set[str]] = {}
+    for page in PAGES:
+        for words in builds_of(page):
+            built.setdefault(words[3].rstrip("/"), set()).add(shlex.join(words))
+        for block in blocks_of(page):
+            for output in re.findall(
+                r"^(?:with )?sw\.[wW]rite.*?\"(.+?)/\"", block.text, re.MULTILINE
+            ):
+                built.setdefault(output, set()).add(f"{page.name}: {block.text}")
+    assert {output: found for output, found in built.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("where", ["docs/index.md", "README.md", "mkdocs.yml"])
+def test_every_page_is_listed(where: str) -> None:
+    linked = set(re.findall(r"[\w-]+\.md", (ROOT / where).read_text()))
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {Path(where).name}
+    assert sorted(pages - linked - {"index.md"}) == []
+
+
+def test_the_api_page_shows_the_names_that_users_write() -> None:
+    page = (ROOT / "docs/python-api.md").read_text()
+    assert sorted(re.findall(r"{heading: sw\.(\w+)}", page)) == sorted(sw.__all__)
+    shown = re.findall(
+        r"^::: shardwright\.(?:.*\.)?(\w+)\n    options: {heading: sw\.(\w+)}", page, re.M
+    )
+    assert [name for name, heading in shown if name != heading] == []
+    assert len(shown) == len(sw.__all__)
+
+
 def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_options(["--help-all"])
@@ -160,6 +211,7 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "--at",
         "--yes",
         "--receipt",
+        "--allow-missing",
         "--cache",
         "--verify",
         "--orphans-after",
@@ -172,5 +224,6 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(option for option in found - others if option not in known) == []
 
 
-def test_readme_fits_two_screens() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+@pytest.mark.parametrize(("page", "lines"), [("README.md", 120), ("docs/quickstart.md", 45)])
+def test_it_fits_its_screens(page: str, lines: int) -> None:
+    assert len((ROOT / page).read_text().splitlines()) <= lines

@@ -50,7 +50,7 @@ def test_the_extras_are_there() -> None:
     declared = project["optional-dependencies"]
     named = re.findall(r"shardwright\[(\w+)\]", " ".join(extras._INSTALLS.values()))
 
-    assert sorted(named) == ["jax", "tensorflow", "torch"]
+    assert sorted(named) == ["grain", "jax", "tensorflow", "torch"]
     for name in named:
         assert "shardwright[reader]" in declared[name]
         assert any(requirement.startswith(name) for requirement in declared[name])

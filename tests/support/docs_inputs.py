@@ -1,4 +1,4 @@
-"""The inputs that the pages of docs/ name: photos/, labels.csv, coco/, shards/, dataset/, ..."""
+"""The inputs that the pages of docs/ name: photos/, labels.csv, coco/, shards/, other/, ..."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import csv
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from tests.support.build_helpers import build, make_images
+from tests.support.build_helpers import CLASSES as LABELS
+from tests.support.build_helpers import build, make_images, png_of
 from tests.support.input_forms import CLASSES, FORMS
 from tests.support.schema_tables import mask_of
 
@@ -31,9 +34,8 @@ NAMES: Mapping[str, str] = {
 
 
 def write(root: Path) -> Path:
-    """Write all of them below a folder; return it."""
-    photos = make_images(root / "photos", NUM_PHOTOS, side=12)
-    paths = sorted(path.relative_to(root).as_posix() for path in photos.rglob("*.png"))
+    """Write all of them below a new folder; return it."""
+    paths = _write_photos(root)
     rows = [{"path": path, "species": path.split("/")[1]} for path in paths]
     _write_csv(root / "labels.csv", rows)
     for part in range(2):
@@ -54,15 +56,32 @@ def write(root: Path) -> Path:
             made = next(path for path in (root / "form").iterdir() if path.name.startswith("in"))
             shutil.move(made, root / NAMES[form.name])
             shutil.rmtree(root / "form")
+    for split in ("train", "test", "extra"):
+        make_images(root / "svhn" / split, 12, side=12)
     digits = np.random.default_rng(0).integers(0, 256, (40, 8, 8), np.uint8)
     np.savez(root / "digits.npz", x_train=digits, y_train=np.arange(40) % 10)
     whole = (root / "photos.tar").read_bytes()
     (root / "half.tar").write_bytes(whole[: len(whole) // 2 + 100])
     (root / "names.txt").write_text("\n".join(CLASSES))
-    splits = "--split=train=0.8,validation=0.1,test=0.1"
-    for name in ("dataset", "other"):
-        assert build(photos, root / name, splits) == 0
+    assert build(root / "photos", root / "other", "--split=train=0.8,validation=0.1,test=0.1") == 0
     return root
+
+
+def _write_photos(root: Path) -> list[str]:
+    """Write `photos/CLASS/NUMBER.jpg`, numbered in each class, and a flat folder `scans/`."""
+    paths = []
+    (root / "scans").mkdir(parents=True)
+    for index in range(NUM_PHOTOS):
+        path = root / "photos" / LABELS[index % len(LABELS)] / f"{index // len(LABELS):04d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with Image.open(BytesIO(png_of(index, side=12))) as image:
+            image.save(path)
+        paths.append(path.relative_to(root).as_posix())
+        if index < len(LABELS) * 4:
+            shutil.copy(path, root / "scans" / f"{index}.jpg")
+    rows = [{"stem": str(index), "species": LABELS[index % 3]} for index in range(len(LABELS) * 4)]
+    _write_csv(root / "scans.csv", rows)
+    return sorted(paths)
 
 
 def _write_csv(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
@@ -81,7 +100,7 @@ def _write_people(root: Path) -> None:
         (root / mask).write_bytes(mask_of(number))
         rows.append(
             {
-                "image": f"photos/bird/{3 * number:04d}.png",
+                "image": f"photos/bird/{number:04d}.jpg",
                 "age": 30 + number,
                 "tags": ["tall", "old"][: 1 + number % 2],
                 "caption": f"a person who has {number} green hats",

@@ -21,10 +21,11 @@ from tests.support.build_helpers import png_of
 
 
 class Image(NamedTuple):
-    """An image: the seed of its picture, and a number by which two files of it differ."""
+    """An image: the seed of its picture, a number by which two files of it differ, its caption."""
 
     seed: int
     written: int
+    caption: int = 0
 
 
 Images = Mapping[str, Image]
@@ -37,6 +38,7 @@ class Record(NamedTuple):
     image: bytes
     class_name: str
     split: str
+    caption: str = ""
 
 
 @dataclass
@@ -45,19 +47,27 @@ class Source:
 
     Attributes:
         folder: Its place.
+        captions: A table beside it has a caption for each image.
         images: What it holds.
     """
 
     folder: Path
+    captions: bool = False
     images: dict[str, Image] = field(default_factory=dict)
     _num_written: int = 0
 
     def change(self, changes: Mapping[str, int | None]) -> None:
-        """Write images by their seeds; None removes one. The same seed leaves a file untouched."""
+        """Write images by their seeds; None removes one. The same seed leaves a file untouched.
+
+        A negative number is the new caption of an image that is there.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, seed in changes.items():
             path, old = self.folder / name, self.images.get(name)
-            if seed is None:
+            if seed is not None and seed < 0:
+                if old is not None and self.captions:
+                    self.images[name] = old._replace(caption=-seed)
+            elif seed is None:
                 path.unlink(missing_ok=True)
                 self.images.pop(name, None)
             elif old is None or old.seed != seed:
@@ -67,6 +77,16 @@ class Source:
                 # Two writes in the same tick of the clock would look like one.
                 os.utime(path, ns=(0, 10**18 + 10**9 * self._num_written))
                 self.images[name] = Image(seed, self._num_written)
+        if self.captions:
+            lines = (
+                f"{name},{_class_of(name)},{one.caption}\n" for name, one in self.images.items()
+            )
+            self.table.write_text("id,label,caption\n" + "".join(lines))
+
+    @property
+    def table(self) -> Path:
+        """The table of captions."""
+        return self.folder.with_suffix(".csv")
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,7 @@ class Grown:
     def prepare(self, source: Source, *more: str) -> BuildJob:
         """Return the job of an append, or of the first build."""
         argv = [str(source.folder), self.root.uri, *self.options, "--if-exists", "append"]
+        argv += ["--labels", str(source.table)] if source.captions else []
         return prepare_version(parse_options([*argv, *self._stores(), *more]))
 
     def append(self, source: Source, *more: str) -> Manifest:
@@ -128,16 +149,28 @@ def add_batch(
     found: dict[str, Record], batch: Mapping[str, Any], names: tuple[str, ...], split: str
 ) -> None:
     """Add the records of a batch; none may be there already."""
-    for name, image, label in zip(
-        batch["id"], batch["image"], batch["label"].tolist(), strict=True
+    captions = batch.get("caption", [""] * len(batch["id"]))
+    for name, image, label, caption in zip(
+        batch["id"], batch["image"], batch["label"].tolist(), captions, strict=True
     ):
         assert str(name) not in found, f"{name} comes twice"
-        found[str(name)] = Record(bytes(image), names[label], split)
+        found[str(name)] = Record(bytes(image), names[label], split, str(caption))
 
 
-def wanted(images: Images, splits: Mapping[str, str]) -> dict[str, Record]:
+def wanted(
+    images: Images, splits: Mapping[str, str], *, captions: bool = False
+) -> dict[str, Record]:
     """Return the records of images."""
     return {
-        name: Record(png_of(image.seed), name.partition("/")[0], splits[name])
+        name: Record(
+            png_of(image.seed),
+            _class_of(name),
+            splits[name],
+            str(image.caption) if captions else "",
+        )
         for name, image in images.items()
     }
+
+
+def _class_of(name: str) -> str:
+    return name.partition("/")[0]

@@ -22,6 +22,8 @@ class Indexed(NamedTuple):
     uri: str = "/in/a"
     etag: str | None = "e"
     label: int | None = 0
+    features: int | None = None
+    suffix: int | None = None
 
 
 def write_index(

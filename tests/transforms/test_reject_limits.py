@@ -13,13 +13,16 @@ FOUND_NONE = "INPUT has no images: every file is a reject (3 corrupt, 2 other_fi
 FRACTION = "1 of 99 inputs (1.01%) are rejects, more than --max-reject-fraction 0.01 allows"
 NUMBER = (
     "3 of 1003 inputs (0.30%) are rejects, more than --max-rejects 2 allows (3 corrupt): "
-    "fix the inputs listed in rejects/, or raise --max-rejects"
+    "fix these inputs, or raise --max-rejects; no image was checked yet"
+)
+DEFAULT = (
+    "are rejects, more than the default limit of 10 and 1% allows (11 corrupt): fix these inputs"
 )
 RULE = "max-reject-fraction must be from 0 to 1, got 1.5"
 OF_CLASS = (
     "2 of 4 images of class 'dog' (50.00%) are rejects, more than "
     "--max-reject-fraction-per-class 0.1 allows (and 1 more class): "
-    "fix the inputs listed in rejects/, or raise --max-reject-fraction-per-class"
+    "fix these inputs, or raise --max-reject-fraction-per-class"
 )
 
 
@@ -31,7 +34,7 @@ OF_CLASS = (
         ({"corrupt": 99}, 1, (1.0,), None), ({}, 1, (0.0, 0), None),
         ({}, 0, (1.0,), "INPUT has no images; the folder or table is empty"),
         ({"other_file": 2, "corrupt": 3}, 0, (1.0,), FOUND_NONE),
-        ({"corrupt": 1}, 98, (0.01,), f"{FRACTION} (1 corrupt): fix the inputs listed"),
+        ({"corrupt": 1}, 98, (0.01,), f"{FRACTION} (1 corrupt): fix these inputs"),
         ({"corrupt": 1, "other_file": 900}, 98, (0.01,),
          f"{FRACTION} (1 corrupt; not counted: 900 other_file): fix"),
         ({"corrupt": 2, "truncated": 3, "empty_box": 1, "unused_id": 2}, 95, (0.01,),
@@ -39,6 +42,10 @@ OF_CLASS = (
          "(3 truncated, 2 corrupt; not counted: 2 unused_id, 1 empty_box): fix"),
         ({"empty_file": 1}, 10**6, (0.0, 1), "1 of 1000001 inputs"),
         ({"corrupt": 3, "other_file": 9}, 1000, (1.0, 3), None),
+        ({"corrupt": 10}, 1, (), None), ({"corrupt": 11}, 1089, (), None),
+        ({"corrupt": 11}, 1088, (), f"11 of 1099 inputs (1.00%) {DEFAULT}"),
+        ({"corrupt": 11}, 1, (None, 11), None), ({"corrupt": 1}, 999, (None, 0), "1 of 1000"),
+        ({"corrupt": 11}, 1, (), f"11 of 12 inputs (91.67%) {DEFAULT}"),
         ({"corrupt": 3}, 1000, (1.0, 2), NUMBER), ({"corrupt": 1}, 1000, (1.0, 0), "1 of 1001"),
     ],
 )  # fmt: skip

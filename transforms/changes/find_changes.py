@@ -12,12 +12,14 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.changes.seen_records import (
+    NewRecords,
     SeenRecords,
     mark_rows,
     no_rows,
     take_changed,
     union_of,
 )
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.routing import Route
 
 _CHANGED, _UNCHANGED = "changed", "unchanged"
@@ -42,17 +44,20 @@ class Changes(NamedTuple):
 class FindChanges(beam.PTransform):
     """A transform of references into those that a dataset does not have, or not as they are.
 
+    References have a split only where INPUT states it.
+
     Args:
         known: The file of the dataset's records, which every worker maps into its memory.
+        features: The rule for the hashes of features.
     """
 
-    def __init__(self, known: KnownFile) -> None:
+    def __init__(self, known: KnownFile, features: FeatureHashes) -> None:
         super().__init__()
-        self._known = known
+        self._known, self._features = known, features
 
     def expand(self, references: beam.PCollection) -> Changes:
         known = self._known
-        compare = beam.ParDo(_CompareFn(known)).with_output_types(
+        compare = beam.ParDo(_CompareFn(known, self._features)).with_output_types(
             pa.RecordBatch, **{_CHANGED: pa.RecordBatch, _UNCHANGED: np.ndarray}
         )
         compared = references | "Compare" >> compare.with_outputs(_CHANGED, _UNCHANGED, main="new")
@@ -67,18 +72,23 @@ class FindChanges(beam.PTransform):
             | "ChangedRows" >> beam.Map(_rows_of, known)
             | "Changed" >> beam.CombineGlobally(_RowsFn(known.num_rows))
         )  # one set of rows
-        seen = unchanged | "Seen" >> beam.Map(SeenRecords, AsSingleton(changed))
+        new = (
+            compared.new
+            | "SampleNew" >> beam.Map(NewRecords.of)
+            | "New" >> beam.CombineGlobally(NewRecords.merged)
+        )  # one NewRecords
+        seen = unchanged | "Seen" >> beam.Map(SeenRecords, AsSingleton(changed), AsSingleton(new))
         return Changes(compared.new, taken.main, taken.rejects, seen)
 
 
 class _CompareFn(beam.DoFn):
     """A DoFn that yields new and changed references, and the rows of unchanged records."""
 
-    def __init__(self, known: KnownFile) -> None:
-        self._known = known
+    def __init__(self, known: KnownFile, features: FeatureHashes) -> None:
+        self._known, self._features = known, features
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        compared = self._known.open().compare(batch)
+        compared = self._known.open().compare(batch, self._features)
         if compared.new.num_rows:
             yield compared.new
         if compared.changed.num_rows:
@@ -113,4 +123,4 @@ def _take_changed(batch: pa.RecordBatch, *, known: KnownFile, unchanged: np.ndar
 
 def _rows_of(batch: pa.RecordBatch, known: KnownFile) -> np.ndarray:
     records = known.open()
-    return records.rows[records.find(batch.column("id"))]
+    return records.rows_at(records.find(batch.column("id")))

@@ -22,8 +22,8 @@ from shardwright.transforms.changes.known_records import KnownRecords
 from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.inputs.spool import SinkFile
 
-_ARRAYS = ("keys", "more", "states", "rows", "splits")
-_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content")
+_ARRAYS = ("keys", "more", "states", "rows", "splits", "places", "counts")
+_FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content", "num_unhashed")
 _METADATA = b"shardwright"
 
 
@@ -78,9 +78,7 @@ def write_known(spool: Folder, known: KnownRecords) -> KnownFile:
         StorageError: The file cannot be written.
     """
     facts = json.dumps({name: getattr(known, name) for name in _FACTS}).encode()
-    arrays = {name: getattr(known, name) for name in _ARRAYS}
-    if known.places is not None:
-        arrays["places"] = known.places
+    arrays = {name: getattr(known, name) for name in _ARRAYS if getattr(known, name) is not None}
     digest = hashlib.blake2b(facts, digest_size=16)
     for array in arrays.values():
         digest.update(array)

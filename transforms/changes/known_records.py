@@ -1,7 +1,7 @@
 """Compare listed references with the records that a dataset has.
 
-A record is known by its id, and unchanged if the address and etag of its image, and its label, are
-those of the index. So:
+A record is known by its id, and unchanged if the address and etag of its image, its label, the hash
+of its features and a split that INPUT states are those of the index. So:
 
 - A file or object is changed if its own etag is (a local file's is its modification time). A record
   in a tar, a TFRecord or another container has the container's etag: if that changes, all of its
@@ -10,8 +10,10 @@ those of the index. So:
 - An image whose etag is not looked up (`--size-column`) is compared by address and label alone.
 - A record of a finished dataset is compared by where its image came from, as the index of both has
   it, and by its bytes: the lengths of record and image, and the image's checksum.
-- A record without image and etag counts as changed: nothing identifies its values.
-- Further columns and images of a record are not compared, because the index does not have them.
+- An index of an older dataset has no hashes of features: then they are not compared, and a record
+  without image and etag counts as changed.
+- Records that a function (`--transform`) made are known by the id of their input: they are
+  unchanged together, or else replaced together.
 - If records that are not listed stay, a reference with the id of one but another address is another
   image: it must not replace the record, unless the user states ids.
 """
@@ -33,12 +35,13 @@ from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.changes.record_states import are_spooled, places_of, states_of
-from shardwright.transforms.changes.text_hashes import hash128
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.hashing import joined
-from shardwright.transforms.references import ORIGIN, keep_rows, set_column
+from shardwright.transforms.record_states import are_spooled, places_of, states_of, with_features
+from shardwright.transforms.references import HASH, ORIGIN, SUFFIX, keep_rows, set_column
+from shardwright.transforms.text_hashes import hash128
 
-_COLUMNS = ["id", "uri", "etag", "label"]
+_COLUMNS = ["id", "uri", "etag", "label", HASH, SUFFIX]
 _CONTENT = ["image_length", "length", "crc32c"]
 _READS_AT_ONCE = 16
 _KINDS = (np.uint64, np.uint64, np.uint64, np.uint32, np.uint16, np.uint64)
@@ -50,9 +53,9 @@ class Comparison(NamedTuple):
 
     Attributes:
         new: References whose ids are unknown.
-        changed: Changed references, with the split that their records have.
+        changed: Changed references, with the split that INPUT states, or else their records have.
         unchanged_rows: Numbers of the known records that are unchanged, uint32.
-        changed_rows: Numbers of the records of `changed`, in its order, uint32.
+        changed_rows: Numbers of the records that those of `changed` replace, uint32.
     """
 
     new: pa.RecordBatch
@@ -68,8 +71,8 @@ class KnownRecords:
     Attributes:
         keys: First halves of the hashes, ascending, uint64 [records].
         more: Their other halves, uint64 [records].
-        states: Hashes of address, etag and label, and of the bytes if `by_content`, uint64
-            [records].
+        states: Hashes of address, etag and label, of the bytes if `by_content`, and of the features
+            if the index has such a hash; uint64 [records].
         rows: Numbers of the records: their places in the index of all shards, one shard after the
             other in the manifest's order, removed ones counted; uint32 [records].
         splits: Indices in `split_names`, uint16 [records].
@@ -78,8 +81,11 @@ class KnownRecords:
         longest_run: Most records with equal `keys`.
         with_labels: Labels are in `states`.
         by_content: Listings are of a finished dataset.
+        num_unhashed: Records whose features are not compared, because an older version wrote them.
         places: Hashes of the addresses, uint64 [records], if a reference with the id of a record
             must have its address, too; else None.
+        counts: The records of the same id from each on, uint32 [records], if a function made the
+            records: their ids are then those of their inputs; else None.
     """
 
     keys: np.ndarray
@@ -92,13 +98,15 @@ class KnownRecords:
     longest_run: int
     with_labels: bool
     by_content: bool
+    num_unhashed: int = 0
     places: np.ndarray | None = None
+    counts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def find(self, ids: pa.Array) -> np.ndarray:
-        """Return the position of each id among the records, or -1, int64 [len(ids)]."""
+        """Return the first position of each id among the records, or -1, int64 [len(ids)]."""
         keys, more = hash128(ids)
         found = np.full(len(ids), -1)
         if not len(self):
@@ -109,24 +117,41 @@ class KnownRecords:
         first[order] = np.searchsorted(self.keys, keys[order])
         for step in range(self.longest_run):
             at = np.minimum(first + step, len(self) - 1)
-            equal = (self.keys[at] == keys) & (self.more[at] == more)
-            found = np.where(equal, at, found)
+            candidates = (self.keys[at] == keys) & (found < 0)
+            if not candidates.any():
+                break
+            found = np.where(candidates & (self.more[at] == more), at, found)
         return found
 
-    def compare(self, batch: pa.RecordBatch) -> Comparison:
-        """Compare references, which have no splits yet, with the records."""
+    def compare(self, batch: pa.RecordBatch, features: FeatureHashes) -> Comparison:
+        """Compare references, which have a split only where INPUT states it, with the records."""
         found = self.find(batch.column("id"))
         known = found >= 0
         listed = keep_rows(batch, known)
         at = found[known]
-        same = self._are_same(at, _as_indexed(listed) if self.by_content else listed)
+        rows = _as_indexed(listed) if self.by_content else listed
+        same = self._are_same(at, rows, features.of(listed))
+        stated = listed.column("split")
+        if stated.null_count < len(stated):
+            moved = pc.fill_null(pc.not_equal(stated, self.splits_at(at)), False)
+            same &= ~moved.to_numpy(zero_copy_only=False)
         changed = keep_rows(listed, ~same)
+        splits = pc.coalesce(changed.column("split"), self.splits_at(at[~same]))
         return Comparison(
             keep_rows(batch, ~known),
-            set_column(changed, "split", self.splits_at(at[~same])),
-            self.rows[at[same]],
-            self.rows[at[~same]],
+            set_column(changed, "split", splits),
+            self.rows_at(at[same]),
+            self.rows_at(at[~same]),
         )
+
+    def rows_at(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers of all records of the ids that `find` found, uint32."""
+        if self.counts is not None:
+            counts = self.counts[positions].astype(np.int64)
+            before = np.cumsum(counts) - counts
+            positions = np.arange(counts.sum()) + np.repeat(positions - before, counts)
+        rows: np.ndarray = self.rows[positions]
+        return rows
 
     def are_elsewhere(self, changed: pa.RecordBatch) -> np.ndarray:
         """Return which changed references must not replace the records of their ids, bool [rows].
@@ -144,12 +169,16 @@ class KnownRecords:
         """Return the splits of the records at these positions."""
         return pa.array(self.split_names, pa.string()).take(pa.array(self.splits[positions]))
 
-    def _are_same(self, positions: np.ndarray, rows: pa.RecordBatch) -> np.ndarray:
+    def _are_same(
+        self, positions: np.ndarray, rows: pa.RecordBatch, hashes: pa.Array
+    ) -> np.ndarray:
         labels = rows.column("label") if self.with_labels else None
         content = [rows.column(name) for name in _CONTENT] if self.by_content else []
         places = places_of(rows.column("uri"), rows.column("etag"))
         states = states_of(places, rows.column("etag"), labels, content)
-        result: np.ndarray = (self.states[positions] == states) & ~_is_unidentified(rows)
+        known, hashed = self.states[positions], hashes.is_valid().to_numpy(zero_copy_only=False)
+        with_hash = hashed & (known == with_features(states, hashes))
+        result: np.ndarray = with_hash | ((known == states) & ~_is_unidentified(rows))
         return result
 
 
@@ -177,22 +206,24 @@ def read_known(
     if num_rows > _MOST_ROWS:
         raise BuildError(f"{root} has {num_rows:,} records, but at most {_MOST_ROWS:,} can grow")
     numbers = {name: number for number, name in enumerate(manifest.splits)}
+    made = "transforms" in manifest.settings and not by_content
 
     def read(shard: tuple[ShardName, ShardInfo]) -> tuple[np.ndarray, ...]:
-        return _hashed(read_index_of(folder, *shard, columns), labels)
+        return _hashed(read_index_of(folder, *shard, columns), labels, made=made)
 
-    parts, first = [], 0
+    parts, first, num_unhashed = [], 0, 0
     read_all = map_reads(read, shards, _READS_AT_ONCE)
     for (name, info), hashes in zip(shards, read_all, strict=True):
         kept = live_rows(info)
         splits = np.full(len(kept), numbers[name.split], np.uint16)
-        *hashed, places = (each[kept] for each in hashes)
+        *hashed, places, lacks_hash = (each[kept] for each in hashes)
+        num_unhashed += int(lacks_hash.sum())
         numbered = (*hashed, (first + kept).astype(np.uint32), splits)
         parts.append((*numbered, places) if keeps_places else numbered)
         first += info.num_records
-    facts = {"with_labels": bool(names), "by_content": by_content}
+    facts = {"with_labels": bool(names), "by_content": by_content, "num_unhashed": num_unhashed}
     kinds = _KINDS if keeps_places else _KINDS[:-1]
-    return _ordered(parts, root, tuple(manifest.splits), num_rows, kinds, **facts)
+    return _ordered(parts, root, tuple(manifest.splits), num_rows, kinds, made=made, **facts)
 
 
 def live_rows(info: ShardInfo) -> np.ndarray:
@@ -207,7 +238,9 @@ def _ordered(
     split_names: tuple[str, ...],
     num_rows: int,
     kinds: Sequence[type[np.unsignedinteger[Any]]],
-    **facts: bool,
+    *,
+    made: bool,
+    **facts: Any,
 ) -> KnownRecords:
     columns = zip(*parts, strict=True) if parts else ((),) * len(kinds)
     arrays = [joined(column, kind) for column, kind in zip(columns, kinds, strict=True)]
@@ -216,16 +249,23 @@ def _ordered(
     if run > 1:  # for records with one id to be neighbors
         order = np.lexsort((arrays[1], arrays[0]))
     keys, more, states, rows, splits, *others = (each[order] for each in arrays)
-    again = np.flatnonzero((keys[1:] == keys[:-1]) & (more[1:] == more[:-1]))
-    if len(again):
+    again = (keys[1:] == keys[:-1]) & (more[1:] == more[:-1])
+    if again.any() and not made:
         raise BuildError(
-            f"{root} has {len(again):,} records with the id of another one, such as number "
-            f"{int(rows[again[0]]):,}: build it again with --if-exists overwrite"
+            f"{root} has {again.sum():,} records with the id of another one, such as number "
+            f"{int(rows[again.argmax()]):,}: build it again with --if-exists overwrite"
         )
     return KnownRecords(
         keys, more, states, rows, splits, split_names, num_rows, run, **facts,
-        places=others[0] if others else None,
+        places=others[0] if others else None, counts=_left_in_runs(keys, again) if made else None,
     )  # fmt: skip
+
+
+def _left_in_runs(keys: np.ndarray, again: np.ndarray) -> np.ndarray:
+    """Return how many records of one id follow each other from each record on, uint32 [keys]."""
+    ends = np.flatnonzero(np.append(~again, True)) + 1
+    places = np.arange(len(keys))
+    return (ends[np.searchsorted(ends, places, side="right")] - places).astype(np.uint32)
 
 
 def _longest_run(ordered: np.ndarray) -> int:
@@ -234,14 +274,27 @@ def _longest_run(ordered: np.ndarray) -> int:
     return int(np.diff(np.append(starts, len(ordered))).max(initial=1))
 
 
-def _hashed(table: pa.Table, class_names: pa.Array | None) -> tuple[np.ndarray, ...]:
+def _hashed(table: pa.Table, class_names: pa.Array | None, *, made: bool) -> tuple[np.ndarray, ...]:
     """Return both halves of the ids' hashes, the states and the places, of the rows of an index."""
-    ids, uris, etags, numbers, *content = (column.combine_chunks() for column in table.columns)
+    columns = (column.combine_chunks() for column in table.columns)
+    ids, uris, etags, numbers, features, suffixes, *content = columns
+    ids = without_suffixes(ids, suffixes) if made else ids
     labels = None
     if class_names is not None:
         labels = pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), class_names)
     places = places_of(uris, etags)
-    return (*hash128(ids), states_of(places, etags, labels, content), places)
+    states = states_of(places, etags, labels, content)
+    lacks_hash = features.is_null().to_numpy(zero_copy_only=False)
+    return (*hash128(ids), with_features(states, features), places, lacks_hash)
+
+
+def without_suffixes(ids: pa.Array, suffixes: pa.Array) -> pa.Array:
+    """Return the ids of the inputs of records: without as many characters at their ends."""
+    for length in pc.unique(suffixes.drop_null()).to_pylist():
+        if length:
+            shorter = pc.utf8_slice_codeunits(ids, 0, -length)
+            ids = pc.if_else(pc.fill_null(pc.equal(suffixes, length), False), shorter, ids)
+    return ids
 
 
 def _as_indexed(copied: pa.RecordBatch) -> pa.RecordBatch:

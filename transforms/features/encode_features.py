@@ -10,7 +10,8 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.schema import ExampleSchema
-from shardwright.transforms.features.rows import index_references, settle_references
+from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import index_references
 from shardwright.transforms.features.vocabularies import (
     Vocabularies,
     add_counts,
@@ -44,6 +45,7 @@ class EncodeFeatures(beam.PTransform):
         label_indices: Labels are indices already and are stored unchanged.
         needs_label: Fail without any label. Otherwise such a dataset has no label features.
         earlier: The vocabularies of a dataset that grows, whose names keep their numbers.
+        hash_labels: Hash the label with the columns.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class EncodeFeatures(beam.PTransform):
         label_indices: bool = False,
         needs_label: bool = False,
         earlier: Vocabularies | None = None,
+        hash_labels: bool = False,
     ) -> None:
         super().__init__()
         self._schema = schema
@@ -63,11 +66,10 @@ class EncodeFeatures(beam.PTransform):
         self._label_indices = label_indices
         self._needs_label = needs_label
         self._earlier = earlier
+        self._hashes = FeatureHashes(schema, hash_labels)
 
     def expand(self, references: beam.PCollection) -> Encoded:
-        settled = references | "Settle" >> Route(
-            settle_references, pa.RecordBatch, schema=self._schema
-        )
+        settled = references | "Settle" >> Route(self._hashes.settle, pa.RecordBatch)
         vocabularies = (
             settled.main
             | "Count"

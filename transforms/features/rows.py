@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.schema import INDEXED, PICTURES, ExampleSchema, Feature, Source
+from shardwright.format.schema import INDEXED, PICTURES, ExampleSchema, Feature
 from shardwright.transforms.features.columns import settle_column
 from shardwright.transforms.features.conversions import Misfit
 from shardwright.transforms.features.indices import index_column
@@ -32,11 +32,6 @@ from shardwright.transforms.rejects import Reject, RejectReason
 _SHOWN_CHARACTERS = 80
 
 
-def column_features(schema: ExampleSchema) -> list[Feature]:
-    """Return the features that extra columns fill, in writing order."""
-    return [feature for feature in schema.features if feature.source == Source.COLUMN]
-
-
 def settle_references(
     batch: pa.RecordBatch, schema: ExampleSchema
 ) -> Iterator[pa.RecordBatch | Reject]:
@@ -46,7 +41,7 @@ def settle_references(
     """
     keep = np.ones(batch.num_rows, bool)
     settled: dict[str, pa.Array] = {}
-    for feature in column_features(schema):
+    for feature in schema.column_features:
         if extra_name(feature.column_name) not in batch.schema.names:
             settled[feature.name] = _computed(feature, batch.num_rows)
             continue
@@ -94,7 +89,7 @@ def _uneven_sequences(
 ) -> Iterator[tuple[Feature, Misfit]]:
     """Yield features of a sequence, with the rows whose item count differs from its first one's."""
     firsts: dict[str, tuple[Feature, np.ndarray]] = {}
-    for feature in column_features(schema):
+    for feature in schema.column_features:
         if not feature.sequence or pa.types.is_null(settled[feature.name].type):
             continue
         lengths = _items_of(settled[feature.name], feature)
@@ -133,7 +128,7 @@ def _index_columns(
     keep = np.ones(batch.num_rows, bool)
     names = [name for name in batch.schema.names if not name.startswith(EXTRA_PREFIX)]
     columns = {name: batch.column(name) for name in names}
-    for feature in column_features(schema):
+    for feature in schema.column_features:
         settled = batch.column(extra_name(feature.name))
         if pa.types.is_null(settled.type):
             columns |= _nulls(feature, batch.num_rows)

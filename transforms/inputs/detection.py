@@ -59,6 +59,11 @@ def detect_source(request: SourceRequest) -> InputSource:
                     f"--schema has no image, and {request.argument} is {facts.description}: give a "
                     "schema with an image, or a table, NumPy arrays or TFRecord files"
                 )
+            if request.top_folders is not None and not known.has_top_folders:
+                raise UsageError(
+                    f"--top-folders is for folders and archives of images, but {request.argument} "
+                    f"is {facts.description}: leave it out"
+                )
             folders = _folders_of(found, facts)
             return InputSource(name, known, replace(facts, folders=folders))
     raise UsageError(f"{request.argument} {request.uri} {_problem(request)}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.storage.addresses import is_remote
+from shardwright.storage.addresses import is_remote, redact
 from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
@@ -32,18 +32,19 @@ class FileLookup(NamedTuple):
 
 
 def look_up_batch(
-    batch: pa.RecordBatch, storage: StorageOptions, *, listed_in: str = "the table"
+    batch: pa.RecordBatch, storage: StorageOptions, *, folder: str, listed_in: str = "the table"
 ) -> tuple[list[Reject], pa.RecordBatch]:
     """Fill in each file's length and etag; reject missing files and those that cannot be images.
 
     Args:
         batch: References.
         storage: Options of the files' stores.
+        folder: As for `look_up`.
         listed_in: The file that lists them, for the details of rejects.
     """
     uris = batch.column("uri").to_pylist()
     queries = batch.column(QUERY).to_pylist() if QUERY in batch.schema.names else None
-    found = look_up(uris, storage, listed_in=listed_in, queries=queries)
+    found = look_up(uris, storage, folder=folder, listed_in=listed_in, queries=queries)
     rejects, sizes, etags = [], [], []
     for image_id, uri, lookup in zip(batch.column("id").to_pylist(), uris, found, strict=True):
         if lookup.problem:
@@ -61,6 +62,7 @@ def look_up(
     uris: Sequence[str],
     storage: StorageOptions,
     *,
+    folder: str,
     listed_in: str = "the table",
     queries: Sequence[str | None] | None = None,
 ) -> Iterator[FileLookup]:
@@ -69,21 +71,23 @@ def look_up(
     Args:
         uris: The files and objects.
         storage: Options of their stores.
+        folder: The folder that relative paths start from, for the details of rejects.
         listed_in: The file that lists them, for the details of rejects.
         queries: The queries of signed URLs; None if there are none.
     """
     if any(map(is_remote, uris)):
         signed = zip(uris, queries or itertools.repeat(None), strict=False)
-        yield from map_reads(lambda one: _look_up_object(*one, storage, listed_in), signed)
+        place = (listed_in, folder)
+        yield from map_reads(lambda one: _look_up_object(*one, storage, *place), signed)
     else:
-        yield from (_look_up_file(uri, listed_in) for uri in uris)
+        yield from (_look_up_file(uri, listed_in, folder) for uri in uris)
 
 
-def _look_up_file(uri: str, listed_in: str) -> FileLookup:
+def _look_up_file(uri: str, listed_in: str, folder: str) -> FileLookup:
     try:
         status = os.stat(uri)
     except (FileNotFoundError, NotADirectoryError):
-        return FileLookup(problem=_missing(f"listed in {listed_in}, but there is no such file"))
+        return _missing(uri, f"listed in {listed_in}, but there is no such file", folder)
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL byte
         told = str(getattr(error, "strerror", None) or error)
         return FileLookup(problem=(RejectReason.UNREADABLE, told))
@@ -92,10 +96,10 @@ def _look_up_file(uri: str, listed_in: str) -> FileLookup:
 
 
 def _look_up_object(
-    uri: str, query: str | None, storage: StorageOptions, listed_in: str
+    uri: str, query: str | None, storage: StorageOptions, listed_in: str, folder: str
 ) -> FileLookup:
     if not is_remote(uri):
-        return _look_up_file(uri, listed_in)
+        return _look_up_file(uri, listed_in, folder)
     try:
         found = head_object(uri, storage, query)
     except UsageError as error:
@@ -105,10 +109,16 @@ def _look_up_object(
             raise
         return FileLookup(problem=(reason, str(error)))
     if found is None:
-        return FileLookup(problem=_missing(f"listed in {listed_in}, but there is no such object"))
+        return _missing(uri, f"listed in {listed_in}, but there is no such object", folder)
     problem = size_problem(found.num_bytes)
     return FileLookup(problem=problem) if problem else FileLookup(found.num_bytes, found.etag)
 
 
-def _missing(detail: str) -> Problem:
-    return RejectReason.MISSING_FILE, detail
+def _missing(uri: str, detail: str, folder: str) -> FileLookup:
+    """Return the state of a missing file, with where it was looked for, or the likely cause."""
+    below = f"{redact(folder).rstrip('/')}/"
+    if "\\" in uri.removeprefix(below):
+        detail += ": write / in place of the backslashes of its path"
+    elif uri.startswith(below):
+        detail += f" below {below}: give --image-root, the folder that relative paths start from"
+    return FileLookup(problem=(RejectReason.MISSING_FILE, detail))

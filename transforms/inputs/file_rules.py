@@ -50,8 +50,13 @@ _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 def place_of(split_folders: Sequence[str], relative: str) -> tuple[str | None, str | None]:
     """Return the split and the label that a file's folders give it."""
     parts = relative.split("/")
-    split = SPLIT_FOLDERS[parts.pop(0).lower()] if split_folders and len(parts) > 1 else None
+    split = _split_named(parts.pop(0)) if split_folders and len(parts) > 1 else None
     return split, (parts[0].strip() or None) if len(parts) > 1 else None
+
+
+def _split_named(folder: str) -> str:
+    """Return the split of a split folder: "Val" is validation, and "extra" is a split, too."""
+    return split_of([folder]) or folder
 
 
 def split_of(words: Iterable[str]) -> str | None:

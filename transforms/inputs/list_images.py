@@ -18,7 +18,7 @@ class ListImages(beam.PTransform):
     """A transform that lists a source as reference batches, its parts in parallel.
 
     Args:
-        source: The source that `transforms.inputs.detection.detect_source` found.
+        source: The source that `shardwright.transforms.inputs.detection.detect_source` found.
         one_machine: All workers are on one machine. Then a long prefix of a store is one part,
             which a process lists with many requests at a time; finding smaller ones takes longer.
     """

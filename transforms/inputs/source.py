@@ -56,6 +56,8 @@ class SourceRequest:
             schema has none.
         input_format: The format that the user chose (`--input-format`); None to detect it.
         changes: The options that change records, so that those of a dataset cannot be copied.
+        top_folders: The meaning that the user chose for the top folders (`--top-folders`), "splits"
+            or "classes"; None to go by their names.
         listings: The folders that formats look into.
     """
 
@@ -71,6 +73,7 @@ class SourceRequest:
     image: Feature | None = MAIN_IMAGE
     input_format: str | None = None
     changes: tuple[str, ...] = ()
+    top_folders: str | None = None
     listings: FolderListings = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -143,6 +146,8 @@ class SourceFacts:
         feature_names: The `--feature-names` that its extra features require; None for any.
         may_have_labels: True if references may have labels; for a folder only its listing shows
             that.
+        labels_from: Where labels come from, for the log: "column 'class'", "the folders of INPUT";
+            for objects, where their class names come from. "" without labels, or if unknown.
         has_integer_labels: True if labels are whole numbers, so that class names are ordered by
             value.
         labels_are_indices: True if labels are class indices, kept even if some classes have no
@@ -154,6 +159,7 @@ class SourceFacts:
             that and those of options, as real paths. A path that leads out of them is a reject.
         copied_schema: The features of the records of a dataset, which are copied unchanged; None if
             records are made.
+        is_made: True if a function (`--transform`) made the records that are copied.
     """
 
     description: str
@@ -165,12 +171,14 @@ class SourceFacts:
     splits_can_be_redrawn: bool = False
     feature_names: str | None = None
     may_have_labels: bool = True
+    labels_from: str = ""
     has_integer_labels: bool = False
     labels_are_indices: bool = False
     class_names: tuple[str, ...] | None = None
     label_paths_root: str | None = None
     folders: tuple[str, ...] = ()
     copied_schema: ExampleSchema | None = None
+    is_made: bool = False
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -221,6 +229,9 @@ class SourceFormat(Generic[F]):
             about 50 for those that look into a folder, and 100 for a folder of images, which any
             folder may be.
         checks_links: True if the listing itself rejects links that lead out of `facts.folders`.
+        lists_all: True if INPUT is a folder of everything, rather than files that may be of a day.
+        has_top_folders: True if its top folders may be splits or classes, as
+            `SourceRequest.top_folders` says.
         reads_records: True if it reads records without images, as `SourceRequest.image` asks.
             Their references have the file that they are in as `uri`, and no bytes.
     """
@@ -230,6 +241,8 @@ class SourceFormat(Generic[F]):
     list_part: Callable[[F, str], Rows]
     rank: int = 40
     checks_links: bool = False
+    lists_all: bool = False
+    has_top_folders: bool = False
     reads_records: bool = False
 
 

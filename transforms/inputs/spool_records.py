@@ -25,7 +25,7 @@ class SpoolRecords(beam.PTransform):
     """A transform of records into reference batches.
 
     Args:
-        facts: The facts about the records (`transforms.inputs.records`), with their ids.
+        facts: The facts about the records (`transforms/inputs/records`), with their ids.
     """
 
     def __init__(self, facts: RecordFacts) -> None:

@@ -95,8 +95,10 @@ class LabelTable:
             shown = ", ".join(map(repr, again[:_SHOWN_KEYS])) + (
                 ", ..." if len(again) > _SHOWN_KEYS else ""
             )
+            fix = "stems must be unique: use --labels-key path" if rules.key == "stem" else ""
             raise BuildError(
-                f"the --labels table has more than one row for {shown}: keep one row per image"
+                f"the --labels table has more than one row for {shown}: "
+                f"{fix or 'keep one row per image'}"
             )
 
     def matched(self, references: pa.RecordBatch) -> np.ndarray:
@@ -118,7 +120,8 @@ class LabelTable:
                     key,
                     uri,
                     RejectReason.UNMATCHED_LABEL,
-                    f"row {row} of the --labels table matches no image of INPUT",
+                    f"row {row} of the --labels table matches no image of INPUT"
+                    + ": write / in place of its backslashes" * ("\\" in key),
                 )
 
     def join(

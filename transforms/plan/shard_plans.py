@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shardwright.format.naming import ShardName
-from shardwright.transforms.references import QUERY, digest_of, from_ipc, to_ipc
+from shardwright.transforms.references import HASH, QUERY, SUFFIX, digest_of, from_ipc, to_ipc
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class ShardPlan:
         The digest is the same for other signatures of the same URLs.
         """
         references = references.drop_columns(["row", "group"])
-        hashed = [column for column in references.schema.names if column != QUERY]
+        others = {QUERY, HASH, SUFFIX}
+        hashed = [column for column in references.schema.names if column not in others]
         return cls(name, digest_of(settings, references.select(hashed)), references)
 
     def __reduce__(self) -> tuple[object, ...]:

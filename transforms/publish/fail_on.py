@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardwright.errors import BuildError
-from shardwright.fail_on import Limit, Measured, exceeded, parse_limits
+from shardwright.fail_on import CHANGES, Limit, Measured, exceeded, parse_limits
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.reject_counts import RejectShare
 from shardwright.storage.folder import Folder
 
 NEAR = "near-leaks"
-NAMES = ("drift", "leaks", NEAR, "rejects")
-_PERCENTAGES = ("leaks", NEAR, "rejects")
+NAMES = ("drift", *CHANGES, "leaks", NEAR, "rejects")
+_PERCENTAGES = NAMES[1:]
 _LOG = logging.getLogger("shardwright.publish")
 
 
@@ -24,8 +25,8 @@ class FailOn:
 
     Attributes:
         limits: The limits; every one holds.
-        against: The dataset that drift is measured against; None for the one that the build
-            replaces.
+        against: The dataset to compare with; None for the version before, or for the dataset that
+            the build replaces.
     """
 
     limits: Sequence[Limit] = ()
@@ -33,6 +34,14 @@ class FailOn:
 
 
 NO_LIMITS = FailOn()
+
+
+class VersionPair(NamedTuple):
+    """A dataset's folder, and its versions before and after additions."""
+
+    root: Folder
+    before: Manifest
+    after: Manifest
 
 
 def parse_fail_on(text: str) -> tuple[Limit, ...]:
@@ -47,15 +56,23 @@ def check_against(fail_on: FailOn) -> None:
 
 
 def check_limits(
-    fail_on: FailOn, root: Folder, manifest: Manifest, replaced: Folder | None
+    fail_on: FailOn,
+    root: Folder,
+    manifest: Manifest,
+    *,
+    replaced: Folder | None = None,
+    num_unchanged: int = 0,
+    versions: Callable[[], VersionPair] | None = None,
 ) -> None:
-    """Check the dataset that is about to be published.
+    """Check the dataset that is about to be published, or the additions to a dataset.
 
     Args:
         fail_on: Its limits.
         root: The folder that holds its shards and indexes.
         manifest: Its manifest, with the images that splits share.
         replaced: The folder of the dataset that it replaces, if it does.
+        num_unchanged: The records of the dataset that INPUT has, too, if these are additions.
+        versions: Returns the versions before and after the additions, then.
 
     Raises:
         BuildError: A limit is exceeded.
@@ -64,23 +81,46 @@ def check_limits(
     """
     if not fail_on.limits:
         return
-    old = fail_on.against or replaced
-    names = {limit.name for limit in fail_on.limits}
-    values = _count(manifest) | {"drift": Measured(0)}
-    if "drift" in names and old is not None:
-        values["drift"] = Measured(_drift(old, root, manifest))
-    elif "drift" in names:
-        _LOG.warning("--fail-on drift: there is no dataset to compare with, so it is not checked")
-    above = exceeded(fail_on.limits, values)
+    counts = _count(manifest, num_unchanged)
+    values = dict.fromkeys(NAMES, Measured(0))
+    if compared := {limit.name for limit in fail_on.limits}.difference(counts):
+        values |= _compare(fail_on, root, manifest, replaced, versions, compared)
+    above = exceeded(fail_on.limits, values | counts)
     if above:
+        stay = f"; its shards stay in {root}" if manifest.num_records else ""
         raise BuildError(
             f"the dataset exceeds the limits of --fail-on ({'; '.join(above)}), so it is not "
-            f"published; its shards stay in {root}: fix INPUT, or raise the limits and run the "
-            "same command again"
+            f"published{stay}: fix INPUT, or raise the limits and run the same command again"
         )
 
 
-def _count(manifest: Manifest) -> dict[str, Measured]:
+def _compare(
+    fail_on: FailOn,
+    root: Folder,
+    manifest: Manifest,
+    replaced: Folder | None,
+    versions: Callable[[], VersionPair] | None,
+    names: Collection[str],
+) -> dict[str, Measured]:
+    """Return the values that another dataset decides; none if there is no other."""
+    from shardwright.inspect import diff
+
+    old, new = None, diff.OpenedDataset(root, manifest)
+    if versions is not None:
+        found = versions()
+        old, new = (diff.OpenedDataset(found.root, one) for one in (found.before, found.after))
+    if (other := fail_on.against or replaced) is not None:
+        old = diff.OpenedDataset.at(other)
+    if old is None:
+        shown = ", ".join(sorted(names))
+        _LOG.warning("--fail-on %s: there is no dataset to compare with: not checked", shown)
+        return {}
+    if set(names) == {"drift"}:  # of fewer columns
+        return {"drift": Measured(max(diff.measure_drift(old, new).values(), default=0.0))}
+    return diff.measured_values(diff.compare(old, new), new.manifest)
+
+
+def _count(manifest: Manifest, num_unchanged: int) -> dict[str, Measured]:
     # Late, because only a build knows it, and this file is imported by the command line's parser.
     from shardwright.transforms.publish.leaks import LEAKS
     from shardwright.transforms.publish.near_duplicates import NEAR_LEAKS
@@ -93,12 +133,7 @@ def _count(manifest: Manifest) -> dict[str, Measured]:
     return {
         "leaks": leaks(LEAKS),
         NEAR: leaks(NEAR_LEAKS),
-        "rejects": Measured(*RejectShare.of(manifest.rejects, manifest.num_records)),
+        "rejects": Measured(
+            *RejectShare.of(manifest.rejects, manifest.num_records + num_unchanged)
+        ),
     }
-
-
-def _drift(old: Folder, root: Folder, manifest: Manifest) -> float:
-    from shardwright.inspect.diff import OpenedDataset, measure_drift
-
-    found = measure_drift(OpenedDataset.at(old), OpenedDataset(root, manifest))
-    return max(found.values(), default=0.0)

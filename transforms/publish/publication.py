@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
+from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.output_state import Clearance, abort_leftovers, check_owner
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.plan.size_errors import RECORD_BYTES
@@ -29,8 +32,10 @@ from shardwright.transforms.publish.report_file import place_report
 from shardwright.transforms.publish.same_dataset import published_before
 from shardwright.transforms.publish.timing import with_timing
 from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.reject_files import naming_rejects
 from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from shardwright.transforms.splits.balance import label_deviations
+from shardwright.transforms.versions.additions import Additions, Append, propose_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Publication:
         provenance: The dataset's origin.
         limits: The rejects that the build accepts.
         fail_on: Limits of the finished dataset.
-        adds: The records are added to a dataset, so that none at all are nothing to publish.
+        append: The append of which these are the additions: none at all are nothing to publish.
     """
 
     root: Folder
@@ -57,7 +62,7 @@ class Publication:
     provenance: Mapping[str, Any]
     limits: RejectLimits
     fail_on: FailOn = NO_LIMITS
-    adds: bool = False
+    append: Append | None = None
 
 
 def publish(
@@ -65,28 +70,49 @@ def publish(
     shards: WrittenShards,
     layout: Layout,
     clearance: Clearance,
+    seen: SeenRecords | None = None,
 ) -> Manifest:
     """Write all companions, remove stale files, and write the manifest last.
 
     Then the dataset of an overwriting build replaces the old one. If nothing is added to a dataset,
-    the folder is left empty instead.
+    the folder is left empty instead. `seen` are the records of that dataset that INPUT has.
 
     Raises:
-        BuildError: There are too many rejects, a planned shard is missing or was replaced, or
-            another build has taken over the output.
+        BuildError: There are too many rejects, a limit of `--fail-on` is exceeded, a planned shard
+            is missing or was replaced, or another build has taken over the output.
     """
     _check_complete(shards, layout)
     root = publication.root
-    if publication.adds and not layout.num_records:
+    if publication.append and not layout.num_records:
+        manifest = make_manifest(publication, shards, clearance)
+        check_publication(publication, root, manifest, seen)
         check_owner(root, clearance.fingerprint)
         remove_outputs(root)
-        return make_manifest(publication, shards, clearance)
+        return manifest
     if clearance.folder:
         manifest = _replace(publication, shards, layout, clearance)
     else:
-        manifest = _publish_in(root, publication, shards, layout, clearance)
+        manifest = _publish_in(root, publication, shards, layout, clearance, seen)
     _remove_spooled(root)
     return manifest
+
+
+def check_publication(
+    publication: Publication, root: Folder, manifest: Manifest, seen: SeenRecords | None
+) -> None:
+    """Check the limits of `--fail-on` before a manifest is written to a folder.
+
+    Raises:
+        ShardwrightError: As `check_limits`.
+    """
+    append, fail_on = publication.append, publication.fail_on
+    if append is None or seen is None:
+        replaced = publication.root if root != publication.root else None
+        check_limits(fail_on, root, manifest, replaced=replaced)
+        return
+    versions = functools.partial(propose_versions, append, Additions.of(manifest, seen))
+    number = seen.num_unchanged
+    check_limits(fail_on, root, manifest, num_unchanged=number, versions=versions)
 
 
 def _replace(
@@ -115,13 +141,16 @@ def _publish_in(
     shards: WrittenShards,
     layout: Layout,
     clearance: Clearance,
+    seen: SeenRecords | None = None,
 ) -> Manifest:
     manifest = _with_estimate(make_manifest(publication, shards, clearance), shards, layout)
     limits, folder = publication.limits, clearance.folder
     num_records = manifest.num_records + clearance.num_unchanged
-    check_rejects(manifest.rejects, num_records, limits, folder)
     stats = [split.stats for split in manifest.splits.values()]
-    check_class_rejects(stats, manifest.schema.class_names, limits, folder)
+    names = {*clearance.reject_files, *itertools.chain(*shards.examples.values())}
+    with naming_rejects(root, sorted(names)):
+        check_rejects(manifest.rejects, num_records, limits, are_checked=True)
+        check_class_rejects(stats, manifest.schema.class_names, limits)
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     published = published_before(root, manifest)
@@ -134,7 +163,7 @@ def _publish_in(
     if publication.settings.get("near_duplicates"):
         manifest = with_near_duplicates(root, manifest, clearance.near_duplicates)
     replaced = publication.root if folder else None
-    check_limits(publication.fail_on, root, manifest, replaced)
+    check_publication(publication, root, manifest, seen)
     files = {**_plan_content(root), **clearance.reject_files, **shards.files}
     files |= listed_file(manifest)
     compared = publication.fail_on.against or replaced
@@ -148,7 +177,7 @@ def _publish_in(
     _check_in_place(root, manifest)
     if manifest == published or _commit(root, manifest, replaces=replaces):
         return manifest
-    return _publish_in(root, publication, shards, layout, clearance)
+    return _publish_in(root, publication, shards, layout, clearance, seen)
 
 
 def _check_in_place(root: Folder, manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest
+from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.publish.publication import Publication, publish
@@ -22,15 +23,22 @@ class PublishDataset(beam.PTransform):
         publication: The inputs that are known before the build.
         layout: The single Layout.
         clearance: The single Clearance.
+        seen: The single SeenRecords, if the build adds to a dataset.
     """
 
     def __init__(
-        self, publication: Publication, *, layout: beam.PCollection, clearance: beam.PCollection
+        self,
+        publication: Publication,
+        *,
+        layout: beam.PCollection,
+        clearance: beam.PCollection,
+        seen: beam.PCollection | None = None,
     ) -> None:
         super().__init__()
         self._publication = publication
         self._layout = layout
         self._clearance = clearance
+        self._seen = seen
 
     def expand(self, summaries: beam.PCollection) -> beam.PCollection:
         return (
@@ -42,6 +50,7 @@ class PublishDataset(beam.PTransform):
                 self._publication,
                 layout=AsSingleton(self._layout),
                 clearance=AsSingleton(self._clearance),
+                seen=None if self._seen is None else AsSingleton(self._seen),
             )  # Manifest
         )
 
@@ -67,6 +76,10 @@ class _GatherFn(beam.CombineFn):
 
 
 def _publish(
-    shards: WrittenShards, publication: Publication, layout: Layout, clearance: Clearance
+    shards: WrittenShards,
+    publication: Publication,
+    layout: Layout,
+    clearance: Clearance,
+    seen: SeenRecords | None,
 ) -> Manifest:
-    return publish(publication, shards, layout, clearance)
+    return publish(publication, shards, layout, clearance, seen)

@@ -12,6 +12,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary, read_summary
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.splits import SplitInfo
+from shardwright.format.superseded import as_stored
 from shardwright.storage.folder import Folder
 from shardwright.transforms.plan.size_errors import RECORD_BYTES
 from shardwright.transforms.promotion import with_stated_etags
@@ -96,7 +97,7 @@ def republish(
     companions = companion_files(manifest)
     companions[naming.REPORT] = report_bytes(root, manifest, None, pictures)
     for name, data in companions.items():
-        root.write_if_new(name, data)
+        root.write_if_new(name, as_stored(root, name, data))
     contents = {name: FileContent.of(data) for name, data in companions.items()}
     manifest = replace(manifest, files={**manifest.files, **contents})
     root.write_if_new(naming.MANIFEST, manifest.to_bytes())

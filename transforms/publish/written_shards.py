@@ -9,6 +9,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
 from shardwright.format.splits import ShardInfo
 from shardwright.transforms.publish.statistics import StatsSum
+from shardwright.transforms.reject_files import EXAMPLES
 
 
 class WrittenShards:
@@ -22,6 +23,7 @@ class WrittenShards:
         stats: Statistics by split.
         rejects: Number of rejects by split and reason.
         files: Contents of the shards' files of rejects and of signals, by name.
+        examples: Some names of files of rejects by reason, enough for the examples of an error.
     """
 
     def __init__(self, summaries: Iterable[ShardSummary] = ()) -> None:
@@ -29,6 +31,7 @@ class WrittenShards:
         self.stats: defaultdict[str, StatsSum] = defaultdict(StatsSum)
         self.rejects: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.files: dict[str, FileContent] = {}
+        self.examples: defaultdict[str, list[str]] = defaultdict(list)
         for summary in summaries:
             self.add(summary)
 
@@ -48,6 +51,8 @@ class WrittenShards:
         self.rejects[split].update(summary.rejects)
         if summary.reject_file is not None:
             self.files[summary.name.rejects] = summary.reject_file
+            for reason in summary.rejects:
+                self._add_examples(reason, [summary.name.rejects])
         if summary.signals_file is not None:
             self.files[summary.name.signals] = summary.signals_file
 
@@ -58,3 +63,9 @@ class WrittenShards:
             self.stats[split].add_all(other.stats[split])
             self.rejects[split].update(other.rejects[split])
         self.files |= other.files
+        for reason, names in other.examples.items():
+            self._add_examples(reason, names)
+
+    def _add_examples(self, reason: str, names: list[str]) -> None:
+        # The first ones by name, so that the order of arrival does not matter.
+        self.examples[reason] = sorted([*self.examples[reason], *names])[:EXAMPLES]

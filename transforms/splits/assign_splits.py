@@ -26,8 +26,8 @@ class AssignSplits(beam.PTransform):
     """A transform that assigns a split to every reference.
 
     Fractions alone are drawn per reference. Counts and stratified splits also need a histogram of
-    hashes (`transforms.splits.stratified`), and groups that stay together need the contents of
-    each group (`transforms.splits.grouped_splits`).
+    hashes (`transforms/splits/stratified.py`), and groups that stay together need the contents of
+    each group (`transforms/splits/grouped_splits.py`).
 
     Args:
         rule: How to draw splits. None uses a single split or, with `listed`, rejects unlisted ids.

@@ -135,14 +135,23 @@ class ListedIds:
         return found
 
     def splits_at(self, positions: np.ndarray) -> pa.Array:
-        """Return the splits of the ids at these positions."""
-        return self._splits.take(pa.array(positions))
+        """Return the splits of the ids at these positions, null at -1."""
+        return self._splits.take(pa.array(positions, mask=positions < 0))
 
     def ids_without(self, positions: np.ndarray) -> list[str]:
         """Return the ids at all other positions."""
         others = np.ones(len(self), bool)
         others[positions] = False
         return self._ids.filter(pa.array(others)).to_pylist()
+
+
+def stated_splits(batch: pa.RecordBatch, ids: ListedIds | None, *, given: bool) -> pa.RecordBatch:
+    """Return references with a split only where the source (`given`) or a list states one."""
+    if given:
+        return batch
+    if ids is None:
+        return set_column(batch, "split", pa.nulls(batch.num_rows, pa.string()))
+    return set_column(batch, "split", ids.splits_at(ids.find(batch.column("id"))))
 
 
 def take_listed(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:

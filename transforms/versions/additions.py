@@ -6,14 +6,16 @@ import hashlib
 from dataclasses import dataclass
 
 from shardwright.errors import BuildError, UsageError
+from shardwright.fail_on import Limit
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords, outdated_rows
+from shardwright.transforms.publish.fail_on import VersionPair
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.versions.changes import Operation, VersionChange
-from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.commit import apply, commit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +51,10 @@ class Append:
         keep_missing: Records that INPUT does not have stay.
         shards: A hash of the shards of that version, whose rows were compared.
         keeps_places: As in `VersionChange`.
+        num_records: The records of that version.
+        max_gone: The records that the append may take away; None for the usual limits.
+        source: INPUT.
+        lists_all: INPUT is a folder; a table or archive may be of one day.
     """
 
     root: Folder
@@ -57,6 +63,10 @@ class Append:
     keep_missing: bool
     shards: str
     keeps_places: bool
+    num_records: int = 0
+    max_gone: Limit | None = None
+    source: str = ""
+    lists_all: bool = True
 
     def read_base(self) -> Manifest:
         """Return the version that INPUT was compared with.
@@ -92,8 +102,32 @@ def commit_additions(append: Append, base: Manifest, additions: Additions) -> Ma
         BuildError: As `commit`.
         StorageError: The dataset cannot be read or written.
     """
+    version = commit(append.root, _change_of(append, base, additions))
+    folder = append.root.below(append.folder)
+    spool = folder.below(naming.SPOOL_DIR)
+    spool.remove_all(spool.names())
+    if additions.manifest is None:  # else its build has removed those of an earlier try
+        paths = (f"{naming.REJECTS_DIR}/{name}" for name in folder.names(naming.REJECTS_DIR))
+        folder.remove_all([path for path in paths if naming.is_failed_rejects(path)])
+    append.root.below(naming.GENERATIONS_DIR).remove_empty()
+    return version
+
+
+def propose_versions(append: Append, additions: Additions) -> VersionPair:
+    """Return the version that INPUT was compared with, and what additions would make of it.
+
+    Raises:
+        BuildError: As `Append.read_base` and `apply`.
+        StorageError: The dataset cannot be read.
+    """
+    base = append.read_base()
+    version = apply(append.root, base, _change_of(append, base, additions))
+    return VersionPair(append.root, base, version or base)
+
+
+def _change_of(append: Append, base: Manifest, additions: Additions) -> VersionChange:
     keep_missing = append.keep_missing or additions.is_partial
-    change = VersionChange(
+    return VersionChange(
         Operation.APPEND,
         base,
         folder="" if additions.manifest is None else append.folder,
@@ -101,8 +135,3 @@ def commit_additions(append: Append, base: Manifest, additions: Additions) -> Ma
         outdated=outdated_rows(base, additions.seen, keep_missing=keep_missing),
         keeps_places=append.keeps_places,
     )
-    version = commit(append.root, change)
-    spool = append.root.below(f"{append.folder}/{naming.SPOOL_DIR}")
-    spool.remove_all(spool.names())
-    append.root.below(naming.GENERATIONS_DIR).remove_empty()
-    return version

@@ -21,6 +21,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
@@ -84,6 +85,8 @@ def _commit(root: Folder, change: VersionChange) -> Manifest:
         version = apply(root, current, present_change(change, generations))
         if version is None:
             return current
+        # Before the commit, so that no stop leaves an old version that is read silently.
+        block_first_version(root, version.name, version.splits)
         file = naming.version_file(number_of(version))
         try:
             root.create_bytes(file, version.to_bytes())
@@ -121,7 +124,11 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
     if not added and not lost:
         return None
     splits = _splits_of(dict([*kept, *added]), lost, _counted_in(root, current, change, kept, lost))
-    return _version_of(current, change, splits, lost)
+    version = _version_of(current, change, splits, lost)
+    if change.operation is not Operation.APPEND:
+        return version
+    replaced = _num_replaced(root, added, lost)
+    return replace(version, history={**version.history, "replaced": replaced})
 
 
 def _added_shards(current: Manifest, change: VersionChange) -> Shards:
@@ -236,6 +243,14 @@ def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
             for name in words
         },
     )
+
+
+def _num_replaced(root: Folder, added: Shards, lost: Mapping[ShardName, Removal]) -> int:
+    """Return how many of the records that are taken away have a new one with their id."""
+    if not added or not lost:
+        return 0
+    gone = pa.chunked_array([ids for each in lost.values() for ids in each.rows["id"].chunks])
+    return pc.sum(pc.is_in(live_ids(root, added), value_set=gone.combine_chunks())).as_py() or 0
 
 
 def _history(

@@ -12,7 +12,7 @@ from shardwright.format.splits import ShardInfo
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.changes.record_states import are_spooled
+from shardwright.transforms.record_states import are_spooled
 from shardwright.transforms.versions.changes import Shards, VersionChange
 
 _COLUMNS = ["id", "uri", "etag"]

@@ -13,6 +13,7 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.reject_files import unpack_rejects
 from shardwright.transforms.reject_limits import RejectLimits
 from shardwright.transforms.reject_tally import RejectTally
+from shardwright.transforms.versions.additions import Append
 from shardwright.transforms.write.clearance import (
     clear,
     judge,
@@ -34,6 +35,7 @@ class ClearOutput(beam.PTransform):
         near_duplicates: The parts of their list, if they were looked for: (number, rows). Workers
             write them to temporary files.
         seen: The single SeenRecords, if the build adds to a dataset.
+        append: The append, then.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ClearOutput(beam.PTransform):
         limits: RejectLimits,
         near_duplicates: beam.PCollection | None = None,
         seen: beam.PCollection | None = None,
+        append: Append | None = None,
     ) -> None:
         super().__init__()
         self._request = request
@@ -55,6 +58,7 @@ class ClearOutput(beam.PTransform):
         self._limits = limits
         self._near_duplicates = near_duplicates
         self._seen = seen
+        self._append = append
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         tally = self._rejects | "Tally" >> beam.CombineGlobally(_TallyFn(self._request.partial))
@@ -71,6 +75,7 @@ class ClearOutput(beam.PTransform):
                 tally=AsSingleton(tally),
                 limits=self._limits,
                 seen=None if self._seen is None else AsSingleton(self._seen),
+                append=self._append,
             )  # one Verdict
         )
         files = (

@@ -23,9 +23,12 @@ from shardwright.transforms.output_state import (
 )
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.progress import PROGRESS
-from shardwright.transforms.reject_files import unpack_rejects, write_reject_rows
+from shardwright.transforms.reject_files import naming_rejects, unpack_rejects, write_reject_rows
 from shardwright.transforms.reject_limits import RejectLimits, check_rejects
 from shardwright.transforms.reject_tally import RejectTally
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.versions.additions import Append
+from shardwright.transforms.versions.gone import check_gone
 
 _ROWS_PER_FILE = 250_000  # a worker sorts those of a file in memory
 
@@ -54,6 +57,7 @@ def judge(
     tally: RejectTally,
     limits: RejectLimits,
     seen: SeenRecords | None = None,
+    append: Append | None = None,
 ) -> Verdict:
     """Check the whole plan against OUTPUT, and record it there if its build may go on.
 
@@ -65,9 +69,11 @@ def judge(
         tally: The counts of all rejects so far.
         limits: The rejects that the build accepts; they are of all inputs, as the limits are.
         seen: The records of the dataset that the build adds to, as far as INPUT has them.
+        append: The append to that dataset.
 
     Raises:
         BuildError: OUTPUT holds another build.
+        StorageError: INPUT lacks many records of the dataset, whose index cannot be read.
     """
     reasons, root = tally.reasons, request.root
     num_unchanged = 0 if seen is None else seen.num_unchanged
@@ -76,6 +82,8 @@ def judge(
         tally.check_complete(vocabularies)
         num_records = layout.num_records + num_unchanged
         check_rejects(reasons, num_records, limits, grows=seen is not None)
+        if append is not None and seen is not None:
+            check_gone(append, seen, is_partial=RejectReason.INCOMPLETE in reasons)
     except BuildError as error:
         return Verdict(error, root, naming.reject_files(naming.FAILED_REJECTS, num_files))
     fingerprint = fingerprint_of(digests)
@@ -131,7 +139,8 @@ def clear(
     if usual not in reject_files:
         verdict.root.remove(usual)  # of an earlier try
     if isinstance(verdict.outcome, BuildError):
-        raise verdict.outcome
+        with naming_rejects(verdict.root, sorted(reject_files)):
+            raise verdict.outcome
     listed = tuple(sorted(near_duplicates))
     return replace(verdict.outcome, reject_files=reject_files, near_duplicates=listed)
 

@@ -32,7 +32,7 @@ from shardwright.transforms.images.storing import ImageToStore
 from shardwright.transforms.inputs.file_rules import Problem
 from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.publish.feature_statistics import described_features
-from shardwright.transforms.references import LABEL_INDEX, ORIGIN, extra_name, set_column
+from shardwright.transforms.references import HASH, LABEL_INDEX, ORIGIN, extra_name, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.examples import FramedRecords
 from shardwright.transforms.write.image_chunks import Chunk
@@ -97,7 +97,8 @@ class _Described(NamedTuple):
 
 def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of records to copy, at the places of the records instead of their images."""
-    rows = references.select(["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN])
+    names = ["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN, HASH]
+    rows = references.select(names)
     rows = set_column(rows, _IMAGE_BYTES, rows.column("num_bytes"))
     rows = set_column(rows, "offset", pc.struct_field(rows.column(ORIGIN), "offset"))
     return set_column(rows, "num_bytes", pc.struct_field(rows.column(ORIGIN), "length"))
@@ -114,7 +115,9 @@ def copy_chunk(
         first_row: The number of the first row in its shard.
         job: The settings of all shards.
     """
-    described = _described_in(job.schema)
+    hashes = references.column(HASH)
+    lacks_hashes = job.hashes is not None and hashes.null_count > 0
+    described = _described_in(job.schema, every=lacks_hashes)
     found, faults = _read_copies(references, reads, described)
     copies, crcs = _intact(found, faults)
     ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
@@ -131,7 +134,7 @@ def copy_chunk(
         rejects=[Reject(ids[n], uris[n], *faults[n]) for n in sorted(faults)],
         fixes=Counter(),
         signals=signals,
-        columns=_columns_of(copies, described),
+        columns=_columns_of(copies, described, hashes, job),
     )
 
 
@@ -221,8 +224,9 @@ def _measure(ids: Sequence[str], copies: Sequence[_Copy], job: WriteJob) -> Meas
     return measure_records(ids, images, stored_image(job.schema))
 
 
-def _described_in(schema: ExampleSchema) -> list[_Described]:
-    stored = [feature.stored[0] for feature in described_features(schema)]
+def _described_in(schema: ExampleSchema, *, every: bool) -> list[_Described]:
+    features = schema.column_features if every else described_features(schema)
+    stored = [feature.stored[0] for feature in features]
     return [
         _Described(
             one.key.encode(),
@@ -234,15 +238,28 @@ def _described_in(schema: ExampleSchema) -> list[_Described]:
     ]
 
 
-def _columns_of(copies: Sequence[_Copy], described: Sequence[_Described]) -> pa.RecordBatch | None:
-    """Return the columns of features with statistics; None if there are none."""
-    if not described:
-        return None
+def _columns_of(
+    copies: Sequence[_Copy], described: Sequence[_Described], hashes: pa.Array, job: WriteJob
+) -> pa.RecordBatch | None:
+    """Return the columns of features with statistics, and the hashes of features; None if none.
+
+    Args:
+        copies: The records.
+        described: The features whose values they have.
+        hashes: The hashes of all rows, null where the index has none.
+        job: The settings of all shards.
+    """
     columns = {
         one.column: pa.array([copy.values[number] for copy in copies], one.type)
         for number, one in enumerate(described)
     }
-    return pa.RecordBatch.from_pydict(columns)
+    if job.hashes is not None:
+        kept = hashes.take(pa.array([copy.row for copy in copies], pa.int64()))
+        if hashes.null_count:
+            kept = pc.coalesce(kept, job.hashes.of_records(pa.RecordBatch.from_pydict(columns)))
+        names = [extra_name(each.stored[0].key) for each in described_features(job.schema)]
+        columns = {name: columns[name] for name in names} | {HASH: kept}
+    return pa.RecordBatch.from_pydict(columns) if columns else None
 
 
 def _values_of(frame: bytes, described: Sequence[_Described]) -> list[Any]:

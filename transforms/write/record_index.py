@@ -30,9 +30,8 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.statistics import describe_rows
 
 # What a record does not tell about its image; joined to the index by id.
-ORIGIN_SCHEMA = pa.schema(
-    [INDEX_SCHEMA.field(name) for name in ("id", "format", "width", "height", "uri", "etag")]
-)
+_ORIGINS = ("id", "format", "width", "height", "uri", "etag", "features", "suffix")
+ORIGIN_SCHEMA = pa.schema([INDEX_SCHEMA.field(name) for name in _ORIGINS])
 
 _READ_OFF = ("id", "offset", "length", "image_offset", "image_length", "crc32c", "label")
 

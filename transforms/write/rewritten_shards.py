@@ -55,7 +55,7 @@ def rewrite_shard(
 ) -> ShardSummary:
     """Write a shard and the files that belong to it to another folder, without some records.
 
-    The dataset stays as it is; `transforms.publish.republication` puts the new files in place.
+    The dataset stays as it is; `transforms/publish/republication.py` puts the new files in place.
 
     Args:
         root: The folder of the dataset's files.

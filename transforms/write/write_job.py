@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from shardwright.format.schema import ExampleSchema
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.user_code import UserTransform
@@ -34,6 +35,7 @@ class WriteJob:
         unpublished: As in the Clearance: no dataset was finished in `root` before this build.
         signals: Measure quality signals of every image and write them beside the index.
         copies: The records are those of a finished dataset, and are copied unchanged.
+        hashes: The rule for hashes that an older dataset lacks, if its records can be hashed.
         image_seconds: Longest time to read, decode and transform one image.
     """
 
@@ -48,6 +50,7 @@ class WriteJob:
     unpublished: bool = False
     signals: bool = False
     copies: bool = False
+    hashes: FeatureHashes | None = None
     image_seconds: float = IMAGE_SECONDS
 
     @property

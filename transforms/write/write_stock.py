@@ -47,6 +47,7 @@ from shardwright.transforms.write.image_chunks import (
 from shardwright.transforms.write.image_reads import start_reads
 from shardwright.transforms.write.record_index import ORIGIN_SCHEMA, index_shard
 from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.written_rows import original_column
 
 _ORIGINS, _REJECTS = "origins", "rejects"
 _POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard
@@ -182,7 +183,9 @@ def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
         name: pa.array(measured(chunk, name), ORIGIN_SCHEMA.field(name).type) for name in MEASURED
     }
     own["id"] = pa.array(chunk.ids, pa.string())
-    arrays = [own[name] if name in own else kept.column(name) for name in ORIGIN_SCHEMA.names]
+    arrays = [
+        own[name] if name in own else original_column(kept, name) for name in ORIGIN_SCHEMA.names
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=ORIGIN_SCHEMA)
 
 

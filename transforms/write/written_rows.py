@@ -18,13 +18,20 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.publish.feature_statistics import describe_features
 from shardwright.transforms.publish.picture_statistics import describe_pictures
 from shardwright.transforms.publish.statistics import describe_rows
-from shardwright.transforms.references import LABEL_INDEX, ORIGIN, concat
+from shardwright.transforms.references import (
+    HASH,
+    LABEL_INDEX,
+    ORIGIN,
+    ORIGIN_TYPE,
+    SUFFIX,
+    concat,
+)
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.write.image_chunks import MEASURED, Chunk, measured
 from shardwright.transforms.write.record_signals import MeasuredRecords, join_records
 from shardwright.transforms.write.write_job import WriteJob
 
-_REFERENCED = ("uri", "etag")
+_REFERENCED = ("uri", "etag", HASH, SUFFIX)
 
 
 class WrittenRows:
@@ -82,7 +89,12 @@ class WrittenRows:
             name: pa.array(values, INDEX_SCHEMA.field(name).type)
             for name, values in self._columns.items()
         }
-        columns |= {name: _of_original(kept, name) for name in _REFERENCED}
+        columns |= {name: original_column(kept, name) for name in _REFERENCED}
+        if self._job.hashes is not None and self._copied:
+            columns[HASH] = concat(self._copied).column(HASH)
+        if self._job.transforms:
+            lengths = (pc.utf8_length(ids) for ids in (columns["id"], kept.column("id")))
+            columns[SUFFIX] = pc.subtract(*lengths)
         return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
 
     def _kept(self) -> pa.RecordBatch:
@@ -115,8 +127,10 @@ class WrittenRows:
         return [] if self._job.transforms else [self._kept()]  # those of results are not there
 
 
-def _of_original(references: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column about the original images."""
-    if ORIGIN in references.schema.names:
+def original_column(references: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column of the index that references state, null where they do not."""
+    if name not in references.schema.names:
+        return pa.nulls(references.num_rows, INDEX_SCHEMA.field(name).type)
+    if ORIGIN in references.schema.names and name in ORIGIN_TYPE.names:
         return pc.struct_field(references.column(ORIGIN), name)
     return references.column(name)

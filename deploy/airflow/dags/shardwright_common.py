@@ -59,6 +59,13 @@ def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, P
             minLength=1,
             description="Target shard size; empty: set it in `options`",
         ),
+        "max_gone": Param(
+            None,
+            type=["null", "string"],
+            pattern=r"^[0-9]+(\.[0-9]+)?%?$",
+            description="Fail if INPUT lacks more records of the dataset, a number or a percentage "
+            "such as 25%; empty: more than 10% and more than 20",
+        ),
         "options": Param(
             {},
             type="object",
@@ -97,7 +104,8 @@ def _daily(params: Any) -> dict[str, Any]:
         return {}
     # INPUT of a day does not list the images of other days.
     missing = {"keep-missing": True} if DATE in params["input"] else {}
-    return {"if-exists": "append", **missing}
+    most = {} if params["max_gone"] is None else {"max-gone": params["max_gone"]}
+    return {"if-exists": "append", **missing, **most}
 
 
 def show_result(context: Any) -> None:

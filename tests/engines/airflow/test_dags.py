@@ -112,6 +112,7 @@ def test_a_run_by_hand_is_dated_by_when_it_runs(bag: Any) -> None:
         ({"output": "/d/{date}", "input": "/in/{date}"}, {"input": "/in/2026-07-08"}),
         ({"input": "/in/{date}.csv"}, {"if-exists": "append", "keep-missing": True}),
         ({"input": "/in/d-{date}.tar"}, {"input": "/in/d-2026-07-08.tar", "keep-missing": True}),
+        ({"max_gone": "25%"}, {"if-exists": "append", "max-gone": "25%"}),
     ],
     ids=repr,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -75,6 +76,32 @@ def test_a_summary_is_read_from_the_end(root: Folder) -> None:
 @pytest.mark.parametrize("columns", [["id"], ["offset", "length"], ["crc32c", "id"]])
 def test_some_columns(root: Folder, columns: list[str]) -> None:
     assert read_index(root, NAME, columns).equals(ROWS.select(columns))
+
+
+@pytest.mark.parametrize("known", [("features",), ("suffix",), ("features", "suffix"), ()])
+def test_columns_of_later_versions(root: Folder, known: tuple[str, ...]) -> None:
+    """Older datasets lack them; datasets without such values stay readable by older versions."""
+    rows = ROWS
+    for name in known:
+        field = INDEX_SCHEMA.field(name)
+        values = pa.array([2**31 - 1, None, 0], field.type)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, values)
+    write_sidecar(root, SUMMARY, rows)
+    assert {*pq.read_schema(sidecar(root)).names} & {"features", "suffix"} == {*known}
+    assert read_index(root, NAME).equals(rows)
+    for columns in (["suffix", "id"], ["features"], ["features", "etag", "suffix"]):
+        assert read_index(root, NAME, columns).equals(rows.select(columns))
+
+
+def test_a_hash_of_features_takes_eight_bytes_a_record(root: Folder) -> None:
+    rows = pa.concat_tables([ROWS] * 7_000)
+    write_sidecar(root, SUMMARY, rows)
+    before = sidecar(root).stat().st_size
+    hashes = np.random.default_rng(1).integers(0, 2**64, rows.num_rows, np.uint64)
+    place = INDEX_SCHEMA.get_field_index("features")
+    hashed = rows.set_column(place, INDEX_SCHEMA.field("features"), pa.array(hashes))
+    write_sidecar(root, SUMMARY, hashed)
+    assert 0 < sidecar(root).stat().st_size - before < 8.1 * rows.num_rows
 
 
 def test_the_same_rows_are_the_same_bytes(root: Folder, tmp_path: Path) -> None:

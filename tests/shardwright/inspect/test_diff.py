@@ -85,7 +85,7 @@ def diff_json(old: str, new: str) -> Any:
 
 def test_records(told: Mapping[str, Any]) -> None:
     counts = {"same": 13, "new": 4, "gone": 3, "changed": 2, "relabeled": 2, "moved": 2}
-    assert told["records"] == counts
+    assert told["records"] == counts | {"reannotated": 0}
     assert {name: sorted(ids) for name, ids in told["examples"].items()} == {
         "new": ["r30", "r31", "r32", "r33"],
         "gone": ["r00", "r18", "r19"],
@@ -122,8 +122,9 @@ def test_drift(told: Mapping[str, Any]) -> None:
 def test_a_dataset_and_itself(day: Day) -> None:
     told = diff_json(day.old, day.old)
     assert told["records"] == {"same": 20, **dict.fromkeys(told["examples"], 0)} | {
-        "new": 0, "gone": 0, "changed": 0, "relabeled": 0, "moved": 0
+        "new": 0, "gone": 0, "changed": 0, "relabeled": 0, "reannotated": 0, "moved": 0
     }  # fmt: skip
+    assert told["features"] == {}
     assert set(told["drift"].values()) == {0.0}
     assert told["proposed_version"]["version"] == "1.0.1"
 
@@ -136,11 +137,37 @@ def test_another_schema(day: Day) -> None:
     assert told["drift"] == {}
 
 
+def test_corrected_features_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"id": str(n), "image": picture(n), "caption": f"of {n}", "weight": n / 4, "kinds": ["a"]}
+        for n in range(9)
+    ]
+    corrected = [dict(row) for row in rows]
+    corrected[2] |= {"caption": "of two", "weight": 7.5}
+    corrected[5] |= {"weight": 8.5}
+    corrected[6] |= {"image": picture(60)}
+    corrected.append({**rows[0], "id": "9", "kinds": ["A"]})  # the classes get other numbers
+    for name, made in (("old", rows), ("new", corrected)):
+        sw.write(made, str(tmp_path / name), records_per_shard=4)
+    places = [str(tmp_path / name) for name in ("old", "new")]
+    told = diff_json(*places)
+    assert told["records"] == {
+        "same": 6, "new": 1, "gone": 0, "changed": 1, "relabeled": 0, "reannotated": 2, "moved": 0
+    }  # fmt: skip
+    assert sorted(told["examples"]["reannotated"]) == ["2", "5"]
+    assert told["features"] == {"caption": 1, "weight": 2}
+    assert "2 records reannotated" in told["proposed_version"]["because"]
+    assert main(["diff", *places, "--fail-on", "reannotated>10%"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "features that differ in 2 reannotated records" in lines
+    assert "  caption  1" in lines
+
+
 def test_text(day: Day, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", day.old, day.new]) == 0
     told = capsys.readouterr().out
     for line in (
-        "  same       13",
+        "  same         13",
         "  cat    0 to 5   0.00% to 23.81%",
         "  added  1  cat",
         "  classes       0.2381",

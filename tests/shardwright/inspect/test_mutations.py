@@ -16,9 +16,8 @@ from shardwright.errors import NotADatasetError, ShardwrightError
 from shardwright.format import naming
 from shardwright.inspect.verify import verify
 from tests.support.damage import build, write_images
-from tests.support.random_tests import is_long
 
-NUM_MUTATIONS = 5200 if is_long() else 300
+NUM_MUTATIONS = 300
 
 
 @pytest.fixture(scope="module", name="small")
@@ -32,6 +31,7 @@ def small_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(images, root / "small", *options, "--max-reject-fraction", "0.5")
 
 
+@pytest.mark.weight(10)
 def test_a_mutation_of_any_byte_is_placed_and_never_believed(
     small: Path, rng: np.random.Generator
 ) -> None:

@@ -15,18 +15,23 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, StorageError
 from shardwright.format.manifest import Manifest
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.pipelines.local_changes import LocalChanges
+from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.find_changes import FindChanges
 from shardwright.transforms.changes.known_files import KnownFile, write_known
 from shardwright.transforms.changes.known_records import KnownRecords, read_known
-from shardwright.transforms.changes.record_states import places_of
 from shardwright.transforms.changes.seen_records import outdated_rows
+from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.record_states import places_of
 from shardwright.transforms.references import ORIGIN, ORIGIN_TYPE, set_column
 from tests.support.helpers import references, rejects_of, run_transform
 from tests.support.indexed_records import Indexed, write_index
 
 CLASSES = ("cat", "dog")
+PLAIN = FeatureHashes(image_classification())
+WEIGHT = Feature("weight", FeatureKind.FLOAT32, Source.COLUMN)
 _HASH = "0123456789abcdef01234567"
 
 
@@ -66,11 +71,71 @@ def test_changes_of_one_record(
     known = known_of(tmp_path, record)
     label = None if record.label is None else CLASSES[record.label]
     listed = {"uri": record.uri, "etag": record.etag, "label": label} | after
-    found = known.compare(references(["one", "new"], **listed))
+    found = known.compare(references(["one", "new"], **listed), PLAIN)
     assert found.new.column("id").to_pylist() == ["new"]
     rows = [found.unchanged_rows.tolist(), found.changed_rows.tolist()]
     assert rows == ([[], [3]] if is_changed else [[3], []])
     assert found.changed.column("split").to_pylist() == ["train"] * is_changed
+
+
+WEIGHED = FeatureHashes(ExampleSchema((*image_classification().features, WEIGHT)))
+
+
+@pytest.mark.parametrize(
+    ("hashed", "weight", "is_changed"),
+    [
+        (1.5, 1.5, False),
+        (1.5, 2.5, True),
+        (1.5, "heavy", True),  # it will be a reject
+        (None, 2.5, False),  # of an older dataset: not known
+    ],
+)
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_changes_of_features(
+    tmp_path: Path, hashed: float | None, weight: object, *, is_changed: bool, is_empty: bool
+) -> None:
+    """A record without image and etag is known by its features, too."""
+    image = {"num_bytes": 0, "etag": None} if is_empty else {"num_bytes": 5, "etag": "e"}
+    listed = references(["other", "one"], uri="/in/a", label="cat", **image)
+
+    def weighed(*values: object) -> pa.RecordBatch:
+        return set_column(listed, "x/weight", pa.array(map(str, values)))
+
+    stored = None if hashed is None else WEIGHED.of(weighed(0, hashed))[1].as_py()
+    record = Indexed("one", etag=image["etag"], features=stored)
+    found = known_of(tmp_path, record).compare(weighed(0, weight).slice(1), WEIGHED)
+    is_changed = is_changed or (is_empty and hashed is None)
+    assert (len(found.unchanged_rows), found.changed.num_rows) == (not is_changed, is_changed)
+
+
+@pytest.mark.parametrize(
+    ("split", "wanted"), [(None, []), ("train", []), ("test", ["test"]), ("new", ["new"])]
+)
+def test_changes_of_a_stated_split(tmp_path: Path, split: str | None, wanted: list[str]) -> None:
+    known = known_of(tmp_path, Indexed("one"))
+    found = known.compare(references(["one"], uri="/in/a", label="cat", split=split), PLAIN)
+    assert found.changed.column("split").to_pylist() == wanted
+    changed = known.compare(references(["one"], uri="/in/b", label="cat", split=split), PLAIN)
+    assert changed.changed.column("split").to_pylist() == [split or "train"]
+
+
+def test_records_of_a_function_are_known_by_their_input(tmp_path: Path) -> None:
+    made = {"settings": {"transforms": [{"function": "a:b", "source": "c"}]}}
+    rows = [Indexed("a#1#l", suffix=2), Indexed("b", suffix=0), Indexed("a#1#r", suffix=2),
+            Indexed("ä#left", suffix=5), Indexed("older#l")]  # fmt: skip
+    root = Folder(str(tmp_path))
+    manifest = write_index(root, {"train": [rows[:2], rows[2:]]}, **made)
+    known = write_known(root.below("spool"), read_known(root, manifest)).open()
+    listed = references(["a#1", "b", "ä", "older", "a#1#l"], uri="/in/a")
+    found = known.compare(listed, PLAIN)
+    assert found.new.column("id").to_pylist() == ["older", "a#1#l"]
+    assert sorted(found.unchanged_rows.tolist()) == [0, 1, 2, 3]
+    found = known.compare(references(["ä", "a#1", "b"], uri="/in/a", etag=["e", "f", "e"]), PLAIN)
+    assert found.changed.column("id").to_pylist() == ["a#1"]
+    assert sorted(found.changed_rows.tolist()) == [0, 2]
+    assert sorted(found.unchanged_rows.tolist()) == [1, 3]
+    empty = read_known(root, write_index(root, {"train": [[]]}, **made))
+    assert write_known(root.below("spool"), empty).open().compare(listed, PLAIN).new == listed
 
 
 @pytest.mark.parametrize(
@@ -80,7 +145,7 @@ def test_labels_that_a_function_stores_are_not_compared(
     tmp_path: Path, manifest: dict[str, Any]
 ) -> None:
     known = known_of(tmp_path, Indexed("one"), **manifest)
-    found = known.compare(references(["one"], uri="/in/a", label="dog"))
+    found = known.compare(references(["one"], uri="/in/a", label="dog"), PLAIN)
     assert found.changed.num_rows == (0 if manifest else 1)
 
 
@@ -210,7 +275,7 @@ def test_every_record_is_new_changed_unchanged_or_missing(
     root = Folder(str(tmp_path_factory.mktemp("known")))
     manifest, live = dataset(root, old)
     file = write_known(root.below("spool"), read_known(root, manifest))
-    changes = LocalChanges(file, 0)
+    changes = LocalChanges(file, PLAIN, 0)
     new = [row for batch in changes.new_of(listing(states, size)) for row in batch.to_pylist()]
     results = list(changes.changed())
     changed = [
@@ -246,10 +311,10 @@ def test_the_graph_finds_the_same(tmp_path: Path) -> None:
     file = write_known(root.below("spool"), read_known(root, manifest))
     states = [("a", "e", "cat"), ("b", "f", "cat"), ("a", "f", "cat"), ("x", "e", "cat"),
               ("z", "e", "dog"), ("c", "e", "cat")]  # fmt: skip
-    changes = LocalChanges(file, 1 << 20)
+    changes = LocalChanges(file, PLAIN, 1 << 20)
     new = [row for batch in changes.new_of(listing(states, 2)) for row in batch.to_pylist()]
     results = list(changes.changed())
-    run = run_transform(FindChanges(file), listing(states, 2))
+    run = run_transform(FindChanges(file, PLAIN), listing(states, 2))
     (seen,) = run.outputs["seen"]
     assert (seen.unchanged == changes.seen.unchanged).all()
     assert (seen.changed == changes.seen.changed).all()
@@ -267,7 +332,7 @@ def test_the_graph_of_an_empty_listing(tmp_path: Path) -> None:
     root = Folder(str(tmp_path))
     manifest, _ = dataset(root, [("train", ("a", "e", "cat"), False)])
     file = write_known(root.below("spool"), read_known(root, manifest))
-    (seen,) = run_transform(FindChanges(file), []).outputs["seen"]
+    (seen,) = run_transform(FindChanges(file, PLAIN), []).outputs["seen"]
     assert (seen.num_unchanged, seen.num_changed) == (0, 0)
 
 
@@ -294,6 +359,6 @@ def test_records_of_a_dataset_are_compared_by_their_bytes(
     origin |= {"uri": "/in/a", "etag": "e"} | other
     listed = references(["one", "new"], **shard, label=None)
     listed = set_column(listed, ORIGIN, pa.array([origin, origin], ORIGIN_TYPE))
-    found = known.compare(listed)
+    found = known.compare(listed, PLAIN)
     assert found.new.schema == found.changed.schema == listed.schema
     assert found.changed.num_rows == is_changed

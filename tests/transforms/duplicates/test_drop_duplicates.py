@@ -86,7 +86,8 @@ def test_dropped_images_are_no_faults(images: Path, tmp_path: Path) -> None:
 
 
 def test_rejected_images_are_faults(images: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert build(images, tmp_path / "out", "--duplicates", "reject") == 1
+    options = ("--duplicates", "reject", "--max-reject-fraction", "0.01")
+    assert build(images, tmp_path / "out", *options) == 1
     error = capsys.readouterr().err
     rejects = "3 of 33 inputs (9.09%) are rejects"
     limit = "more than --max-reject-fraction 0.01 allows (3 duplicate_image)"

@@ -132,7 +132,8 @@ def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
 
 def test_folders_and_files_that_are_not_coco(tmp_path: Path) -> None:
     files = {"a.png": det.picture(), "settings.json": '{"a": 1}', "annotations/notes.json": "[]"}
-    assert det.listed(det.write(tmp_path, files))[0].facts.description == f"a folder at {tmp_path}"
+    description = f"a folder at {tmp_path}, with the folders annotations"
+    assert det.listed(det.write(tmp_path, files))[0].facts.description == description
     with pytest.raises(UsageError, match=r"settings\.json"):
         det.listed(tmp_path / "settings.json")
     with pytest.raises(UsageError, match=r"has no COCO json: give the \.json"):

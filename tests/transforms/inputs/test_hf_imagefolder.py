@@ -69,7 +69,12 @@ def test_metadata_in_split_folders(tmp_path: Path) -> None:
         ("train/sub/2.png", "train", "1"),
     ]
     assert details_of(source) == {
-        "Val/gone.png": ("missing_file", "listed in the table, but there is no such file"),
+        "Val/gone.png": (
+            "missing_file",
+            "listed in the table, but there is no such file below "
+            f"{tmp_path}/Val/: give --image-root, the folder that relative paths "
+            "start from",
+        ),
         "Val/more.png": ("missing_label", "the metadata has no row for it"),
         "test/3.png": ("missing_label", "it has no metadata file"),
     }

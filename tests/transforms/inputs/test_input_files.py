@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from shardwright.errors import MissingError, StorageError
+from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.input_files import (
     InputFile,
+    checked,
     common_split_names,
     find_files,
     state_of,
@@ -39,6 +41,19 @@ def names_of(uri: str, **request: object) -> list[str]:
     found = find_files(SourceRequest(uri, **request), lambda name: name.endswith(".rec"))  # type: ignore[arg-type]
     assert all(file.uri.endswith(f"/{file.name}") for file in found)
     return [file.name for file in found]
+
+
+@pytest.mark.parametrize(("given", "told"), [
+    ("fotos/", "; did you mean photos?"), ("deep/fotos", "; did you mean deep/PHOTOS?"),
+    ("./lables.csv", "; did you mean ./labels.csv?"), ("else", ""), ("nowhere/photos", ""),
+])  # fmt: skip
+def test_a_missing_input_names_what_is_spelled_nearly_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, told: str
+) -> None:
+    make_files(tmp_path, "photos/1.png", "deep/PHOTOS/1.png", "labels.csv")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=rf"^INPUT {given} does not exist{re.escape(told)}$"):
+        checked(SourceRequest(given))
 
 
 def test_local(tmp_path: Path) -> None:

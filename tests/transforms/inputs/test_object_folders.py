@@ -117,20 +117,29 @@ def test_rows_have_addresses_and_etags(bucket: Bucket) -> None:
         (["Train/1.png", "TEST/2.png"], ("TEST", "Train")),
         (["train/1.png", "val/2.png", "notes.txt"], ("train", "val")),
         (["train/1.png", "val/2.png", ".git/3", "__MACOSX/4"], ("train", "val")),
-        (["train/1.png", "val/2.png", "loose.png"], ()),
-        (["train/1.png", "cat/2.png"], ()),
+        (["train/1.png", "val/2.png", "loose.png"], None),
+        (["train/1.png", "cat/2.png"], None),
         (["training", "validation"], ()),
         (["1.png"], ()),
     ],
 )
 def test_split_folders(
-    gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...]
+    gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...] | None
 ) -> None:
     options = upload(gcs_bucket, names).options()
-    assert find_splits(SourceRequest(f"{gcs_bucket.uri}/in", storage=options)) == split_folders
+
+    def splits_in(uri: str) -> tuple[str, ...] | None:
+        request = SourceRequest(uri, storage=options)
+        if split_folders is not None:
+            return find_splits(request)
+        with pytest.raises(UsageError, match=f"build {uri} OUTPUT --top-folders splits`"):
+            find_splits(request)
+        return None
+
+    assert splits_in(f"{gcs_bucket.uri}/in") == split_folders
     gcs_bucket.folder("in").remove_all(names)
     upload(gcs_bucket, names, "")
-    assert find_splits(SourceRequest(gcs_bucket.uri, storage=options)) == split_folders
+    assert splits_in(gcs_bucket.uri) == split_folders
 
 
 def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
@@ -225,7 +234,8 @@ def test_an_empty_prefix(bucket: Bucket) -> None:
         with pytest.raises(UsageError, match=message):
             detect(uri, NONE, storage=options)
     source = detect(bucket.uri, NONE, storage=options)
-    assert (source.name, source.facts.description) == ("folder", f"a folder at {bucket.uri}")
+    description = f"a folder at {bucket.uri}, with the folders in-2"
+    assert (source.name, source.facts.description) == ("folder", description)
 
 
 def test_many_objects(gcs_bucket: Bucket) -> None:
@@ -251,5 +261,6 @@ def test_all_formats_look_at_one_listing(s3_bucket: Bucket, s3_proxy: FaultProxy
     s3_bucket.fill(["in/cat/1.png", "in/dog/2.png", "in/notes.txt"], TINY_PNG)
     uri = f"{s3_bucket.uri}/in"
     source = detect(uri, storage=s3_bucket.behind(s3_proxy).options())
-    assert (source.name, source.facts.description) == ("folder", f"a folder at {uri}")
+    description = f"a folder at {uri}, with the folders cat, dog"
+    assert (source.name, source.facts.description) == ("folder", description)
     assert len(s3_proxy.requests) == 2, "the first page, and the folder's own content"

@@ -34,7 +34,7 @@ def test_folders(tmp_path: Path) -> None:
         "folder", f"{tmp_path}/split", ("Train", "val"),
     )  # fmt: skip
     assert [source.facts.states_splits for source in (plain, split)] == [False, True]
-    assert plain.facts.description == f"a folder at {tmp_path}/plain"
+    assert plain.facts.description == f"a folder at {tmp_path}/plain, with the folders cat"
     assert split.facts.description == f"split folders (Train, val) at {tmp_path}/split"
     assert plain.facts.schema == REFERENCE_SCHEMA
     assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]

@@ -41,6 +41,31 @@ def column_of(tmp_path: Path, values: list[str]) -> tuple[pa.DataType, list[Any]
     return schema.field("v").type, [row["v"] for row in rows_of(parts)]
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("by", [",", ";", "\t", "|"])
+def test_delimiters(tmp_path: Path, name: str, mark: str, by: str) -> None:
+    """The first line shows the delimiter; one within quotes, or in later lines, is text."""
+    rows = ["image,label", '"a, b;c.png",cat|dog;x', '1.png,"1\t2"'] if by == "," else [
+        f'image{by}"a,b;c|d\te"', f"1.png{by}x", f'2.png{by}"1{by}2"']  # fmt: skip
+    schema, parts = read(written(tmp_path, mark + "\n".join([*rows, ""]), name))
+    assert schema.names == (["image", "label"] if by == "," else ["image", "a,b;c|d\te"])
+    values = [list(row.values()) for row in rows_of(parts)]
+    expected = [["1.png", "x"], ["2.png", f"1{by}2"]]
+    assert values == ([["a, b;c.png", "cat|dog;x"], ["1.png", "1\t2"]] if by == "," else expected)
+
+
+def test_one_column_has_the_usual_delimiter(tmp_path: Path) -> None:
+    schema, parts = read(written(tmp_path, "image\na;b.png\n"))
+    assert (schema.names, rows_of(parts)) == (["image"], [{"image": "a;b.png"}])
+
+
+@pytest.mark.parametrize("by", ["\t", ";"])
+def test_an_open_quote_after_another_delimiter(tmp_path: Path, by: str) -> None:
+    with pytest.raises(BuildError, match="ends within a quoted value"):
+        read(written(tmp_path, f'a{by}b\n1{by}2\n3{by}"4'))
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
 def test_a_row_longer_than_a_block(tmp_path: Path, name: str) -> None:
     cell = '"' + "x" * (3 * table_files.BLOCK_BYTES) + '"'

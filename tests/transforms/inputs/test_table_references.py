@@ -130,10 +130,23 @@ def test_details_state_the_row(tmp_path: Path) -> None:
         ("a", "bad_value", "row 0: the image column 'image' is empty"),
         ("", "bad_id", "row 1: the id is empty"),
         ("d", "bad_value", f"row 3: ftp://b/1.png is not an object's address ({stores})"),
-        ("e", "missing_file", "listed in the table, but there is no such file"),
+        (
+            "e",
+            "missing_file",
+            "listed in the table, but there is no such file below "
+            f"{tmp_path}/: give --image-root, the folder that relative paths start from",
+        ),
     ]
     # The missing n is settled later.
     assert columns_of(rows_of(parts), "id", "row", "x/n") == [("c", 2, None), ("f", 5, 1)]
+
+
+def test_backslashes_in_paths_are_named(tmp_path: Path) -> None:
+    parts = list(list_table(source_of(tmp_path, "image\nphotos\\cat\\1.png\n/nowhere/1.png\n")))
+    told = "listed in the table, but there is no such file"
+    assert [reject.detail for reject in rejects_of(parts)] == [
+        f"{told}: write / in place of the backslashes of its path", told,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [None, "bytes"])

@@ -142,7 +142,11 @@ def test_bad_rows_are_rejected(bucket: Bucket) -> None:
     )
     no_bucket = f"bucket 'no-such-bucket' does not exist at {bucket.server.endpoint}: check the "
     expected = {
-        "none.png": ("missing_file", "listed in the table, but there is no such object"),
+        "none.png": (
+            "missing_file",
+            f"listed in the table, but there is no such object below {bucket.uri}/in/: give "
+            "--image-root, the folder that relative paths start from",
+        ),
         "empty.png": ("empty_file", "the file has no bytes"),
         other: ("missing_file", f"{other}: {no_bucket}name and the endpoint"),
         odd: ("unreadable", f"{odd!r} {no_part}object"),

@@ -66,7 +66,9 @@ def test_roles(
 @pytest.mark.parametrize(("header", "given", "message"), [
     ("img_name,label", {}, "t.csv has the columns 'img_name', 'label': "
      "set --image-column to the one with the image paths"),
-    ("image;label", {}, "t.csv has the columns 'image;label': set --image-column"),
+    ("image:label", {}, "t.csv has the columns 'image:label': set --image-column"),
+    ("cat/1.png,cat", {}, "t.csv has no line of column names: its first line has 'cat/1.png'. Add"),
+    ("1.png,1.png,cat", {}, "t.csv has no line of column names: its first line has '1.png'. Add"),
     ("image,label", {"label": "klass"},
      "--label-column 'klass' is not in .*t.csv, which has the columns 'image', 'label'"),
     ("image,label", {"image": "Image"}, "--image-column 'Image' is not in"),

@@ -150,7 +150,8 @@ def test_rejects_of_a_folder(tmp_path: Path) -> None:
 
 def test_folders_and_files_that_are_not_voc(tmp_path: Path) -> None:
     det.write(tmp_path, {"a.png": det.picture(), "a.xml": "<html/>", "Annotations/notes.txt": "x"})
-    assert det.listed(tmp_path)[0].facts.description == f"a folder at {tmp_path}"
+    description = f"a folder at {tmp_path}, with the folders Annotations"
+    assert det.listed(tmp_path)[0].facts.description == description
     message = "has no xml annotations: give a folder with JPEGImages/"
     for place in (tmp_path, tmp_path / "a.xml"):
         with pytest.raises(UsageError, match=message):

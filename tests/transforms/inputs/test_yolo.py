@@ -187,7 +187,8 @@ def test_rejects_of_a_folder(tmp_path: Path) -> None:
 def test_folders_and_files_that_are_not_yolo(tmp_path: Path) -> None:
     det.write(tmp_path, {"a.png": det.picture(), "a.txt": "1 2 3 4 5 once I caught a fish alive"})
     det.write(tmp_path, {"labels/x.txt": "1 320 240 10 10"})
-    assert det.listed(tmp_path)[0].facts.description == f"a folder at {tmp_path}"
+    description = f"a folder at {tmp_path}, with the folders labels"
+    assert det.listed(tmp_path)[0].facts.description == description
     with pytest.raises(UsageError, match="has YOLO labels but no class names"):
         det.listed(tmp_path, input_format="yolo")
     message = r"is not a folder: give the folder of images/ and labels/, or data\.yaml"

@@ -92,6 +92,12 @@ def test_two_rows_for_one_id(ids: list[str], told: str) -> None:
         LabelTable([references(ids[:2]), references(ids[2:])], BY_ID)
 
 
+def test_two_rows_for_one_stem_name_the_other_key() -> None:
+    told = "more than one row for '0001': stems must be unique: use --labels-key path"
+    with pytest.raises(BuildError, match=told):
+        LabelTable([references(["0001", "0001"])], LabelRules("stem", ""))
+
+
 @pytest.mark.parametrize(("key", "keys"), [
     ("id", ["one", "two", "train.tar/c/3.png", "four"]),
     ("path", ["a/1.png", "/else/2.JPG", "train.tar/c/3.png", "s3://b/4.webp"]),
@@ -113,6 +119,12 @@ def test_rows_that_no_image_has() -> None:
          f"row {row} of the --labels table matches no image of INPUT")
         for name, row in (("a", 6), ("c", 5))
     ]  # fmt: skip
+
+
+def test_a_row_whose_key_has_backslashes() -> None:
+    table = LabelTable([references(["a\\1.png"], row=[5])], BY_ID)
+    [reject] = table.unmatched(np.array([], np.int64))
+    assert reject.detail.endswith("matches no image of INPUT: write / in place of its backslashes")
 
 
 def test_a_stem_that_several_images_have() -> None:

@@ -208,6 +208,6 @@ def test_other_features_are_refused(root: Path) -> None:
 def test_a_build_does_not_touch_a_dataset_that_has_grown(root: Path, if_exists: str) -> None:
     append(root, {"x": 11})
     before = stamps_of(root)
-    with pytest.raises(BuildError, match=r"versions 1 to 2, .* use --if-exists append"):
+    with pytest.raises(BuildError, match=r"versions 1 to 2, .* use if_exists=.append."):
         write(FIRST, root, if_exists=if_exists)
     assert stamps_of(root) == before

@@ -144,6 +144,7 @@ class _SetListing:
         missing, batch = look_up_batch(
             batch.take(pa.array(places, pa.int64())),
             self._facts.storage,
+            folder=folder,
             listed_in=self._set.files[0],
         )
         yield from missing

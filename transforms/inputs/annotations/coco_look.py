@@ -162,6 +162,7 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         sets=sets,
         root=root,
         folders=(root,),
+        labels_from=f"the categories of {_files_as_text(sets)}",
         names=names,
         has_boxes=has_boxes,
         has_captions=has_captions,

@@ -224,5 +224,10 @@ def _pictures(files: Sequence[TreeFile | None]) -> pa.Array:
 
 
 FORMAT = SourceFormat(
-    "Pascal VOC: images and an .xml for each", look, list_part, rank=51, checks_links=True
+    "Pascal VOC: images and an .xml for each",
+    look,
+    list_part,
+    rank=51,
+    checks_links=True,
+    lists_all=True,
 )

@@ -103,6 +103,7 @@ def _facts_of(request: SourceRequest, bases: Sequence[str]) -> VocFacts:
         reference_schema(_columns(has_masks)),
         _FEATURES,
         states_splits=has_lists or has_split_folders,
+        labels_from="the names in the xml files",
         root=request.uri,
         has_lists=has_lists,
         has_split_folders=has_split_folders,

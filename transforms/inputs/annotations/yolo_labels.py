@@ -116,12 +116,14 @@ class YoloConfig(NamedTuple):
         places: Split -> folders or lists of images, as written.
         path: The data set's folder, as written; "" without.
         has_keypoints: True if keypoints follow the boxes in label files.
+        names_path: The path or address of the file with the names; "" without.
     """
 
     names: tuple[str, ...]
     places: Mapping[str, tuple[str, ...]]
     path: str
     has_keypoints: bool
+    names_path: str = ""
 
 
 def read_names(text: str) -> tuple[str, ...]:
@@ -157,7 +159,7 @@ def read_config(text: str, path: str) -> YoloConfig:
             places[split] = written
     folder = values.get("path")
     return YoloConfig(
-        names, places, folder if isinstance(folder, str) else "", "kpt_shape" in values
+        names, places, folder if isinstance(folder, str) else "", "kpt_shape" in values, path
     )
 
 

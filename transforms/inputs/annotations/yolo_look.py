@@ -90,6 +90,7 @@ def _facts_of(config: YoloConfig, root: str, request: SourceRequest) -> YoloFact
         _SCHEMA,
         (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE),
         states_splits=bool(places) or has_split_folders,
+        labels_from=f"the names in {config.names_path}",
         root=root,
         names=config.names,
         places=places,
@@ -169,7 +170,7 @@ def _find_config(request: SourceRequest) -> YoloConfig:
     for folder in (root, *(f"{root}/{name}" for name in below)):
         for name in NAME_FILES:
             if names := read_names(_read_text(f"{folder}/{name}", storage)):
-                return YoloConfig(names, {}, "", False)
+                return YoloConfig(names, {}, "", False, f"{folder}/{name}")
     return YoloConfig((), {}, "", False)
 
 

@@ -24,6 +24,7 @@ from shardwright.transforms.inputs.input_files import (
     find_files,
 )
 from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.top_folders import rule_of_labels, split_folders_of
 
 # Detection stops here: it need not read a large archive to its end.
 LOOK_MEMBERS, LOOK_BYTES, LEAST_LOOK = 20_000, 64 << 20, 20
@@ -35,29 +36,37 @@ class ArchiveLayout:
 
     Attributes:
         wrapper: The folder around everything, which has no meaning; "" without one.
-        split_folders: True if the first folder is a split.
+        split_folders: The first folders, if they are splits.
+        any_split: True if a first folder with another name is a split, too.
         split_names: True if every archive's name states its split.
     """
 
     wrapper: str = ""
-    split_folders: bool = False
+    split_folders: tuple[str, ...] = ()
+    any_split: bool = False
     split_names: bool = False
 
     @property
     def states_splits(self) -> bool:
-        return self.split_folders or self.split_names
+        return bool(self.split_folders) or self.split_names
+
+    @property
+    def labels_from(self) -> str:
+        return rule_of_labels(self.split_folders, "the archives")
 
     def place_of(self, archive: InputFile, path: str) -> tuple[str | None, str | None]:
         """Return the split and the label of a member."""
         inner = path.removeprefix(f"{self.wrapper}/") if self.wrapper else path
-        has_split = self.split_folders and inner.partition("/")[0].lower() in SPLIT_FOLDERS
-        split, label = place_of((self.wrapper,) if has_split else (), inner)
+        is_split = self.any_split or inner.partition("/")[0].lower() in SPLIT_FOLDERS
+        split, label = place_of(self.split_folders if is_split else (), inner)
         return split or (archive.split if self.split_names else None), label
 
     def describe(self) -> str:
         """Return the end of the source's log line, such as ", with split folders"."""
         told = [f"packed in {self.wrapper}/"] if self.wrapper else []
-        told += ["with split folders"] if self.split_folders else []
+        told += (
+            [f"with split folders ({', '.join(self.split_folders)})"] if self.split_folders else []
+        )
         told += ["splits by their names"] if self.split_names else []
         return "".join(f", {text}" for text in told)
 
@@ -104,10 +113,11 @@ def look_at_archives(
         _start_or_nothing(archive.uri, request.storage, read_start)
         for archive in first_and_last(archives)
     ]
-    layout = layout_of(starts, archives)
+    layout = layout_of(request, starts, archives)
     return ArchiveFacts(
         describe_files(request, archives, what) + layout.describe(),
         states_splits=layout.states_splits,
+        labels_from=layout.labels_from,
         request=request,
         base=base_of(archives),
         layout=layout,
@@ -147,8 +157,14 @@ def start_of(members: Iterable[Member]) -> ArchiveStart:
     return ArchiveStart(paths, whole=True)
 
 
-def layout_of(starts: Sequence[ArchiveStart], archives: Sequence[InputFile]) -> ArchiveLayout:
-    """Infer the layout from the first files of some archives."""
+def layout_of(
+    request: SourceRequest, starts: Sequence[ArchiveStart], archives: Sequence[InputFile]
+) -> ArchiveLayout:
+    """Infer the layout from the first files of some archives.
+
+    Raises:
+        UsageError: As for `split_folders_of`.
+    """
     images = [
         path.split("/")
         for path in chain.from_iterable(start.paths for start in starts)
@@ -156,10 +172,15 @@ def layout_of(starts: Sequence[ArchiveStart], archives: Sequence[InputFile]) -> 
     ]
     wrapper = _wrapper(images, sees_all=all(start.whole for start in starts))
     inner = [parts[1:] if wrapper else parts for parts in images]
-    split_folders = bool(inner) and all(
-        len(parts) > 1 and parts[0].lower() in SPLIT_FOLDERS for parts in inner
+    nested = {parts[0] for parts in inner if len(parts) > 2}
+    split_folders = split_folders_of(
+        request,
+        sorted({parts[0] for parts in inner if len(parts) > 1}),
+        has_loose=any(len(parts) == 1 for parts in inner),
+        is_nested=nested.__contains__,
     )
-    return ArchiveLayout(wrapper, split_folders, common_split_names(archives))
+    any_split = request.top_folders is not None
+    return ArchiveLayout(wrapper, split_folders, any_split, common_split_names(archives))
 
 
 def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:

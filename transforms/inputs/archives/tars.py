@@ -53,4 +53,5 @@ FORMAT = SourceFormat(
     look,
     list_part,
     rank=22,
+    has_top_folders=True,
 )

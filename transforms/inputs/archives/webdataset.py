@@ -95,5 +95,9 @@ def _references(
 
 
 FORMAT = SourceFormat(
-    "WebDataset .tar shards: KEY.jpg with KEY.cls, KEY.txt or KEY.json", look, list_part, rank=20
+    "WebDataset .tar shards: KEY.jpg with KEY.cls, KEY.txt or KEY.json",
+    look,
+    list_part,
+    rank=20,
+    has_top_folders=True,
 )

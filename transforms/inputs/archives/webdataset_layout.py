@@ -87,10 +87,14 @@ class SampleLayout:
             *(Feature(_picture_name(suffix), _picture_kind(suffix)) for suffix in self.pictures),
         )
 
+    @property
+    def label_source(self) -> str:
+        """The members or the field of the json that hold labels; "" if the folders decide."""
+        return ".cls" if self.has_labels else dict(self.roles).get("label", "")
+
     def describe(self) -> str:
         """Return the samples' part of the log line: source of labels, features, ignored members."""
-        label = ".cls" if self.has_labels else dict(self.roles).get("label")
-        told = [f"labels from {label}"] if label else []
+        told = [f"labels from {self.label_source}"] if self.label_source else []
         told += [f"features {', '.join(name for name, _ in self.columns)}"] if self.columns else []
         told += [f"without {', '.join(self.ignored)}"] if self.ignored else []
         return "".join(f", {text}" for text in told)

@@ -59,7 +59,7 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
             f"{archives[0].uri} has no samples: "
             "expected members KEY.SUFFIX, such as 000017.jpg and 000017.cls"
         )
-    layout = layout_of(list(map(_paths_of, starts)), archives)
+    layout = layout_of(request, list(map(_paths_of, starts)), archives)
     samples = learn_layout(found, request.columns, request.kinds)
     told = describe_files(request, archives, "WebDataset shard")
     return WebDatasetFacts(
@@ -67,6 +67,7 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
         samples.schema,
         samples.features,
         states_splits=layout.states_splits or "split" in dict(samples.roles),
+        labels_from=samples.label_source or layout.labels_from,
         has_integer_labels=samples.has_integer_labels,
         request=request,
         base=base_of(archives),

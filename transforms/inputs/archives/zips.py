@@ -39,4 +39,6 @@ def _list_zip(archive: Archive) -> Rows:
             )
 
 
-FORMAT = SourceFormat("a .zip of images, or several", look, list_part, rank=24)
+FORMAT = SourceFormat(
+    "a .zip of images, or several", look, list_part, rank=24, has_top_folders=True
+)

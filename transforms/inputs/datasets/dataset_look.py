@@ -92,10 +92,12 @@ def facts_of(request: SourceRequest, manifest: Manifest) -> DatasetFacts:
         states_splits=True,
         splits_can_be_redrawn=True,
         may_have_labels=schema.label is not None,
+        labels_from="the dataset",
         class_names=schema.class_names if schema.label is not None else None,
         root=_root_of(request).below(manifest.folder),
         shards=shards,
         copied_schema=schema,
+        is_made="transforms" in manifest.settings,
     )
 
 

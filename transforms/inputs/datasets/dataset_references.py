@@ -15,8 +15,10 @@ from shardwright.transforms.inputs.source import Rows, SourceFormat
 from shardwright.transforms.references import (
     BATCH_ROWS,
     COPIED_SCHEMA,
+    HASH,
     ORIGIN,
     ORIGIN_TYPE,
+    SUFFIX,
     keep_rows,
     reject_rows,
 )
@@ -58,6 +60,8 @@ def _references(
         ORIGIN: pa.StructArray.from_arrays(
             [rows[field.name] for field in ORIGIN_TYPE], fields=list(ORIGIN_TYPE)
         ),
+        HASH: rows[HASH],
+        SUFFIX: rows[SUFFIX],
     }
     return pa.RecordBatch.from_pydict(columns, schema=COPIED_SCHEMA)
 

@@ -26,7 +26,7 @@ from shardwright.transforms.inputs.input_files import (
 )
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.inputs.tables.table_columns import features_or_problem
-from shardwright.transforms.inputs.tables.table_roles import describe_columns
+from shardwright.transforms.inputs.tables.table_roles import column_rule, describe_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,7 @@ def _facts_of(
         states_splits=layout.split is not None or common_split_names(files),
         splits_can_be_redrawn=layout.split is None,
         may_have_labels=layout.label is not None,
+        labels_from=column_rule(layout.label),
         has_integer_labels=layout.label is not None
         and layout.label not in layout.class_names
         and pa.types.is_integer(layout.columns.field(layout.label).type),

@@ -212,7 +212,8 @@ def _look_up_files(paths: Sequence[str | None], root: str, storage: StorageOptio
         return result
     _, addresses = resolve_paths(pa.array([paths[row] for row in named], pa.string()), root)
     uris = addresses.to_pylist()
-    for row, uri, lookup in zip(named, uris, look_up(uris, storage), strict=True):
+    lookups = look_up(uris, storage, folder=root)
+    for row, uri, lookup in zip(named, uris, lookups, strict=True):
         problem = lookup.problem and (lookup.problem[0], f"{uri}: {lookup.problem[1]}")
         result[row] = problem or lookup.as_picture(uri)
     return result

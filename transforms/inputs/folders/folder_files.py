@@ -49,4 +49,6 @@ FORMAT = SourceFormat(
     list_part,
     100,
     checks_links=True,
+    lists_all=True,
+    has_top_folders=True,
 )

@@ -11,8 +11,9 @@ from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import LONG_KEYS, cut_prefix
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
+from shardwright.transforms.inputs.file_rules import has_image_name
 from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.top_folders import rule_of_labels, shown, split_folders_of
 
 _RANGES = 16  # parts of a long prefix; a worker lists each by several threads
 
@@ -54,9 +55,12 @@ def look(request: SourceRequest) -> FolderFacts | None:
         return None
     request.refuse_columns("a folder")
     splits = find_splits(request)
+    folders = request.listings.look_in(request.uri).folders
+    named = f", with the folders {shown(folders)}" if folders and not splits else ""
     return FolderFacts(
-        describe_folder(request.uri, splits),
+        describe_folder(request.uri, splits) + named,
         states_splits=bool(splits),
+        labels_from=rule_of_labels(splits),
         root=request.uri,
         split_folders=splits,
         storage=request.storage,
@@ -65,10 +69,10 @@ def look(request: SourceRequest) -> FolderFacts | None:
 
 
 def find_splits(request: SourceRequest) -> tuple[str, ...]:
-    """Return the first-level folders if all have split names and no image is beside them, else ().
+    """Return the first-level folders if they are splits, else ().
 
     Raises:
-        UsageError: INPUT does not exist.
+        UsageError: INPUT does not exist, or as for `split_folders_of`.
         StorageError: INPUT cannot be listed.
     """
     if request.is_remote and not request.listings.first_names(request.uri):
@@ -76,9 +80,12 @@ def find_splits(request: SourceRequest) -> tuple[str, ...]:
             f"{request.argument} {request.uri} does not exist: there are no objects below it"
         )
     found = request.listings.look_in(request.uri)
-    loose_images = found.has_images or any(map(has_image_name, found.others))
-    are_splits = all(name.lower() in SPLIT_FOLDERS for name in found.folders)
-    return tuple(found.folders) if are_splits and not loose_images else ()
+    return split_folders_of(
+        request,
+        found.folders,
+        has_loose=found.has_images or any(map(has_image_name, found.others)),
+        is_nested=lambda name: bool(request.listings.look_in(f"{request.uri}/{name}").folders),
+    )
 
 
 def describe_folder(root: str, split_folders: Sequence[str]) -> str:

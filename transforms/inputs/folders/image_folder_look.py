@@ -96,6 +96,7 @@ def facts_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> M
         features,
         of_table.unstorable,
         states_splits=of_table.states_splits or bool(split_folders),
+        labels_from=of_table.labels_from,
         has_integer_labels=of_table.has_integer_labels,
         root=root,
         table=table,

@@ -24,7 +24,7 @@ from shardwright.transforms.inputs.records.record_columns import (
 )
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.inputs.tables.table_columns import features_or_problem
-from shardwright.transforms.inputs.tables.table_roles import describe_columns
+from shardwright.transforms.inputs.tables.table_roles import column_rule, describe_columns
 
 _ID = "id"
 _PLACE = "the records"
@@ -89,6 +89,7 @@ def facts_of(sample: Sequence[Record], request: SourceRequest, what: str, kind: 
         states_splits=layout.split is not None,
         splits_can_be_redrawn=layout.split is None,
         may_have_labels=label is not None,
+        labels_from=column_rule(layout.label),
         has_integer_labels=label is not None and pa.types.is_integer(label),
         request=request,
         base="",

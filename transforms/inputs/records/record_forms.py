@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,15 @@ def records_of(source: Any) -> Iterator[Record]:
     Raises:
         UsageError: It is none of these, or an item is no record.
     """
-    return map(simple_record, _items_of(source))
+    return itertools.starmap(_numbered, enumerate(_items_of(source)))
+
+
+def _numbered(number: int, item: Any) -> Record:
+    """Return a record with simple values; an error says its number."""
+    try:
+        return simple_record(item)
+    except UsageError as error:
+        raise UsageError(f"record {number}: {error}") from error
 
 
 def simple_record(item: Any) -> Record:

@@ -36,6 +36,9 @@ TABLE_EXTENSIONS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+DELIMITERS = ",;\t|"
+USUAL_DELIMITERS = {"csv": ",", "tsv": "\t"}
+_HEADER_BYTES = 64 << 10
 BLOCK_BYTES = 8 << 20  # parsed at a time; a line must fit in it
 _GZIP = ".gz"
 _SHORT_LINE = 500  # bytes; Arrow's parser takes some 5,000 levels
@@ -168,9 +171,21 @@ class _Utf8(io.RawIOBase):
         return data
 
 
+def find_delimiter(path: str, kind: str, storage: StorageOptions) -> str:
+    """Return the delimiter of a CSV or TSV: the usual one unless its first line has another only.
+
+    Spreadsheets of many countries write semicolons.
+    """
+    with open_file(path, storage) as file:
+        header = file.read(_HEADER_BYTES).partition(b"\n")[0].decode(errors="replace")
+    found = [each for each in DELIMITERS if each in re.sub(r'"[^"]*"', "", header)]
+    usual = USUAL_DELIMITERS[kind]
+    return usual if usual in found or not found else found[0]
+
+
 def open_csv(
     path: str,
-    kind: str,
+    delimiter: str,
     types: dict[str, pa.DataType],
     bad_lines: list[Reject],
     storage: StorageOptions,
@@ -191,7 +206,7 @@ def open_csv(
         _Utf8(open_file(path, storage)),
         read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
         parse_options=pa_csv.ParseOptions(
-            delimiter="\t" if kind == "tsv" else ",",
+            delimiter=delimiter,
             newlines_in_values=True,
             invalid_row_handler=skip,
         ),
@@ -221,9 +236,9 @@ def _read_csv(
     path: str, kind: str, schema: pa.Schema, storage: StorageOptions
 ) -> Iterator[pa.RecordBatch | Reject]:
     bad_lines: list[Reject] = []
-    with open_csv(
-        path, kind, dict(zip(schema.names, schema.types, strict=True)), bad_lines, storage
-    ) as reader:
+    types = dict(zip(schema.names, schema.types, strict=True))
+    delimiter = find_delimiter(path, kind, storage)
+    with open_csv(path, delimiter, types, bad_lines, storage) as reader:
         for block in reader:
             for start in range(0, block.num_rows, BATCH_ROWS):
                 yield block.slice(start, BATCH_ROWS)

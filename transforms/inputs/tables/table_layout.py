@@ -13,7 +13,7 @@ from shardwright.sizes import counted
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.inputs.source import SourceFacts
 from shardwright.transforms.inputs.tables.table_columns import extra_feature, features_or_problem
-from shardwright.transforms.inputs.tables.table_roles import describe_columns
+from shardwright.transforms.inputs.tables.table_roles import column_rule, describe_columns
 from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
 _TEXT_KINDS = frozenset(
@@ -108,6 +108,7 @@ class TableLayout:
             columns=tuple(self.columns.names),
             states_splits=self.split is not None,
             may_have_labels=self.label is not None,
+            labels_from=column_rule(self.label),
             has_integer_labels=self.label is not None
             and pa.types.is_integer(self.columns.field(self.label).type),
             label_paths_root=self.root,

@@ -36,7 +36,7 @@ def look_up_pictures(
         there = paths.is_valid().to_numpy(zero_copy_only=False)
         places: list[dict[str, object] | None] = [None] * batch.num_rows
         rows = np.flatnonzero(there).tolist()
-        found = look_up(uris.filter(paths.is_valid()).to_pylist(), storage)
+        found = look_up(uris.filter(paths.is_valid()).to_pylist(), storage, folder=folder)
         for row, lookup in zip(rows, found, strict=True):
             uri = uris[row].as_py()
             places[row] = lookup.as_picture(uri)

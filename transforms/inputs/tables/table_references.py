@@ -80,7 +80,7 @@ def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: s
     if table.size is not None:
         yield from settle_sizes(batch, where)
     elif table.names_files:
-        problems, batch = look_up_batch(batch, table.storage)
+        problems, batch = look_up_batch(batch, table.storage, folder=table.folder_of(name))
         yield from problems
         yield batch
     else:  # a row of labels is found by its table, not by an image's path

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.file_rules import has_image_name
 from shardwright.transforms.inputs.tables.table_columns import can_be_text, check_sizes, check_text
 
 # Usual column names of each role, if no option gives one: the first match counts, in any case.
@@ -56,6 +57,8 @@ def find_roles(
         UsageError: A given column is missing, no column can be the image's,
             or a column's name is empty or not unique.
     """
+    if rows is not TableOf.RECORDS and len(set(schema.names)) < len(schema.names):
+        _check_header(path, schema)
     _check_names(path, schema)
     usable = pa.schema([one for one in schema if one.name not in declared or can_be_text(one.type)])
     roles = {
@@ -69,6 +72,7 @@ def find_roles(
     if rows is TableOf.LABELS:
         roles["image"] = roles["image"] or roles["id"] or _stems(schema)
     if roles["image"] is None:
+        _check_header(path, schema)
         raise UsageError(
             f"{path} has the columns {_listed(schema)}: "
             "set --image-column to the one with the image paths; for records without images, "
@@ -83,6 +87,11 @@ def describe_columns(layout: object, extras: Iterable[str]) -> str:
     roles = ", ".join(f"{role}={column!r}" for role, column in columns if column)
     features = ", ".join(extras)
     return f"{roles}; features from {features}" if features else roles
+
+
+def column_rule(label: str | None) -> str:
+    """Return where labels come from, as `SourceFacts.labels_from`."""
+    return "" if label is None else f"column {label!r}"
 
 
 def roles_as_text(schema: pa.Schema, roles: Mapping[str, str | None]) -> pa.Schema:
@@ -117,6 +126,15 @@ def check_roles(schema: pa.Schema, roles: Mapping[str, str | None]) -> None:
     size = roles["size"]
     if size is not None:
         check_sizes(schema.field(size).type, size)
+
+
+def _check_header(path: str, schema: pa.Schema) -> None:
+    """Raise UsageError for a table whose first line holds values: one is an image's name."""
+    if first := next(filter(has_image_name, schema.names), None):
+        raise UsageError(
+            f"{path} has no line of column names: its first line has {first!r}. Add a line above "
+            "it, such as image,label"
+        )
 
 
 def _check_names(path: str, schema: pa.Schema) -> None:

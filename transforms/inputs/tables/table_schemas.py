@@ -19,8 +19,10 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.tables.table_files import (
     BLOCK_BYTES,
+    DELIMITERS,
     FALSE_TEXTS,
     TRUE_TEXTS,
+    find_delimiter,
     open_csv,
     open_file,
     read_json_lines,
@@ -29,8 +31,8 @@ from shardwright.transforms.inputs.tables.table_files import (
 
 # A last line whose last value begins with a quote and does not end with one, by RFC 4180.
 _OPEN_QUOTE = {
-    kind: re.compile(rb'(?:(?:"(?:[^"]|"")*"|[^"%b][^%b]*|)%b)*"(?:[^"]|"")*' % ((by,) * 3))
-    for kind, by in (("csv", b","), ("tsv", b"\t"))
+    by: re.compile(rb'(?:(?:"(?:[^"]|"")*"|[^"%b][^%b]*|)%b)*"(?:[^"]|"")*' % ((key,) * 3))
+    for by, key in ((each, re.escape(each).encode()) for each in DELIMITERS)
 }
 _FILES_AT_A_TIME = 8  # when reading types
 # Numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
@@ -151,11 +153,12 @@ def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]
 def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[list[str], _Possible]:
     """Return a file's column names in order, and the types that can hold their values."""
     with table_faults(path):
-        with open_csv(path, kind, {}, [], storage) as reader:
+        by = find_delimiter(path, kind, storage)
+        with open_csv(path, by, {}, [], storage) as reader:
             names = list(reader.schema.names)
         possible: _Possible = dict.fromkeys(names)
         last = ""
-        with open_csv(path, kind, dict.fromkeys(names, pa.string()), [], storage) as reader:
+        with open_csv(path, by, dict.fromkeys(names, pa.string()), [], storage) as reader:
             for batch in reader:
                 for name, column in zip(names, batch.columns, strict=True):
                     values = column.filter(pc.not_equal(column, ""))
@@ -168,18 +171,18 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
                         ]
                 if batch.num_rows and batch.num_columns:
                     last = batch.columns[-1][-1].as_py()
-        _check_last_quote(path, kind, last, storage)
+        _check_last_quote(path, by, last, storage)
     return names, possible
 
 
-def _check_last_quote(path: str, kind: str, last: str, storage: StorageOptions) -> None:
+def _check_last_quote(path: str, by: str, last: str, storage: StorageOptions) -> None:
     """Check for an unclosed quote at the end of a CSV, which Arrow closes in silence.
 
     It takes all later lines into one value, or the file was cut within a quoted value.
 
     Args:
         path: The file.
-        kind: "csv" or "tsv".
+        by: Its delimiter.
         last: Its last value.
         storage: Options of its store.
 
@@ -197,7 +200,7 @@ def _check_last_quote(path: str, kind: str, last: str, storage: StorageOptions) 
             f"the table {path} has a quote before {last[:60]!r} that is never closed, "
             "so all lines after it are one value: close it"
         )
-    if _OPEN_QUOTE[kind].fullmatch(line) and not has_lines:
+    if _OPEN_QUOTE[by].fullmatch(line) and not has_lines:
         raise BuildError(
             f"the table {path} ends within a quoted value, in the line {line[:60]!r}, so it may "
             "lack rows: copy it again, or close the quote"

@@ -18,6 +18,7 @@ from shardwright.errors import MissingError, NotADatasetError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_json, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.versions import version_numbers
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
 
@@ -59,8 +60,8 @@ def read_stated(folder: Folder) -> Stated:
     """Return what the files beside the TFRecord files state.
 
     Raises:
-        UsageError: It is an unfinished dataset of this project, or one that stores images as
-            pixels.
+        UsageError: It is an unfinished dataset of this project, one that has grown, or one that
+            stores images as pixels.
         StorageError: The files cannot be read.
     """
     names = set(folder.names())
@@ -68,6 +69,12 @@ def read_stated(folder: Folder) -> Stated:
         _read_object(folder, naming.MANIFEST) or {}
     ):
         manifest = read_manifest(folder)
+        if version_numbers(folder)[-1] > 1:
+            raise UsageError(
+                f"{folder} holds a dataset that has grown, so its TFRecord files are not those of "
+                f"its newest version: copy that with `shardwright build {folder} COPY`, and build "
+                "from COPY"
+            )
         if not manifest.folder:
             return _of_manifest(manifest, folder)
     if naming.PLAN in names and naming.INDEX_DIR in names:

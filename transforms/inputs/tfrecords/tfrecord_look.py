@@ -124,6 +124,7 @@ def _facts_of(
         splits_can_be_redrawn=layout.split is None,
         feature_names="model-garden" if is_model_garden else None,
         may_have_labels=layout.label is not None,
+        labels_from="" if layout.label is None else f"feature {layout.label!r}",
         has_integer_labels=has_indices,
         labels_are_indices=has_indices,
         class_names=layout.class_names,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.changes import text_hashes
-from shardwright.transforms.changes.text_hashes import combined, hash128
+from shardwright.transforms import text_hashes
+from shardwright.transforms.text_hashes import combined, hash128
 
 _FULL = (1 << 64) - 1
 

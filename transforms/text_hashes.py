@@ -20,7 +20,7 @@ _MASKS = np.array([(1 << 8 * length) - 1 for length in range(_WORD_BYTES + 1)], 
 
 
 def hash128(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return both halves of each text's hash, uint64 [len(texts)]; null hashes like ""."""
+    """Return both halves of each hash of texts or bytes, uint64 [len(texts)]; null is like ""."""
     halves = np.empty((2, len(texts)), np.uint64)
     for start in range(0, len(texts), _ROWS_AT_ONCE):
         part = texts.slice(start, _ROWS_AT_ONCE)
@@ -37,7 +37,7 @@ def combined(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
 
 
 def _hash_part(texts: pa.Array) -> np.ndarray:
-    starts, lengths, words = _buffers(pc.fill_null(texts, "") if texts.null_count else texts)
+    starts, lengths, words = _buffers(texts)
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     blocks = lengths // _BLOCK_BYTES
@@ -57,7 +57,9 @@ def _buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the first byte and the length of each text, and the 8 bytes from every byte on."""
     if not len(texts):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    _, offsets_buffer, data = texts.cast(pa.string()).buffers()
+    texts = texts.cast(pa.binary())
+    texts = pc.fill_null(texts, b"") if texts.null_count else texts
+    _, offsets_buffer, data = texts.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset :][: len(texts) + 1]
     offsets = offsets.astype(np.int64)
     num_bytes = int(offsets[-1] - offsets[0])

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.transforms.changes.text_hashes import combined, hash128
 from shardwright.transforms.inputs.file_rules import SPOOL_ETAG
+from shardwright.transforms.text_hashes import combined, hash128
 
 _NO_ETAG = np.uint64(1)
-_CONTENT_ETAG = f"^{SPOOL_ETAG}[0-9a-f]{{24}}$"  # `transforms.hashing.content_hash`
+_CONTENT_ETAG = f"^{SPOOL_ETAG}[0-9a-f]{{24}}$"  # `shardwright.transforms.hashing.content_hash`
 
 
 def places_of(uris: pa.Array, etags: pa.Array) -> np.ndarray:
@@ -31,6 +31,13 @@ def states_of(
         rows = pc.fill_null(texts.indices, len(texts.dictionary)).to_numpy(zero_copy_only=False)
         hashes.append(np.append(hash128(texts.dictionary)[0], np.uint64(0))[rows])
     return combined(*hashes)
+
+
+def with_features(states: np.ndarray, hashes: pa.Array) -> np.ndarray:
+    """Return states that include the hashes of features; those without such a hash stay."""
+    known = hashes.is_valid().to_numpy(zero_copy_only=False)
+    numbers = pc.fill_null(hashes, 0).to_numpy(zero_copy_only=False)
+    return np.where(known, combined(states, numbers), states)
 
 
 def _hashes_or(absent: np.uint64, texts: pa.Array) -> np.ndarray:

@@ -1,0 +1,217 @@
+"""An append that would take away much of a dataset fails first, with the likely cause."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.fail_on import Limit, parse_most
+from shardwright.format.versions import version_numbers
+from shardwright.inspect.cli import main as shardwright
+from shardwright.pipelines import build_dataset
+from shardwright.pipelines.append_version import append_version, prepare_version
+from shardwright.pipelines.beam_running import run_pipeline
+from shardwright.pipelines.graphs import build_graph
+from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.local_build import build_here
+from shardwright.pipelines.options import parse_options
+from shardwright.storage.folder import Folder
+from shardwright.transforms.changes.seen_records import NewRecords
+from shardwright.transforms.reject_files import read_rejects
+from shardwright.transforms.versions.gone import _USUAL, _exceeds
+from tests.builds.test_append import APPEND, FIRST, OPTIONS, put
+from tests.support.archive_files import pack_tar
+from tests.support.build_helpers import png_of, stamps_of
+
+CLASSES = ("ant", "cat", "dog")
+IMAGES = {f"{name}/{name}{number:02d}.png": number for name in CLASSES for number in range(14)}
+HALF = {name: seed for name, seed in IMAGES.items() if name < "cat/cat05"}
+
+
+def prepared(source: Path, root: Path, *options: str) -> BuildJob:
+    """Return the job of an append, or of the first build."""
+    argv = [str(source), str(root / "out"), *OPTIONS[2:], *APPEND, *options]
+    return prepare_version(parse_options(argv))
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Path:
+    """Return a folder with 42 images, `in`, and their dataset, `out`."""
+    put(IMAGES, tmp_path / "in")
+    build_here(prepared(tmp_path / "in", tmp_path))
+    return tmp_path
+
+
+def write_table(path: Path, names: list[str]) -> Path:
+    path.write_text("path,label\n" + "".join(f"{one},{one.partition('/')[0]}\n" for one in names))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("number", "whole", "fails"),
+    [
+        (20, 30, False), (21, 30, True), (21, 210, False), (22, 210, True), (0, 0, False),
+        (1_000, 10_000, False), (1_001, 10_000, True),
+    ],
+)  # fmt: skip
+def test_the_usual_limit_is_ten_percent_and_twenty(number: int, whole: int, fails: bool) -> None:
+    assert _exceeds(_USUAL, number, whole) is fails
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("500", Limit("gone", 500, False)), (" 2.5 %", Limit("gone", 2.5, True))],
+)
+def test_max_gone_is_a_number_or_a_percentage(text: str, limit: Limit) -> None:
+    assert parse_most(text, "--max-gone", "gone") == limit
+
+
+@pytest.mark.parametrize("text", ["", "-1", "half", "gone>5", "5%%"])
+def test_another_max_gone_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--max-gone must be a number of records or a percentage"):
+        parse_most(text, "--max-gone", "gone")
+
+
+def test_a_share_that_is_half_mounted(grown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(HALF, grown / "in")
+    before = stamps_of(grown / "out")
+    argv = [str(grown / "in"), str(grown / "out"), *OPTIONS[2:], *APPEND]
+    assert build_dataset.main(argv) == 1
+    told = capsys.readouterr().err
+    assert "lacks 23 of the 42 records of" in told
+    assert "(55%), such as '" in told
+    assert "more than 10% and more than 20 records, the default of --max-gone" in told
+    assert "INPUT has nothing left below dog/: check that its disks are mounted" in told
+    assert "If they are to go, add --max-gone 23" in told
+    assert "No shard was written; generations/00002-" in told
+    [listed] = [name for name in stamps_of(grown / "out").keys() - before if "/spool/" not in name]
+    assert listed.endswith("x0/rejects/failed.gone.parquet")
+    rejects = read_rejects(Folder(str(grown / "out")), listed)
+    assert {one.id for one in rejects} == IMAGES.keys() - HALF.keys()
+    assert {str(one.reason) for one in rejects} == {"gone"}
+    assert all(one.uri.endswith(one.id) for one in rejects)
+    assert build_dataset.main([*argv, "--max-gone", "22"]) == 1
+    assert "more than --max-gone 22. No shard was written" in capsys.readouterr().err
+    assert build_dataset.main([*argv, "--max-gone", "55%"]) == 0
+    assert "version 2: 19 records: 23 taken away" in capsys.readouterr().err
+
+
+def watched(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = shardwright(["watch", str(root), "--once"])
+    return code, capsys.readouterr().out
+
+
+def test_watch_shows_that_an_append_failed(grown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (grown / "in" / "dog").rename(grown / "dog")
+    (grown / "in" / "cat").rename(grown / "cat")
+    with pytest.raises(BuildError, match="lacks 28 of the 42 records"):
+        append_version(prepared(grown / "in", grown))
+    code, told = watched(grown / "out", capsys)
+    assert code == 1
+    assert "ago, before it wrote shards: INPUT lacks too many records (--max-gone)" in told
+    assert "rejects   28 gone" in told
+    (grown / "dog").rename(grown / "in" / "dog")
+    (grown / "cat").rename(grown / "in" / "cat")
+    append_version(prepared(grown / "in", grown))
+    assert version_numbers(Folder(str(grown / "out"))) == [1]
+    assert watched(grown / "out", capsys)[0] == 0
+    assert not list(grown.glob("out/generations/*/rejects/*"))
+
+
+@pytest.mark.parametrize("images", [HALF, {**HALF, "cat/new.png": 99}], ids=["none", "one"])
+def test_nothing_is_written(grown: Path, images: dict[str, int]) -> None:
+    """Without additions, and with one."""
+    put(images, grown / "in")
+    with pytest.raises(BuildError, match="lacks 23 of the 42 records"):
+        append_version(prepared(grown / "in", grown))
+    assert not list(grown.glob("out/generations/**/*.tfrecord*"))
+    assert not list(grown.glob("out/generations/**/*.json"))
+    append_version(prepared(grown / "in", grown, "--keep-missing"))
+    assert version_numbers(Folder(str(grown / "out"))) == [1, 2][: 1 + len(images) - len(HALF)]
+
+
+def test_images_that_moved_within_input(grown: Path) -> None:
+    (grown / "in" / "animals").mkdir()
+    for name in CLASSES:
+        shutil.move(grown / "in" / name, grown / "in" / "animals" / name)
+    told = r"seem to have moved, .* '(\w+/\w+\.png)' is 'animals/\1' now\. If they are to go"
+    with pytest.raises(BuildError, match=told):
+        append_version(prepared(grown / "in", grown))
+    for path in (grown / "in").rglob("*.png"):  # copied without their times: names are left
+        path.write_bytes(path.read_bytes())
+    with pytest.raises(BuildError, match=told):
+        append_version(prepared(grown / "in", grown))
+
+
+def test_an_input_that_moved_takes_nothing_away(
+    grown: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (grown / "in").rename(grown / "there")
+    append_version(prepared(grown / "there", grown))
+    told = f"42 of 42 records count as changed and are written again, because INPUT was {grown}/in"
+    assert told in caplog.text
+    assert "no record is taken away" in caplog.text
+    caplog.clear()
+    caplog.set_level(logging.WARNING)
+    append_version(prepared(grown / "there", grown))
+    assert not caplog.text
+
+
+def test_a_table_of_one_day(tmp_path: Path) -> None:
+    put(IMAGES, tmp_path)
+    days = [sorted(IMAGES)[:28], sorted(IMAGES)[28:]]
+    tables = [write_table(tmp_path / f"{n}.csv", names) for n, names in enumerate(days)]
+    build_here(prepared(tables[0], tmp_path))
+    told = r"INPUT has 14 new records: it may be the table or archive of one day.*; --keep-missing"
+    with pytest.raises(BuildError, match=told):
+        append_version(prepared(tables[1], tmp_path))
+    version = append_version(prepared(tables[1], tmp_path, "--keep-missing"))
+    assert version.num_records == 42
+
+
+def test_an_archive_that_was_renamed(tmp_path: Path) -> None:
+    pack_tar(tmp_path / "a.tar", {f"cat/{n}.png": png_of(n) for n in range(21)})
+    build_here(prepared(tmp_path / "a.tar", tmp_path))
+    (tmp_path / "a.tar").rename(tmp_path / "b.tar")
+    with pytest.raises(BuildError, match=r"The images seem to have moved, .* is 'b.*' now"):
+        append_version(prepared(tmp_path / "b.tar", tmp_path))
+
+
+def test_the_graph_fails_before_it_writes(tmp_path: Path) -> None:
+    put(FIRST, tmp_path / "in")
+    build_here(prepared(tmp_path / "in", tmp_path))
+    put({**{name: FIRST[name] for name in FIRST if "cat" in name}, "cat/9.png": 9}, tmp_path / "in")
+    before = stamps_of(tmp_path / "out")
+    told = r"lacks 5 of the 10 .* more than --max-gone 4\. .* has nothing left below ant/"
+    with pytest.raises(BuildError, match=told):
+        run_pipeline(build_graph, prepared(tmp_path / "in", tmp_path, "--max-gone", "4"))
+    after = stamps_of(tmp_path / "out")
+    [listed] = [name for name in after if name not in before and "spool" not in name]
+    assert listed.endswith("/rejects/failed.gone.parquet")
+    run_pipeline(build_graph, prepared(tmp_path / "in", tmp_path, "--max-gone", "50%"))
+    assert version_numbers(Folder(str(tmp_path / "out"))) == [1, 2]
+    assert not list(tmp_path.glob("out/generations/*/rejects/*"))
+
+
+def test_max_gone_needs_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(FIRST, tmp_path / "in")
+    argv = [str(tmp_path / "in"), str(tmp_path / "out"), "--max-gone", "3"]
+    assert build_dataset.main(argv) == 2
+    assert "--max-gone needs --if-exists append, not resume" in capsys.readouterr().err
+
+
+def test_the_sample_of_new_records_does_not_depend_on_the_order() -> None:
+    ids = pa.array([f"{number}.png" for number in range(1_000)])
+    batch = pa.RecordBatch.from_pydict({"id": ids, "etag": pa.nulls(1_000, pa.string())})
+    mixed = batch.take(pa.array(np.random.default_rng(1).permutation(1_000)))
+    parts = [NewRecords.of(mixed.slice(start, 100)) for start in range(0, 1_000, 100)]
+    whole = NewRecords.of(batch)
+    assert NewRecords.merged([NewRecords.merged(parts[:3]), *parts[3:]]) == whole
+    assert (whole.num_records, len(whole.sample)) == (1_000, 256)
+    assert NewRecords.merged([]) == NewRecords()
