@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import ExampleSchema, Source
+from shardwright.format.schema import ExampleSchema, FeatureKind, Source
 from shardwright.format.versions import number_of
 from shardwright.images.decode import stored_image
-from shardwright.images.specs import ImageTransform
+from shardwright.images.specs import EvalImage, ImageTransform, TrainImage
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, DatasetSource
@@ -169,9 +169,18 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
             else f"the image: add {schema.image.name!r} to features=, or leave image= out"
         )
         raise UsageError(f"image={options.image} needs {told}")
-    if options.is_masked and MASK in (
-        options.features or [feature.name for feature in schema.features]
-    ):
+    wanted = options.features or [feature.name for feature in schema.features]
+    fixed = [
+        feature.name
+        for feature in schema.features
+        if feature.name in wanted and feature.kind in (FeatureKind.BOX, FeatureKind.MASK)
+    ]
+    if fixed and isinstance(options.image, (TrainImage, EvalImage)):
+        raise UsageError(
+            f"{type(options.image).__name__} crops the image, but {', '.join(fixed)} would stay as "
+            "stored: leave them out of features=, or read whole images with image=DecodedImage()"
+        )
+    if options.is_masked and MASK in wanted:
         raise UsageError(
             f"feature {MASK!r} has the same name as the mask of remainder='pad': "
             "leave it out of features="

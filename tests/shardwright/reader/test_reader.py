@@ -323,6 +323,28 @@ def test_invalid_arguments(train: str, options: dict[str, Any], why: str) -> Non
         sw.Reader(train, **{"global_batch_size": 4, **options})
 
 
+@pytest.mark.parametrize(("schema", "feature", "value"), [
+    ("detection", "objects/bbox", [[0.0, 0.0, 0.5, 1.0]]),
+    ("segmentation", "segmentation_mask", np.ones((6, 8), np.uint8)),
+])  # fmt: skip
+def test_a_crop_leaves_no_boxes_and_masks_behind(
+    tmp_path: Path, schema: str, feature: str, value: Any
+) -> None:
+    picture = np.zeros((6, 8, 3), np.uint8)
+    key = "mask" if schema == "segmentation" else feature
+    extra: dict[str, Any] = {"objects/label": ["a"]} if schema == "detection" else {}
+    records = [{"id": str(n), "image": picture, key: value, **extra} for n in range(2)]
+    sw.write(records, tmp_path / "out", schema=schema)
+    options: Any = {"batch_size": 2, "epochs": 1}
+    for image in (sw.TrainImage(4), sw.EvalImage(4)):
+        with pytest.raises(UsageError, match=rf"crops the image, but {feature} would stay as"):
+            sw.Reader(tmp_path / "out", image=image, **options)
+    (cropped,) = sw.Reader(tmp_path / "out", image=sw.TrainImage(4), features=["image"], **options)
+    (whole,) = sw.Reader(tmp_path / "out", image=sw.DecodedImage(), **options)
+    assert cropped["image"].shape == (2, 4, 4, 3)
+    assert feature in whole
+
+
 def test_lengths(train: str, stored: list[str]) -> None:
     steps = -(-len(stored) // 4)
     reader = sw.Reader(train, global_batch_size=4, epochs=2, remainder="keep")
