@@ -79,7 +79,8 @@ def test_running_threads_delay_no_fork() -> None:
         thread.start()
     while len(forks._numbers) < len(threads):
         time.sleep(0.001)
-    assert seconds_to_fork() < PAUSE_S
+    # The shortest of some: other processes may delay a fork.
+    assert min(seconds_to_fork() for _ in range(5)) < PAUSE_S
     stop.set()
     for thread in threads:
         thread.join()

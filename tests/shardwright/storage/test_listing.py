@@ -122,7 +122,8 @@ def test_parallel_listing_retries(filled: Bucket, filled_proxy: FaultProxy, shap
     filled_proxy.add(*faults)
     counted = Counted()
     bucket = filled.behind(filled_proxy)
-    assert listed(bucket, shape, read_timeout="1") == below(shape)
+    # Longer than a busy machine takes to answer: each retry is counted.
+    assert listed(bucket, shape, read_timeout="3") == below(shape)
     assert sum(counted.retries.values()) == sum(map(filled_proxy.hits, faults)) > 0
 
 
