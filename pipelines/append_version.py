@@ -30,7 +30,7 @@ def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> Bu
         StorageError: The dataset or INPUT cannot be read.
     """
     root = options.root
-    if version_numbers(root) == [1] and root.num_bytes_of(naming.MANIFEST) is None:
+    if version_numbers(root)[-1] == 1 and root.num_bytes_of(naming.MANIFEST) is None:
         return prepare_job(replace(options, if_exists="resume"), detect)
     base = read_version(root)
     return prepare_append(options, base, next(_free_folders(root, base, options)), detect)

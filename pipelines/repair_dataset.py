@@ -88,7 +88,7 @@ def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
 
 def _generations(root: Folder) -> list[str]:
     """Return the folders of the generations of the newest version, "" for the dataset's own."""
-    if version_numbers(root) == [1]:
+    if version_numbers(root)[-1] == 1:
         return [""]
     return read_version(root).folders
 

@@ -75,6 +75,10 @@ class UnreadableError(StorageError):
     """An object that the store failed to serve until the deadline, while it served others."""
 
 
+class UnsupportedError(StorageError):
+    """A request that the store does not support, such as one for a range of a file."""
+
+
 class MissingPeerError(StorageError):
     """A missing client library of a store, or a store without the needed function."""
 

@@ -27,6 +27,7 @@ from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
 
 FORMAT_VERSION = 1
+MANIFEST_START = b'{\n "format_version": '  # of every manifest
 _END = b"\n}\n"
 _CHECKSUM = re.compile(rb',\n "checksum": (\d{1,10})\n}\n')
 

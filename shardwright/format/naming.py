@@ -42,14 +42,16 @@ LABELS_SUFFIX = ".labels.txt"
 VOCABULARY_SUFFIX = ".vocab.txt"
 SPOOL_SUFFIXES = (".parquet", ".bin", HASHES_SUFFIX, KNOWN_SUFFIX, TEMPORARY_SUFFIX)
 
+MAX_VERSION = 10**9 - 1  # names of strangers with more digits would take memory and time
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_VERSION = re.compile(r"(\d{5,18})\.json")
+_VERSION = re.compile(r"(\d{5,9})\.json")
 _PIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _GENERATION = re.compile(rf"{GENERATIONS_DIR}/\d{{5,18}}-[a-z0-9]{{1,32}}")
 _SPLIT = re.compile(r"[A-Za-z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHARD = re.compile(
-    r"(?P<name>[a-z][a-z0-9_]*)-(?P<split>\w+)\.tfrecord-(?P<index>\d{5,})-of-(?P<count>\d{5,})"
+    r"(?P<name>[a-z][a-z0-9_]*)-(?P<split>\w+)\.tfrecord-(?P<index>\d{5,18})-of-(?P<count>\d{5,18})"
 )
 
 

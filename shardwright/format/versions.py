@@ -16,15 +16,16 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from shardwright.errors import MissingError, NotADatasetError, UsageError
+from shardwright.errors import MissingError, NotADatasetError, UnsupportedError, UsageError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.manifest import MANIFEST_START, Manifest, read_manifest
 from shardwright.storage.folder import Folder
 
 LATEST = "latest"
 VersionKey: TypeAlias = int | str
 """A version: its number, a day or time such as "2026-11-22" (its last version), or "latest"."""
 
+_MOST_TRIES = 100  # to read the newest version, while others commit and collect
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -42,15 +43,15 @@ def read_version(root: Folder, version: VersionKey = LATEST) -> Manifest:
     """
     if version == LATEST:
         return _read_latest(root)
-    numbers = version_numbers(root)
+    newest = version_numbers(root)[-1]
     if type(version) is int:
-        if version not in numbers:
-            raise UsageError(_unknown(root, version, numbers))
-        return _read(root, version, numbers)
+        if not 1 <= version <= newest:
+            raise UsageError(_unknown(root, version, newest))
+        return _read(root, version, newest)
     if not isinstance(version, str):
         raise UsageError(f'version={version!r} must be a number, a day, or "{LATEST}"')
     until = _end_of(version)
-    for found in _newest_first(root, numbers):
+    for found in _newest_first(root, newest):
         if created_at(found) < until:
             return found
     raise UsageError(f"{root} has no version of {version} or before: see `shardwright log {root}`")
@@ -66,16 +67,16 @@ def generation_folders(root: Folder) -> list[str]:
     return sorted(filter(naming.is_generation_folder, below))
 
 
-def version_numbers(root: Folder) -> list[int]:
+def version_numbers(root: Folder) -> range:
     """Return the numbers of a dataset's versions, also of collected ones: 1, 2, 3 and so on.
 
-    A dataset that has not grown takes one request.
+    A dataset that has not grown takes one request. The numbers are counted, not looked at: a
+    stranger may have named a file so that the newest number is a high one.
 
     Raises:
         StorageError: The folder cannot be read.
     """
-    newest = _newest_probed(root) if root.is_on_web else _newest_listed(root)
-    return list(range(1, newest + 1))
+    return range(1, (_newest_probed(root) if root.is_on_web else _newest_listed(root)) + 1)
 
 
 def _newest_listed(root: Folder) -> int:
@@ -84,22 +85,23 @@ def _newest_listed(root: Folder) -> int:
 
 
 def _newest_probed(root: Folder) -> int:
-    """Return the newest version on a web server, which cannot be listed."""
+    """Return the newest version on a web server, which cannot be listed, in at most 60 requests."""
     there, missing = 1, 2
-    while _exists(root, missing):
-        there, missing = missing, 2 * missing
+    while missing <= naming.MAX_VERSION and _begins(root, missing):
+        there, missing = missing, min(2 * missing, naming.MAX_VERSION + 1)
     while missing - there > 1:
         middle = (there + missing) // 2
-        there, missing = (middle, missing) if _exists(root, middle) else (there, middle)
+        there, missing = (middle, missing) if _begins(root, middle) else (there, middle)
     return there
 
 
-def _exists(root: Folder, number: int) -> bool:
+def _begins(root: Folder, number: int) -> bool:
+    """Return whether a version's file is there: some servers answer any path with a page."""
     try:
-        root.read_range(naming.version_file(number), 0, 1)  # a store's HEAD tells no reason
-    except MissingError:
+        start = root.read_range(naming.version_file(number), 0, len(MANIFEST_START))
+    except (MissingError, UnsupportedError):  # a page that stands for any path may have no ranges
         return False
-    return True
+    return start == MANIFEST_START
 
 
 def number_of(manifest: Manifest) -> int:
@@ -124,33 +126,34 @@ def is_version(manifest: Manifest, version: VersionKey) -> bool:
 
 def read_versions(root: Folder) -> Iterator[Manifest]:
     """Yield all versions that are not collected, the newest first. Raises as `read_version`."""
-    return _newest_first(root, version_numbers(root))
+    return _newest_first(root, version_numbers(root)[-1])
 
 
 def _read_latest(root: Folder) -> Manifest:
-    numbers = version_numbers(root)
-    while True:
+    newest = version_numbers(root)[-1]
+    for _ in range(_MOST_TRIES):
         with suppress(NotADatasetError):
-            found = _read_file(root, numbers[-1], numbers)
+            found = _read_file(root, newest, newest)
             if found is not None:
                 return found
         # Others may have committed the next version and collected this one just now.
-        before, numbers = numbers[-1], version_numbers(root)
-        if numbers[-1] == before:
-            return _read(root, before, numbers)
+        before, newest = newest, version_numbers(root)[-1]
+        if newest == before:
+            break
+    return _read(root, newest, newest)
 
 
-def _newest_first(root: Folder, numbers: list[int]) -> Iterator[Manifest]:
-    for number in reversed(numbers):
-        found = _read_file(root, number, numbers)
+def _newest_first(root: Folder, newest: int) -> Iterator[Manifest]:
+    for number in range(newest, 0, -1):
+        found = _read_file(root, number, newest)
         if found is not None:
             yield found
 
 
-def _read(root: Folder, number: int, numbers: list[int]) -> Manifest:
-    found = _read_file(root, number, numbers)
+def _read(root: Folder, number: int, newest: int) -> Manifest:
+    found = _read_file(root, number, newest)
     if found is None:
-        if number == 1 and any("" in later.folders for later in _newest_first(root, numbers)):
+        if number == 1 and any("" in later.folders for later in _newest_first(root, newest)):
             return read_manifest(root)  # fails: it was lost, because `gc` leaves it then
         raise UsageError(
             f"version {number} of {root} was removed by `shardwright gc`: "
@@ -159,18 +162,34 @@ def _read(root: Folder, number: int, numbers: list[int]) -> Manifest:
     return found
 
 
-def _read_file(root: Folder, number: int, numbers: list[int]) -> Manifest | None:
+def _read_file(root: Folder, number: int, newest: int) -> Manifest | None:
     """Return a version's manifest; None if it is collected."""
-    if number > 1:
-        found = read_manifest(root, naming.version_file(number))
-        return None if found.history.get("collected") else found
-    if len(numbers) > 1 and root.num_bytes_of(naming.MANIFEST) is None:
+    if number == 1 < newest and root.num_bytes_of(naming.MANIFEST) is None:
         return None
-    return read_manifest(root)
+    found = read_stated(root, number)
+    return None if found.history.get("collected") else found
 
 
-def _unknown(root: Folder, version: int, numbers: list[int]) -> str:
-    there = f"versions 1 to {numbers[-1]}" if len(numbers) > 1 else "version 1 only"
+def read_stated(root: Folder, number: int) -> Manifest:
+    """Return the manifest in the file of a version, also of a collected one.
+
+    Raises:
+        NotADatasetError: The file is missing or damaged, or is that of another version.
+        StorageError: The folder cannot be read.
+    """
+    file = naming.version_file(number) if number > 1 else naming.MANIFEST
+    found = read_manifest(root, file)
+    stated = found.history.get("version", 1)
+    if stated != number:
+        raise NotADatasetError(
+            f"{root.path(file)} states version {stated!r:.80}, but its name is that of version "
+            f"{number}: it is a copy of another file; remove it, or copy version {number} again"
+        )
+    return found
+
+
+def _unknown(root: Folder, version: int, newest: int) -> str:
+    there = f"versions 1 to {newest}" if newest > 1 else "version 1 only"
     return f"{root} has no version {version}, but {there}: see `shardwright log {root}`"
 
 

@@ -68,7 +68,7 @@ class BuildScan:
         names = self._root.first_names()
         if not names and self._root.is_file():
             raise NotADatasetError(f"{self._root} is a file; give the OUTPUT of a build")
-        if naming.VERSIONS_DIR in names and version_numbers(self._root) != [1]:
+        if naming.VERSIONS_DIR in names and version_numbers(self._root)[-1] > 1:
             return self._published(now)  # `gc` has removed the manifest with version 1
         if strangers := [name for name in names if not _is_of_a_build(name)]:
             raise NotADatasetError(

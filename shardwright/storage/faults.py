@@ -24,6 +24,7 @@ from shardwright.errors import (
     ThrottledError,
     TimedOutError,
     UnreachableError,
+    UnsupportedError,
     WrongRegionError,
 )
 from shardwright.storage.addresses import key_problem, parse_address, redact
@@ -200,13 +201,15 @@ def _settled_without_answer(
     """Return the fault that no retry would change of a request without an HTTP status, or None."""
     if isinstance(error, exceptions.NotSupportedError):
         return StoreFault(
-            StorageError(f"{uri}: {endpoint} does not support this operation ({first[:200]})"),
+            UnsupportedError(f"{uri}: {endpoint} does not support this operation ({first[:200]})"),
             False,
             "unsupported",
         )
     if is_whole_answer(error):
         return StoreFault(
-            StorageError(f"{uri}: {endpoint} does not support range requests, which are needed"),
+            UnsupportedError(
+                f"{uri}: {endpoint} does not support range requests, which are needed"
+            ),
             False,
             "range",
         )

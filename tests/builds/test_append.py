@@ -95,7 +95,7 @@ def test_the_dataset_follows_the_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert before.items() <= stamps_of(out).items()
     assert shardwright(["verify", str(out)]) == 0
     assert append(images, out) == 0
-    assert version_numbers(Folder(str(out))) == [1, 2]
+    assert list(version_numbers(Folder(str(out)))) == [1, 2]
 
 
 def test_a_killed_erase_or_gc_leaves_the_next_append_another_folder(tmp_path: Path) -> None:

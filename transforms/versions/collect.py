@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.manifest import Manifest
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.pins import Pin, read_pins
 from shardwright.format.versions import (
     generation_folders,
     number_of,
+    read_stated,
     read_versions,
     version_numbers,
 )
@@ -130,7 +131,7 @@ def collect(root: Folder, plan: Collection) -> Collection:
         gone = set(plan.versions) - {pin.version for pin in pins}
         for number in gone - {1}:
             name = naming.version_file(number)
-            root.write_bytes(name, _collected(read_manifest(root, name)).to_bytes())
+            root.write_bytes(name, _collected(read_stated(root, number)).to_bytes())
         free = [one for one in plan.generations if not _is_in_use(root, one)]
         # After the notes of commits: one that has none has ended by now, or will see ours.
         left = (version for version in read_versions(root) if number_of(version) not in gone)
@@ -156,7 +157,7 @@ def _once_named(root: Folder, numbers: Sequence[int]) -> set[str]:
     found = {""} if 1 in numbers else set()
     for number in numbers:
         if number > 1:
-            history = read_manifest(root, naming.version_file(number)).history
+            history = read_stated(root, number).history
             found |= {folder for folder in history["generations"] if isinstance(folder, str)}
     return found
 

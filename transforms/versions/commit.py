@@ -7,6 +7,8 @@ that the first has made, and tries the next number. So no commit is lost, whatev
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -39,6 +41,8 @@ from shardwright.transforms.versions.changes import (
 from shardwright.transforms.versions.counted import Counted, count_generations, splits_of_live
 from shardwright.transforms.versions.places import check_places
 from shardwright.transforms.versions.present import Generations, present_change, present_version
+
+_MOST_TRIES = 50  # of a commit, each after another writer was faster
 
 
 def commit(root: Folder, change: VersionChange) -> Manifest:
@@ -79,24 +83,38 @@ def _check_whole(root: Folder, folder: str) -> None:
 
 
 def _commit(root: Folder, change: VersionChange) -> Manifest:
-    while True:
+    for tried in range(_MOST_TRIES):
         generations = Generations(root)
         current = present_version(root, read_version(root), generations)
         version = apply(root, current, present_change(change, generations))
         if version is None:
             return current
+        _check_number(root, number_of(version))
         # Before the commit, so that no stop leaves an old version that is read silently.
         block_first_version(root, version.name, version.splits)
         file = naming.version_file(number_of(version))
         try:
             root.create_bytes(file, version.to_bytes())
         except ExistsError:  # another writer was faster
+            time.sleep(random.random() * tried / 500)
             continue
         # `erase` may have rewritten shards meanwhile, and have looked for versions before.
         settled = present_version(root, version, Generations(root))
         if settled != version:
             root.write_bytes(file, settled.to_bytes())
         return settled
+    raise BuildError(
+        f"{root.path(file)} was there in each of {_MOST_TRIES} tries to commit a version: others "
+        "commit all the time, or listings do not show the file; run this command again"
+    )
+
+
+def _check_number(root: Folder, number: int) -> None:
+    if number > naming.MAX_VERSION:
+        raise BuildError(
+            f"{root} cannot get version {number:,}: {naming.MAX_VERSION:,} is the last number; "
+            "copy its newest version with `shardwright build`"
+        )
 
 
 def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | None:

@@ -84,7 +84,7 @@ def test_what_no_kept_version_names_is_removed(
     assert [path.name for path in (root / "generations").iterdir()] == ["00003-whole"]
     assert gc(capsys, root, "--keep", 1, "--yes")["files"] == []
     append(root, {"new": 5})
-    assert version_numbers(Folder(str(root))) == [1, 2, 3, 4]
+    assert list(version_numbers(Folder(str(root)))) == [1, 2, 3, 4]
     assert pictures_of(root) == wanted({**FIRST, "r3": 20, "new": 5})
 
 
@@ -197,7 +197,7 @@ def test_old_leftovers_are_removed(
         return
     with pytest.raises(BuildError, match=r"00004-late lost files before .* this command again"):
         commit(Folder(str(root)), late)
-    assert version_numbers(Folder(str(root))) == [1, 2, 3]
+    assert list(version_numbers(Folder(str(root)))) == [1, 2, 3]
 
 
 def test_an_orphan_that_is_about_to_be_committed_stays(root: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_commit_checks_its_generation(root: Path, lost: str) -> None:
     removing = [] if lost else [late.folder]
     with noted(folder, Note.REMOVE, removing), pytest.raises(BuildError, match="lost files before"):
         commit(folder, late)
-    assert version_numbers(folder) == [1, 2, 3]
+    assert list(version_numbers(folder)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("hours", ["-1", "nan", "1e9"])
@@ -261,5 +261,5 @@ def test_the_file_of_a_version_that_is_lost(root: Path) -> None:
     with pytest.raises(NotADatasetError, match=f"{lost} is missing, but later versions exist"):
         plan_collection(Folder(str(root)), 1)
     append(root, {"new": 5})
-    assert version_numbers(Folder(str(root))) == [1, 2, 3, 4]
+    assert list(version_numbers(Folder(str(root)))) == [1, 2, 3, 4]
     assert pictures_of(root) == wanted({**FIRST, "r3": 20, "new": 5})

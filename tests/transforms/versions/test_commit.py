@@ -105,7 +105,7 @@ def test_of_two_writers_none_loses_its_commit(root: Path) -> None:
     content = {**FIRST, "r1": 40, "x": 31, "y": 41}
     del content["r2"], content["r3"]
     assert pictures_of(root) == wanted(content)
-    assert version_numbers(Folder(str(root))) == [1, 2, 3]
+    assert list(version_numbers(Folder(str(root)))) == [1, 2, 3]
 
 
 def test_names_that_two_writers_add_are_all_there(root: Path) -> None:
@@ -201,7 +201,7 @@ def test_other_features_are_refused(root: Path) -> None:
     added = read_manifest(Folder(str(root / "generations/00002-x")))
     with pytest.raises(BuildError, match="does not fit grown"):
         commit(Folder(str(root)), replace(change, folder="generations/00002-x", added=added))
-    assert version_numbers(Folder(str(root))) == [1]
+    assert list(version_numbers(Folder(str(root)))) == [1]
 
 
 @pytest.mark.parametrize("if_exists", ["resume", "overwrite", "error"])
