@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardwright.errors import BuildError
+from shardwright.errors import BuildError, NotADatasetError
+from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
-from shardwright.format.versions import read_version, version_numbers
+from shardwright.format.superseded import block_first_version, changed_notices
+from shardwright.format.versions import version_numbers
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
@@ -20,13 +22,14 @@ from shardwright.inspect.command_parts import (
 )
 from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.display import ProgressDisplay
+from shardwright.pipelines.repairs.outcome import Outcome
 from shardwright.pipelines.running import run_on_dataset, say
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, set_up_log
 from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
-    from shardwright.pipelines.repairs.outcome import Outcome
+    from shardwright.inspect.kept_versions import KeptVersions
 
 _EPILOG = """\
 examples
@@ -38,7 +41,8 @@ examples
 Reads every byte, as `shardwright verify` does, and makes the broken files again, with the bytes
 that the manifest states. Sound files are not touched. Damaged records are read from INPUT by the
 build's command, which the manifest records. Give its --storage-option again, and after -- those of
-its options that run code. Other parts of INPUT may have changed meanwhile.
+its options that run code. Other parts of INPUT may have changed meanwhile. Of a dataset that has
+grown, all generations are repaired that any of its versions names.
 
 A record whose source is gone or changed stays broken. With --salvage it is left out of its shard
 and listed in rejects/ with the reason "lost"; all other records stay. In a dataset that has grown,
@@ -71,26 +75,50 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
+    # Late, as in `_repair_built`.
+    from shardwright.inspect.kept_versions import find_kept
+
     root = root_of(args)
-    folders = _generations(root)
-    grown = folders != [""]
-    found = {
-        folder: _repair_built(root.below(folder), args, words, grown=grown) for folder in folders
-    }
-    if args.json:
-        told = {folder: repaired.outcome.to_json() for folder, repaired in found.items()}
-        print_safely(to_json({"generations": told} if grown else told[""]))
-    else:
-        print_safely("\n".join(repaired.told for repaired in found.values()))
-    failed = any(repaired.outcome.failed for repaired in found.values())
-    return EXIT_FAULTS if failed else EXIT_DONE
-
-
-def _generations(root: Folder) -> list[str]:
-    """Return the folders of the generations of the newest version, "" for the dataset's own."""
     if version_numbers(root)[-1] == 1:
-        return [""]
-    return read_version(root).folders
+        found = {"": _repair_built(root, args, words, grown=False)}
+        told = found[""].outcome.to_json()
+    else:
+        kept = find_kept(root)
+        found = {folder: _repair_generation(root, folder, args, words) for folder in kept.folders}
+        told = {"generations": {name: one.outcome.to_json() for name, one in found.items()}}
+        files = _mend_versions(root, kept, {name for name, one in found.items() if one.is_sound})
+        if files.failed or files.repaired:
+            found["versions"] = _Repaired(files, files.to_text(root.uri))
+        told["versions"] = files.to_json()
+    text = "\n".join(repaired.told for repaired in found.values())
+    print_safely(to_json(told) if args.json else text)
+    return EXIT_DONE if all(repaired.is_sound for repaired in found.values()) else EXIT_FAULTS
+
+
+def _repair_generation(
+    root: Folder, folder: str, args: argparse.Namespace, words: tuple[str, ...]
+) -> _Repaired:
+    """Repair a generation of a dataset that has grown; one without a manifest stays as it is."""
+    try:
+        return _repair_built(root.below(folder), args, words, grown=True)
+    except NotADatasetError as error:
+        outcome = Outcome(failed={naming.MANIFEST: str(error)})
+        return _Repaired(outcome, outcome.to_text(root.path(folder) if folder else root.uri))
+
+
+def _mend_versions(root: Folder, kept: KeptVersions, sound: set[str]) -> Outcome:
+    """Write what keeps globs from version 1 again, and state the faults that no repair can mend."""
+    from shardwright.inspect.version_check import version_faults
+
+    outcome = Outcome()
+    for newest in kept.versions[-1:]:
+        outcome.repaired = changed_notices(root, newest.name, newest.splits)
+        if outcome.repaired:
+            block_first_version(root, newest.name, newest.splits)
+    for fault in (*kept.faults, *version_faults(root, kept.versions, sound)):
+        if fault.file not in outcome.repaired:
+            outcome.failed.setdefault(fault.file, fault.what)
+    return outcome
 
 
 class _Repaired(NamedTuple):
@@ -98,6 +126,11 @@ class _Repaired(NamedTuple):
 
     outcome: Outcome
     told: str
+
+    @property
+    def is_sound(self) -> bool:
+        """True if nothing is broken any more."""
+        return not self.outcome.failed
 
 
 def _repair_built(

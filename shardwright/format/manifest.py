@@ -236,7 +236,7 @@ def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
             f"{root} has format version {version!r}; this shardwright reads version "
             f"{FORMAT_VERSION}: install the release that wrote it, or rebuild"
         )
-    if not {"checksum", "files"}.isdisjoint(content) and not _is_intact(data):
+    if not {"checksum", "files", "history"}.isdisjoint(content) and not is_intact(data):
         raise NotADatasetError(f"{path} is damaged (its checksum is wrong): copy it again")
     try:
         return Manifest.from_json(content)
@@ -246,7 +246,8 @@ def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
         ) from error
 
 
-def _is_intact(data: bytes) -> bool:
+def is_intact(data: bytes) -> bool:
+    """Return whether a file has the checksum with which `seal` ends it."""
     found = _CHECKSUM.fullmatch(data, data.rfind(b",\n"))
     if found is None:
         return False

@@ -6,14 +6,13 @@ readers that have none. It holds until its day has ended, in UTC, or until it is
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from shardwright.errors import ExistsError, MissingError, StorageError, UsageError
 from shardwright.format import naming
 from shardwright.format.json_text import load_json
-from shardwright.format.manifest import time_text
+from shardwright.format.manifest import is_intact, seal, time_text
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
 from shardwright.storage.folder import Folder
@@ -49,8 +48,7 @@ class Pin:
     def to_bytes(self) -> bytes:
         """Return the content of its file."""
         until = None if self.until is None else self.until.isoformat()
-        content = {"version": self.version, "created": self.created, "until": until}
-        return json.dumps(content).encode()
+        return seal({"version": self.version, "created": self.created, "until": until})
 
 
 def read_pins(root: Folder) -> list[Pin]:
@@ -61,11 +59,18 @@ def read_pins(root: Folder) -> list[Pin]:
     Raises:
         StorageError: They cannot be read, or one is damaged.
     """
-    if root.is_on_web:
-        return []
-    names = [name for name in root.names(naming.PINS_DIR) if not name.startswith(".")]
-    found = (_read(root, name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+    found = (read_pin(root, name) for name in pin_names(root))
     return [pin for pin in found if pin is not None]
+
+
+def pin_names(root: Folder) -> list[str]:
+    """Return the names of a dataset's pins. Raises `StorageError`."""
+    names = [] if root.is_on_web else root.names(naming.PINS_DIR)
+    return [
+        name.removesuffix(_SUFFIX)
+        for name in names
+        if name.endswith(_SUFFIX) and not name.startswith(".")
+    ]
 
 
 def add_pin(root: Folder, name: str, version: VersionKey = LATEST, until: str | None = None) -> Pin:
@@ -92,7 +97,7 @@ def add_pin(root: Folder, name: str, version: VersionKey = LATEST, until: str | 
     try:
         root.create_bytes(naming.pin_file(name), pin.to_bytes())
     except ExistsError:
-        before = _read(root, name)
+        before = read_pin(root, name)
         if before is not None and before.version != number and before.holds():
             raise UsageError(
                 f"pin {name!r} of {root} keeps version {before.version}: pin version {number} "
@@ -141,15 +146,15 @@ def _check_kept(root: Folder, pin: Pin, before: Pin | None) -> None:
     )
 
 
-def _read(root: Folder, name: str) -> Pin | None:
-    """Return a pin, None if it was removed meanwhile."""
+def read_pin(root: Folder, name: str) -> Pin | None:
+    """Return a pin, None if it was removed meanwhile. Raises as `read_pins`."""
     try:
         data = root.read_bytes(naming.pin_file(name), max_bytes=_MAX_BYTES)
     except MissingError:
         return None
     try:
         return _parse(name, data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         path = root.path(naming.pin_file(name))
         raise StorageError(
             f"{path} is not a readable pin ({error!r}): {_removal(root, name)}, and pin the "
@@ -159,6 +164,9 @@ def _read(root: Folder, name: str) -> Pin | None:
 
 def _parse(name: str, data: bytes) -> Pin:
     content = load_json(data, max_bytes=_MAX_BYTES)
+    # Without a checksum, as earlier releases wrote pins, it must have nothing else.
+    if content.keys() != {"version", "created", "until"} and not is_intact(data):
+        raise ValueError("its checksum is wrong")
     version, created, until = (content[key] for key in ("version", "created", "until"))
     if type(version) is not int or version < 1 or not isinstance(created, str):
         raise ValueError("its version must be a number from 1, and its time a text")

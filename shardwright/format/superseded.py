@@ -54,6 +54,22 @@ def block_first_version(root: Folder, name: str, splits: Iterable[str]) -> None:
     root.write_if_new(naming.DATASET_INFO, _blocked(_without_block(data)))
 
 
+def changed_notices(root: Folder, name: str, splits: Iterable[str]) -> list[str]:
+    """Return the files that let globs fail and that are there with other bytes.
+
+    Arguments as of `block_first_version`. A dataset that an earlier release has grown has none.
+
+    Raises:
+        StorageError: A file cannot be read.
+    """
+    files = [naming.notice_file(name, split) for split in splits]
+    return [
+        file
+        for file in files
+        if root.num_bytes_of(file) is not None and root.read_bytes(file) != _RECORD
+    ]
+
+
 def as_stored(root: Folder, name: str, data: bytes) -> bytes:
     """Return the bytes of a companion file as a dataset's folder must hold them.
 

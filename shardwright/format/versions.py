@@ -76,12 +76,18 @@ def version_numbers(root: Folder) -> range:
     Raises:
         StorageError: The folder cannot be read.
     """
-    return range(1, (_newest_probed(root) if root.is_on_web else _newest_listed(root)) + 1)
+    newest = _newest_probed(root) if root.is_on_web else max(later_numbers(root), default=1)
+    return range(1, newest + 1)
 
 
-def _newest_listed(root: Folder) -> int:
+def later_numbers(root: Folder) -> list[int]:
+    """Return the numbers above 1 whose files are there, ascending.
+
+    Raises:
+        StorageError: The folder cannot be listed.
+    """
     found = map(naming.version_number, root.names(naming.VERSIONS_DIR))
-    return max((number for number in found if number is not None), default=1)
+    return sorted(number for number in found if number is not None)
 
 
 def _newest_probed(root: Folder) -> int:
@@ -107,6 +113,11 @@ def _begins(root: Folder, number: int) -> bool:
 def number_of(manifest: Manifest) -> int:
     """Return the number of a version."""
     return int(manifest.history.get("version", 1))
+
+
+def is_collected(manifest: Manifest) -> bool:
+    """Return whether `gc` has removed a version: then only its file is left."""
+    return bool(manifest.history.get("collected"))
 
 
 def created_at(manifest: Manifest) -> datetime:
@@ -167,7 +178,7 @@ def _read_file(root: Folder, number: int, newest: int) -> Manifest | None:
     if number == 1 < newest and root.num_bytes_of(naming.MANIFEST) is None:
         return None
     found = read_stated(root, number)
-    return None if found.history.get("collected") else found
+    return None if is_collected(found) else found
 
 
 def read_stated(root: Folder, number: int) -> Manifest:

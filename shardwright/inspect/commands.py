@@ -28,7 +28,9 @@ from shardwright.terminal import print_safely, say
 _VERIFY_EPILOG = """\
 Checks the length and checksum of every shard; the frame, example, features, label and id of every
 record; every row of the index; that ids are unique; and the class names, statistics, rejects,
-features.json and dataset_info.json. Prints each fault as
+features.json and dataset_info.json. Of a dataset that has grown, all of its versions are checked,
+with their generations and files, and the pins; --newest checks the newest one alone. Prints each
+fault as
 
   FILE: record N at byte OFFSET: WHAT
 
@@ -119,6 +121,11 @@ def verify(argv: Sequence[str]) -> int:
         help="compare only lengths and the checksums that the store keeps; reads no shard",
     )
     parser.add_argument(
+        "--newest",
+        action="store_true",
+        help="of a dataset that has grown, the newest version alone",
+    )
+    parser.add_argument(
         "--threads",
         type=int,
         default=verifying.DEFAULT_THREADS,
@@ -133,14 +140,20 @@ def verify(argv: Sequence[str]) -> int:
         options = StorageOptions.parse(args.storage_option)
         if args.quick:
             from shardwright.inspect.quick_verify import verify_quickly
-            from shardwright.inspect.version_check import verify_version
+            from shardwright.inspect.version_check import verify_versions
 
-            result = verify_version(
-                root_of(args), lambda root: verify_quickly(root, threads=args.threads)
+            result = verify_versions(
+                root_of(args),
+                lambda root: verify_quickly(root, threads=args.threads),
+                newest=args.newest,
             )
         else:
             result = verifying.verify(
-                args.dataset, threads=args.threads, progress=progress, storage_options=options
+                args.dataset,
+                threads=args.threads,
+                progress=progress,
+                storage_options=options,
+                newest=args.newest,
             )
     except ShardwrightError as error:
         return fail(error)

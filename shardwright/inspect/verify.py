@@ -19,7 +19,7 @@ from shardwright.inspect.companion_check import check_companions, find_strays, f
 from shardwright.inspect.example_check import one_value
 from shardwright.inspect.faults import DatasetFault, Verification, limit_faults
 from shardwright.inspect.shard_check import ShardCheck, ShardChecker
-from shardwright.inspect.version_check import verify_version
+from shardwright.inspect.version_check import verify_versions
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -33,8 +33,9 @@ def verify(
     threads: int = DEFAULT_THREADS,
     progress: Callable[[int, int], None] | None = None,
     storage_options: Mapping[str, object] | StorageOptions | None = None,
+    newest: bool = False,
 ) -> Verification:
-    """Check a dataset in bounded memory: all generations of its newest version.
+    """Check a dataset in bounded memory: the generations and files of all versions, and the pins.
 
     Takes the memory of a record and an index per thread, and 24 bytes per record for its id.
 
@@ -44,13 +45,16 @@ def verify(
         progress: Called after each shard with the number of checked shards and of all shards.
         storage_options: As for `shardwright.open`. A shard in a store is downloaded to a temporary
             file.
+        newest: Check the generations of the newest version alone.
 
     Raises:
         NotADatasetError: The folder has no finished dataset.
         StorageError: The folder cannot be read. A single unreadable file is a fault instead.
     """
     root = Folder.at(dataset, StorageOptions.of(storage_options))
-    return verify_version(root, lambda folder: verify_built(folder, threads, progress))
+    return verify_versions(
+        root, lambda folder: verify_built(folder, threads, progress), newest=newest
+    )
 
 
 def verify_built(

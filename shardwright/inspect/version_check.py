@@ -1,52 +1,61 @@
-"""Verify the newest version of a dataset: each of its generations, and what the version says."""
+"""Verify the versions of a dataset: their files, the generations that they name, and the pins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from time import monotonic
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from shardwright.errors import NotADatasetError, StorageError
 from shardwright.format import naming
-from shardwright.format.index import read_live_rows
+from shardwright.format.index import read_index_of, read_live_rows
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.versions import number_of, read_version
+from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
+from shardwright.format.versions import number_of, read_stated, read_version, version_numbers
 from shardwright.inspect.faults import DatasetFault, Verification
+from shardwright.inspect.kept_versions import KeptVersions, find_kept
 from shardwright.storage.folder import Folder
 
 _EXAMPLES = 3
 
 
-def verify_version(root: Folder, verify: Callable[[Folder], Verification]) -> Verification:
-    """Check the newest version of a dataset.
+def verify_versions(
+    root: Folder, verify: Callable[[Folder], Verification], *, newest: bool = False
+) -> Verification:
+    """Check all versions of a dataset.
 
     Args:
         root: The dataset's folder.
         verify: Checks a dataset by the manifest in its folder.
+        newest: Check the newest version alone.
 
     Raises:
         NotADatasetError: There is no finished dataset.
         StorageError: A folder cannot be read.
     """
     started = monotonic()
-    version = read_version(root)
-    if not version.history:
+    if version_numbers(root)[-1] == 1:
+        read_version(root)
         return verify(root)
-    found = [(folder, _verified(root.below(folder), verify)) for folder in version.folders]
+    kept = KeptVersions((read_version(root),)) if newest else find_kept(root)
+    found = [(folder, _verified(root.below(folder), verify)) for folder in kept.folders]
     faults = [_below(folder, fault) for folder, each in found for fault in each.faults]
-    if not faults:
-        faults = [*_shard_faults(root, version), *_doubled(root, version)]
+    sound = {folder for folder, each in found if each.is_sound}
+    notes = [_below(folder, note) for folder, each in found for note in each.notes]
     return Verification(
         dataset=root.uri,
         num_shards=sum(each.num_shards for _, each in found),
         num_records=sum(each.num_records for _, each in found),
         num_bytes=sum(each.num_bytes for _, each in found),
         seconds=monotonic() - started,
-        faults=tuple(faults),
-        notes=tuple(_below(folder, note) for folder, each in found for note in each.notes),
+        faults=(*kept.faults, *faults, *version_faults(root, kept.versions, sound)),
+        notes=(*notes, *kept.notes),
         by=next((each.by for _, each in found if each.by), "content"),
     )
 
@@ -54,6 +63,7 @@ def verify_version(root: Folder, verify: Callable[[Folder], Verification]) -> Ve
 def _verified(generation: Folder, verify: Callable[[Folder], Verification]) -> Verification:
     """Check a generation. A manifest that is missing or damaged is a fault."""
     try:
+        read_stated(generation, 1)  # fails if it is that of a later version
         return verify(generation)
     except NotADatasetError as error:
         missing = generation.num_bytes_of(naming.MANIFEST) is None
@@ -66,25 +76,66 @@ def _below(folder: str, fault: DatasetFault) -> DatasetFault:
     return replace(fault, file=f"{folder}/{fault.file}") if folder else fault
 
 
-def _shard_faults(root: Folder, version: Manifest) -> Iterator[DatasetFault]:
-    """Yield the shards that differ from those of their generation."""
-    file = naming.version_file(number_of(version))
+def version_faults(
+    root: Folder, versions: Iterable[Manifest], sound: set[str]
+) -> Iterator[DatasetFault]:
+    """Yield what versions say that their generations do not, and ids that come more than once.
+
+    Args:
+        root: The dataset's folder.
+        versions: The versions.
+        sound: The folders of the generations without faults. A version with another is left out.
+    """
     manifests: dict[str, Manifest] = {}
+    ids = _Ids(root)
+    for version in versions:
+        if not sound.issuperset(version.folders):
+            continue
+        for folder in version.folders:
+            if folder not in manifests:
+                manifests[folder] = read_manifest(root.below(folder))
+        faults = list(_shard_faults(version, manifests))
+        yield from faults or _doubled(root, version, ids)
+
+
+def _shard_faults(version: Manifest, manifests: dict[str, Manifest]) -> Iterator[DatasetFault]:
+    """Yield the shards that differ from those of their generation."""
+    owns = {folder: dict(manifests[folder].named_shards()) for folder in version.folders}
     for name, info in version.named_shards():
-        if info.folder not in manifests:
-            manifests[info.folder] = read_manifest(root.below(info.folder))
-        own = dict(manifests[info.folder].named_shards(name.split))
-        there = own.get(replace(name, folder=""))
+        there = owns[info.folder].get(replace(name, folder=""))
         if there is None or there != replace(info, folder="", count=0, removed=b""):
             what = f"{name.shard} is not the shard of its generation"
             hint = "if `shardwright erase` was stopped, run its command again"
-            yield DatasetFault.of_file(file, f"{what}: {hint}")
+            yield DatasetFault.of_file(_file_of(version), f"{what}: {hint}")
 
 
-def _doubled(root: Folder, version: Manifest) -> Iterator[DatasetFault]:
+class _Ids:
+    """The hashes of the ids of shards, each read once for all versions: 8 bytes a record."""
+
+    def __init__(self, root: Folder) -> None:
+        self._root = root
+        self._hashes: dict[ShardName, NDArray[np.int64]] = {}
+
+    def may_double(self, version: Manifest) -> bool:
+        """Return whether two records of a version have the same hash; raise as `read_index_of`."""
+        live = [self._live(name, info) for name, info in version.named_shards()]
+        hashes = np.sort(np.concatenate([np.zeros(0, np.int64), *live]))
+        return bool((hashes[1:] == hashes[:-1]).any())
+
+    def _live(self, name: ShardName, info: ShardInfo) -> NDArray[np.int64]:
+        if name not in self._hashes:
+            ids = read_index_of(self._root, name, info, ["id"])["id"].to_pylist()
+            self._hashes[name] = np.fromiter(map(hash, ids), np.int64, len(ids))
+        live = info.live_rows
+        return self._hashes[name] if live is None else self._hashes[name][live]
+
+
+def _doubled(root: Folder, version: Manifest, ids: _Ids) -> Iterator[DatasetFault]:
     """Yield ids that come more than once."""
     try:
-        ids = [
+        if not ids.may_double(version):
+            return
+        chunks = [
             chunk
             for name, info in version.named_shards()
             for chunk in read_live_rows(root, name, info, ["id"])["id"].chunks
@@ -92,8 +143,11 @@ def _doubled(root: Folder, version: Manifest) -> Iterator[DatasetFault]:
     except (StorageError, NotADatasetError) as error:
         yield DatasetFault.of_file(naming.INDEX_DIR, str(error))
         return
-    counts = pc.value_counts(pa.chunked_array(ids, pa.string()))
+    counts = pc.value_counts(pa.chunked_array(chunks, pa.string()))
     doubled = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     for name in doubled[:_EXAMPLES].to_pylist():
-        what = f"the id {name!r} comes more than once"
-        yield DatasetFault.of_file(naming.version_file(number_of(version)), what)
+        yield DatasetFault.of_file(_file_of(version), f"the id {name!r} comes more than once")
+
+
+def _file_of(version: Manifest) -> str:
+    return naming.version_file(number_of(version))
