@@ -58,7 +58,7 @@ def open_reader(options: ReaderOptions, state: Mapping[str, Any] | None) -> Open
     )
     position = 0
     if saved is not None:
-        saved.check_same(state_at(0, options, engine))
+        saved.check_same(state_at(saved.position, options, engine))
         position = steps.normalize(saved.position)
     return OpenedReader(options, engine, steps, _batches_ahead(options, engine, steps), position)
 

@@ -9,6 +9,7 @@ from typing import Any
 from shardwright.errors import UsageError
 
 STATE_VERSION = 1
+_STOP = 1 << 62  # of positions: more places than any training takes
 
 
 class Cursor:
@@ -30,7 +31,7 @@ class ReaderState:
         seed: Seed of the order.
         window: Number of shards shuffled together; 0 if not shuffled.
         position: Number of places taken, over all epochs; see `steps`.
-        epoch: `position` in whole epochs, for people; not read back.
+        epoch: `position` in whole epochs, for people; only compared when it is read back.
     """
 
     dataset: str
@@ -63,13 +64,13 @@ class ReaderState:
         }
         for field in fields(cls):
             value = record.get(field.name)
-            negative = (
+            is_out = (
                 isinstance(value, int)
-                and value < 0
+                and not 0 <= value < _STOP
                 and field.name in ("window", "position", "epoch")
             )
             # `type`, not `isinstance`: True would pass as a seed.
-            if type(value) is not kinds[field.name] or negative:
+            if type(value) is not kinds[field.name] or is_out:
                 raise UsageError(
                     f"state has {field.name}={value!r}, which Reader.state() never returns: "
                     "the state was edited or truncated"
@@ -77,7 +78,10 @@ class ReaderState:
         return cls(**{field.name: record[field.name] for field in fields(cls)})
 
     def check_same(self, other: ReaderState) -> None:
-        """Raise `UsageError` if `other`, the reader to resume, would give other batches."""
+        """Raise `UsageError` if the reader to resume would give other batches.
+
+        `other` is the state of that reader at the position of this one.
+        """
         if self.dataset != other.dataset:
             raise UsageError(
                 "this state is of other records: resume with the same build of the dataset and "
@@ -92,3 +96,8 @@ class ReaderState:
                     f"this state was saved with {name}={mine}, but the reader has {name}={its}: "
                     f"pass {name}={mine}"
                 )
+        if self.epoch != other.epoch:
+            raise UsageError(
+                f"state has position={self.position:,} and epoch={self.epoch:,}, but this reader "
+                f"is in epoch {other.epoch:,} at that position: the state was edited"
+            )

@@ -95,7 +95,7 @@ class GrainIterator(grain.DatasetIterator[Batch]):
             UsageError: The state is of other records or another order.
         """
         saved = ReaderState.from_json(state)
-        saved.check_same(ReaderState.from_json(self._reader.state_at(0)))
+        saved.check_same(ReaderState.from_json(self._reader.state_at(saved.position)))
         self._end()
         self._position = self._reader.steps.normalize(saved.position)
         end = self._reader.steps.pass_end(self._position)

@@ -130,7 +130,7 @@ class ResumeTraining(keras.callbacks.Callback):
         self._resumed = TrainingState.read(self._directory / _STATE_FILE)
         if self._resumed is not None:
             saved = ReaderState.from_json(self._resumed.reader)
-            saved.check_same(ReaderState.from_json(reader.state()))
+            saved.check_same(ReaderState.from_json(reader.state_at(saved.position)))
             reader.go_to(saved.position)
         self._epoch = 0
         # Steps of this epoch: those done before it was resumed, and those done in all.

@@ -129,7 +129,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         saved = ReaderState.from_json(state)
         worker = get_worker_info()
         reader = self._here() if worker is None else self._open_in_worker(worker.num_workers)
-        saved.check_same(ReaderState.from_json(reader.state_at(0)))
+        saved.check_same(ReaderState.from_json(reader.state_at(saved.position)))
         if worker is None:
             reader.go_to(saved.position)
             self._pass_start = None

@@ -34,7 +34,7 @@ def read_gif(data: bytes) -> Header:
     elif (code_size := data[codes]) > _MAX_CODE_SIZE:
         refusal = f"a GIF with codes of {code_size} bits (at most {_MAX_CODE_SIZE} are supported)"
     # With the block terminator, because the trailer's byte alone would pass one cut in 256.
-    odd = zeroed(data, codes) if data.endswith(b"\0;") else _odd(data, pos)
+    odd = zeroed(data, codes) if data.endswith(b"\0;") else _walk(data, pos)[0]
     return Header(
         info, "", odd if frame_width * frame_height else "a first image without pixels", refusal
     )
@@ -44,8 +44,9 @@ def check_gif(data: bytes, highest_index: float) -> None:
     """Check what TensorFlow's giflib requires of a GIF with an image, and Pillow does not.
 
     Raises:
-        RejectedImage: TRUNCATED if a block reaches beyond the file, UNSUPPORTED_FORMAT if a pixel
-            of the first frame has a higher index than its color table.
+        RejectedImage: TRUNCATED if a block reaches beyond the file, or the trailer is missing;
+            UNSUPPORTED_FORMAT if a pixel of the first frame has a higher index than its color
+            table.
     """
     pos, _ = first_gif_image(data)
     num_colors = gif_frame(data, pos).colors
@@ -56,22 +57,26 @@ def check_gif(data: bytes, highest_index: float) -> None:
         )
         raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     try:
-        _odd(data, pos)
+        odd, end = _walk(data, pos)
     except IndexError as error:
         raise RejectedImage(
             RejectReason.TRUNCATED, "the blocks of the GIF reach beyond its end: fetch it again"
         ) from error
+    if not odd and end == len(data):
+        what = "the GIF lacks its end, the trailer: fetch it again, or use --check header"
+        raise RejectedImage(RejectReason.TRUNCATED, what)
 
 
-def _odd(data: bytes, pos: int) -> str:
-    """Return what is odd about the blocks of a GIF without a trailer at its very end, or "".
+def _walk(data: bytes, pos: int) -> tuple[str, int]:
+    """Return what is odd about the blocks of a GIF, or "", and where the last block ends.
 
     Raises:
         IndexError: The data ends inside a block.
     """
+    end = pos
     try:
-        for _ in gif_blocks(data, pos):
-            pass
+        for block in gif_blocks(data, pos):
+            end = block[1]
     except ValueError as error:
-        return str(error)
-    return ""
+        return str(error), end
+    return "", end

@@ -345,6 +345,26 @@ def test_a_crop_leaves_no_boxes_and_masks_behind(
     assert feature in whole
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("position", [10**6, 2**40, 2**62 - 1, 2**62, 2**64])
+def test_an_impossible_position_is_refused_at_once(
+    train: str, *, position: int, shuffle: bool
+) -> None:
+    options: Any = {"global_batch_size": 4, "shuffle": shuffle, "epochs": 3, "remainder": "keep"}
+    state = sw.Reader(train, **options).state()
+    with pytest.raises(UsageError, match=r"^state has position="):
+        sw.Reader(train, **options, state={**state, "position": position})
+
+
+@pytest.mark.parametrize("remainder", ["drop", "keep", "pad", "carry"])
+def test_the_last_possible_positions_are_read(train: str, remainder: str) -> None:
+    options: Any = {"global_batch_size": 4, "shuffle": True, "remainder": remainder}
+    size = sw.Reader(train, **options).num_records
+    epoch = 2**62 // size - 2
+    state = sw.Reader(train, **options).state() | {"position": epoch * size, "epoch": epoch}
+    assert len(set(ids_of(take(sw.Reader(train, **options, state=state), 2)))) == 8
+
+
 def test_lengths(train: str, stored: list[str]) -> None:
     steps = -(-len(stored) // 4)
     reader = sw.Reader(train, global_batch_size=4, epochs=2, remainder="keep")

@@ -114,7 +114,8 @@ FIRST_PIXEL = {
 @pytest.mark.parametrize("check", ["header", "decode"])
 def test_a_cut_anywhere_in_the_pixels_is_found(name: str, check: str) -> None:
     data, start = SAMPLES[name].data, FIRST_PIXEL[name]
-    stop = len(data) - 1  # a GIF that lacks its last byte, the trailer, is still whole
+    # For the header, a GIF that lacks its last byte, the trailer, is still whole.
+    stop = len(data) - (check == "header")
     cuts = range(start, stop, max(1, (stop - start) // 50))
     assert len(cuts) >= 50
     assert [cut for cut in cuts if reason_of(data[:cut], check) != R.TRUNCATED] == []
