@@ -32,8 +32,9 @@ examples
   shardwright gc dataset/ --keep 7 --yes     # removes it
 
 Keeps the newest N versions, those that `shardwright pin` has pinned, and every generation that one
-of them names. Without --yes nothing is removed. A reader that has opened an older version fails at
-the next shard that it opens, so pin the versions that trainings use.
+of them names. Version 1 stays, too, while one of them names the first generation: after `compact`,
+none does. Without --yes nothing is removed. A reader that has opened an older version fails at the
+next shard that it opens, so pin the versions that trainings use.
 
 A build that stops before its version is committed leaves a generation that no version names. It is
 removed, too, once none of its files was written for --orphans-after hours: until then its build may

@@ -248,12 +248,22 @@ def check_owner(root: Folder, fingerprint: str | None, *, unpublished: bool = Fa
     except NotADatasetError:  # damaged, so no other build has just written it
         return
     if plan is None and fingerprint is not None and unpublished:
-        raise BuildError(f"{root.path(naming.PLAN)} is gone, because the build has ended")
+        raise BuildError(f"{root.path(naming.PLAN)} is gone, because {_why_gone(root)}")
     if plan is not None and plan.get("fingerprint") != fingerprint:
         raise BuildError(
             f"another build with a different INPUT or other options has started in OUTPUT {root}: "
             "this one stops"
         )
+
+
+def _why_gone(root: Folder) -> str:
+    adds = naming.is_generation_folder("/".join(root.uri.split("/")[-2:]))
+    if adds and root.num_bytes_of(naming.MANIFEST) is None:
+        return (
+            "`shardwright gc` or another program removed this folder while its build ran: run the "
+            "same command again"
+        )
+    return "the build has ended"
 
 
 def is_earlier_try(

@@ -10,7 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.errors import BuildError, ExistsError, MissingError, ShardwrightError
+from shardwright.errors import (
+    BuildError,
+    ExistsError,
+    MissingError,
+    ShardwrightError,
+    StorageError,
+)
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import MAX_BYTES
@@ -92,7 +98,12 @@ def publish(
     if clearance.folder:
         manifest = _replace(publication, shards, layout, clearance)
     else:
-        manifest = _publish_in(root, publication, shards, layout, clearance, seen)
+        try:
+            manifest = _publish_in(root, publication, shards, layout, clearance, seen)
+        except StorageError:
+            if publication.append:  # if `gc` has removed the generation, that is the reason
+                check_owner(root, clearance.fingerprint, unpublished=clearance.unpublished)
+            raise
     _remove_spooled(root)
     return manifest
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from shardwright.errors import BuildError, MissingError
+from shardwright.errors import BuildError, MissingError, StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary, read_summary, write_sidecar
@@ -118,6 +118,22 @@ def _finish(
     opened: ExitStack,
 ) -> tuple[ShardSummary, list[Reject]]:
     """Write the remaining chunks and put the shard in place, unless another worker has done it."""
+    try:
+        return _finish_own(plan, job, chunks, rows, sink, opened)
+    except StorageError:
+        # If another build or `gc` has taken the folder, that is the reason.
+        check_owner(job.root, job.fingerprint, unpublished=job.unpublished)
+        raise
+
+
+def _finish_own(
+    plan: ShardPlan,
+    job: WriteJob,
+    chunks: Iterator[Chunk],
+    rows: WrittenRows,
+    sink: Sink,
+    opened: ExitStack,
+) -> tuple[ShardSummary, list[Reject]]:
     try:
         with opened:
             for chunk in chunks:

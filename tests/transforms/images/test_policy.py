@@ -69,7 +69,7 @@ def test_rejected(image: Faulty) -> None:
 def test_kept(image: Faulty) -> None:
     options = options_of("keep")
     assert options == options_of("keep", image.fault)
-    why = {name: "unsupported_format: .*TensorFlow does not decode" for name in NEVER_KEPT}
+    why = dict.fromkeys(NEVER_KEPT, "unsupported_format: .*TensorFlow does not decode")
     why["frames-no-trailer.gif"] = "truncated: the GIF lacks its end"
     if image.name in why:
         with pytest.raises(RejectedImage, match=f"^{why[image.name]}"):

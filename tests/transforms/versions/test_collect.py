@@ -24,6 +24,7 @@ from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.collect import Collection, collect, plan_collection
 from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import stamps_of
+from tests.support.growing import Grown, Source
 from tests.support.tfrecord_makers import source_of
 from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
 
@@ -227,6 +228,36 @@ def test_a_commit_checks_its_generation(root: Path, lost: str) -> None:
     with noted(folder, Note.REMOVE, removing), pytest.raises(BuildError, match="lost files before"):
         commit(folder, late)
     assert list(version_numbers(folder)) == [1, 2, 3]
+
+
+_COLLECT = """
+import glob, os
+from shardwright.pipelines.collect_versions import main
+
+def collect(record):
+    if record.id == "{id}" and not os.path.exists("{done}"):
+        open("{done}", "x").close()
+        while glob.glob("{root}/generations/*/plan.json"):  # one that is being written stays
+            main(["{root}", "--keep", "9", "--orphans-after", "0", "--yes"])
+    return record
+"""
+
+
+@pytest.mark.parametrize("number", [10, 13, 15])
+def test_an_append_whose_generation_is_removed_says_why(tmp_path: Path, number: int) -> None:
+    """While any of its records is made, as by a machine whose clock is days ahead."""
+    root, code = tmp_path / "out", tmp_path / "code.py"
+    names = {"root": root, "done": tmp_path / "done", "id": f"cat/{number}.png"}
+    code.write_text(_COLLECT.format(**names))
+    grown = Grown(Folder(str(root)), ("--records-per-shard", "2", "--transform", f"{code}:collect"))
+    source = Source(tmp_path / "photos")
+    source.change({f"cat/{one}.png": one for one in range(4)})
+    grown.append(source)
+    source.change({f"cat/{one}.png": one for one in range(10, 16)})
+    why = r"plan.json is gone, because `shardwright gc` or .*: run the same command again"
+    with pytest.raises(BuildError, match=why):
+        grown.append(source)
+    assert number_of(grown.append(source)) == 2
 
 
 @pytest.mark.parametrize("hours", ["-1", "nan", "1e9"])
