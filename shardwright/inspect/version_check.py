@@ -45,6 +45,9 @@ def verify_versions(
         return verify(root)
     kept = KeptVersions((read_version(root),)) if newest else find_kept(root)
     found = [(folder, _verified(root.below(folder), verify)) for folder in kept.folders]
+    if not newest and not all(each.is_sound for _, each in found):
+        kept = find_kept(root)  # `gc` may have removed versions meanwhile, with their files
+        found = [(folder, each) for folder, each in found if folder in kept.folders]
     faults = [_below(folder, fault) for folder, each in found for fault in each.faults]
     sound = {folder for folder, each in found if each.is_sound}
     notes = [_below(folder, note) for folder, each in found for note in each.notes]

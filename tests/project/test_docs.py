@@ -217,6 +217,7 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "--orphans-after",
         "--until",
         "--remove",
+        "--newest",
     }
     others |= {"--runner", "--project", "--region"}
     text = "".join(page.read_text() for page in PAGES if page.stem not in WITH_OTHER_OPTIONS)

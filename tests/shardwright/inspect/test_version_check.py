@@ -15,10 +15,13 @@ from shardwright.format.naming import notice_file
 from shardwright.format.pins import Pin, add_pin, read_pins
 from shardwright.format.versions import read_version
 from shardwright.inspect.cli import main
-from shardwright.inspect.verify import verify
+from shardwright.inspect.faults import Verification
+from shardwright.inspect.verify import verify, verify_built
+from shardwright.inspect.version_check import verify_versions
 from shardwright.pipelines import repair_dataset
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.changes import Operation, VersionChange
+from shardwright.transforms.versions.collect import collect, plan_collection
 from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import files_below
 from tests.transforms.versions.histories import append, append_change, write
@@ -122,6 +125,20 @@ def test_a_generation_that_no_version_names_is_a_note(root: Path) -> None:
     found = verify(str(root))
     assert found.is_sound
     assert "generations/00004-y: no version names it" in str(found.notes[0])
+
+
+def test_versions_that_gc_removes_meanwhile_are_left_out(root: Path) -> None:
+    folder = Folder(str(root))
+    (root / "versions/pins/training.json").unlink()
+
+    def check(generation: Folder) -> Verification:
+        if generation.uri.endswith(OLDER):
+            collect(folder, plan_collection(folder, 1))
+        return verify_built(generation)
+
+    found = verify_versions(folder, check)
+    assert (found.faults, found.num_records) == ((), len(FIRST))
+    assert not (root / OLDER).exists()
 
 
 def test_repair_mends_what_any_version_names(
