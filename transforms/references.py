@@ -44,8 +44,9 @@ REFERENCE_SCHEMA = pa.schema(
 QUERY = "query"
 
 # Columns of the index that references have, too, if they are known. They follow from the others, so
-# no digest of a plan has them: `HASH` is of the features, `SUFFIX` that of a copied record.
-HASH, SUFFIX = "features", "suffix"
+# no digest of a plan has them: `HASH` is of the features, `SUFFIX` and `RECORD_CRC` those of a
+# copied record.
+HASH, SUFFIX, RECORD_CRC = "features", "suffix", "record_crc32c"
 
 # The place of an additional image of a record, such as a mask.
 PICTURE_TYPE = pa.struct(
@@ -66,6 +67,7 @@ COPIED_SCHEMA = pa.schema(
     [
         *REFERENCE_SCHEMA, pa.field(ORIGIN, ORIGIN_TYPE),
         pa.field(HASH, pa.uint64()), pa.field(SUFFIX, pa.int32()),
+        pa.field(RECORD_CRC, pa.uint32()),
     ]
 )  # fmt: skip
 

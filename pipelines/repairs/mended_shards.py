@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from shardwright.errors import MissingError, RecordFault
 from shardwright.format.contents import FileContent
 from shardwright.format.example import parse_example
-from shardwright.format.index import read_index_of
+from shardwright.format.index import check_record, read_index_of
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.inspect.example_check import one_value
@@ -23,7 +23,7 @@ from shardwright.pipelines.repairs.broken_files import BrokenShard
 from shardwright.pipelines.repairs.fresh_records import FreshRecords
 from shardwright.pipelines.repairs.outcome import LostRecord
 from shardwright.storage.folder import Folder, Sink
-from shardwright.transforms.write.rewritten_shards import check_record, read_frames
+from shardwright.transforms.write.rewritten_shards import read_frames
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.index import ShardSummary, write_older_sidecar
+from shardwright.format.index import EARLIER_LACK, ShardSummary, write_older_sidecar
 from shardwright.format.manifest import Manifest, json_bytes
 from shardwright.pipelines.job import BuildJob
 from shardwright.pipelines.local_shards import LocalShards
@@ -71,8 +71,9 @@ class PlannedFiles:
         job = write_job_of(self._job, self._manifest, self._staged)
         summary, _ = write_shard(plan, job)
         stated = stated_contents(self._manifest, shard.name, shard.info)
-        if summary.sidecar != stated.get(shard.name.sidecar):
-            summary = write_older_sidecar(self._staged, summary)
+        for lacks in EARLIER_LACK:
+            if summary.sidecar != stated.get(shard.name.sidecar):
+                summary = write_older_sidecar(self._staged, summary, lacks)
         made = _contents(summary)
         # The index last: it marks the shard as done.
         for path in sorted(shard.files, key=lambda path: path == shard.name.sidecar):

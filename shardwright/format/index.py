@@ -8,17 +8,19 @@ resumed build skips the shard.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardwright.errors import MissingError, StorageError
+from shardwright.errors import MissingError, RecordFault, StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import load_json
 from shardwright.format.naming import ShardName
+from shardwright.format.records import OTHER_RECORD, check_frame
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 
@@ -28,8 +30,9 @@ _ADVICE = "copy the dataset again, or run `shardwright repair` on it"
 
 # Offsets are in bytes from the start of the shard, lengths in bytes. `offset` and `length` span the
 # record with its frame, `image_offset` and `image_length` only the image bytes; `crc32c` is the
-# unmasked checksum of the image bytes. A record without an image has no image bytes, and nulls for
-# format, width and height.
+# unmasked checksum of the image bytes, `record_crc32c` that of the record's data, which its frame
+# ends with, too. A record without an image has no image bytes, and nulls for format, width and
+# height.
 # `features` is a hash of what the record was planned with besides its image (see
 # `shardwright.transforms.features.feature_hashes`). A `--transform` function gives its results ids
 # that begin with that of their input; `suffix` is how many characters longer they are.
@@ -49,10 +52,16 @@ INDEX_SCHEMA = pa.schema(
         pa.field("etag", pa.string()),
         pa.field("features", pa.uint64()),
         pa.field("suffix", pa.int32()),
+        pa.field("record_crc32c", pa.uint32()),
     ]
 )
+_CHECKSUM = "record_crc32c"
 # Not in the files of older datasets, nor where all values are null: then read as nulls.
-_LATER = ("features", "suffix")
+_LATER = ("features", "suffix", _CHECKSUM)
+# What `check_record` takes of an index row.
+CHECKED = ("offset", "length", "image_offset", "image_length", "crc32c", _CHECKSUM)
+# The columns that indexes of earlier releases lack, the latest release first.
+EARLIER_LACK = ((_CHECKSUM,), _LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +135,7 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> ShardS
     table = table.replace_schema_metadata({_SUMMARY_KEY: text.encode()})
     buffer = pa.BufferOutputStream()
     # A dictionary of hashes, which are all different, would take two bytes a record.
-    repeated = [name for name in table.column_names if name != "features"]
+    repeated = [name for name in table.column_names if name not in ("features", _CHECKSUM)]
     options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": repeated}
     pq.write_table(table, buffer, **options)
     data = buffer.getvalue().to_pybytes()
@@ -134,12 +143,19 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> ShardS
     return replace(summary, sidecar=FileContent.of(data))
 
 
-def write_older_sidecar(root: Folder, summary: ShardSummary) -> ShardSummary:
-    """Write a shard's index again as an older version of this package did; see `write_sidecar`."""
-    rows = read_index(root, summary.name).drop_columns(_LATER)
-    for name in _LATER:
+def write_older_sidecar(root: Folder, summary: ShardSummary, lacks: Sequence[str]) -> ShardSummary:
+    """Write a shard's index again as an earlier release did; see `write_sidecar`.
+
+    Args:
+        root: The dataset's folder.
+        summary: The summary of the shard.
+        lacks: The columns to leave out, of `EARLIER_LACK`.
+    """
+    rows = read_index(root, summary.name)
+    for name in lacks:
         field = INDEX_SCHEMA.field(name)
-        rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        nulls = pa.nulls(rows.num_rows, field.type)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, nulls)
     return write_sidecar(root, summary, rows)
 
 
@@ -261,6 +277,24 @@ def parse_index(
     if not table.schema.equals(wanted):
         raise StorageError(f"{name.sidecar} cannot be read: its columns are not those of an index")
     return table
+
+
+def check_record(row: Mapping[str, Any], frame: bytes) -> None:
+    """Check that a frame is the record of an index row; raise `RecordFault` if it is not.
+
+    The index of an earlier release has no checksum of the record, so the image's is compared.
+    """
+    if len(frame) < row["length"]:
+        raise RecordFault(row["offset"], "the file ends inside the record", is_truncated=True)
+    check_frame(frame, row["offset"], row[_CHECKSUM])
+    if row[_CHECKSUM] is None and google_crc32c.value(image_in(row, frame)) != row["crc32c"]:
+        raise RecordFault(row["offset"], OTHER_RECORD)
+
+
+def image_in(row: Mapping[str, Any], frame: bytes) -> bytes:
+    """Return the image of a frame, b"" if the record has none."""
+    start = row["image_offset"] - row["offset"]
+    return frame[start : start + row["image_length"]]
 
 
 def _check_is_of(file: pq.ParquetFile, path: str, info: ShardInfo) -> None:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.errors import RecordFault
 from shardwright.sizes import counted
@@ -25,6 +27,7 @@ from shardwright.sizes import counted
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+OTHER_RECORD = "it is sound, but not the record that the index describes"
 MAX_RECORD_BYTES = 2**31 - 1  # the limit of a protobuf message: a larger length is corrupt
 
 _LENGTH = struct.Struct("<Q")
@@ -39,7 +42,10 @@ if google_crc32c.implementation != "c":
     )
 
 
-def mask_crc(crc: int) -> int:
+_Crc = TypeVar("_Crc", int, NDArray[np.uint64])
+
+
+def mask_crc(crc: _Crc) -> _Crc:
     """Return the masked CRC, as TensorFlow stores it: a CRC over data with CRCs in it is weak."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -133,18 +139,25 @@ def scan_records(file: BinaryIO) -> Iterator[RecordSpan]:
         offset = span.next_offset
 
 
-def check_frame(frame: bytes, offset: int) -> None:
+def check_frame(frame: bytes, offset: int, crc: int | None = None) -> None:
     """Check a whole record with its frame, which was read at `offset`.
+
+    Args:
+        frame: The record with its frame.
+        offset: Its start in the shard, in bytes.
+        crc: The unmasked CRC32C of its data by the index; None if the index has none.
 
     Raises:
         RecordFault: The record's length is not that of its data, or a checksum is wrong.
     """
     check_parts(
-        frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:], offset
+        frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:], offset, crc
     )
 
 
-def check_parts(header: bytes, data: bytes, footer: bytes, offset: int) -> None:
+def check_parts(
+    header: bytes, data: bytes, footer: bytes, offset: int, crc: int | None = None
+) -> None:
     """Check a record like `check_frame`, in three parts, to copy none of them."""
     length, length_crc = _HEADER.unpack(header)
     if mask_crc(google_crc32c.value(header[:8])) != length_crc:
@@ -155,7 +168,10 @@ def check_parts(header: bytes, data: bytes, footer: bytes, offset: int) -> None:
         raise RecordFault(
             offset, f"the record claims {counted(length, 'byte')}, but the index says {len(data):,}"
         )
-    if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
+    found = google_crc32c.value(data)
+    if mask_crc(found) != _CRC.unpack(footer)[0]:
         raise RecordFault(
             offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + len(data)
         )
+    if crc is not None and found != crc:
+        raise RecordFault(offset, OTHER_RECORD, offset + FRAME_BYTES + len(data))

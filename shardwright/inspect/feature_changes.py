@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardwright.format.index import read_live_rows
+from shardwright.format.index import CHECKED, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import INDEXED, PICTURES, Feature
 from shardwright.inspect.example_check import Values
@@ -71,7 +71,7 @@ def _read_rows(
         number = int(np.searchsorted(ends, row, side="right"))
         name, info = shards[number]
         place = row - int(ends[number]) + info.num_live
-        columns = read_live_rows(folder, name, info, ["offset", "length"])
+        columns = read_live_rows(folder, name, info, [*CHECKED])
         (found,) = columns.slice(place, 1).to_pylist()
         return read_features(folder, name, found)
 

@@ -34,6 +34,7 @@ _COMPARED = (
     "format",
     "width",
     "height",
+    "record_crc32c",
 )
 
 
@@ -137,6 +138,9 @@ class RowChecker:
                 f"the row says {row['length']} bytes at byte {row['offset']}, "
                 f"the record has {length} at byte {span.offset}"
             )
+        stated, crc = row["record_crc32c"], google_crc32c.value(span.data)
+        if stated not in (None, crc):
+            yield f"the row's crc32c of the record is {stated:#010x}, the record's is {crc:#010x}"
         image = b"" if self._image is None else one_value(features, self._image)
         if isinstance(image, bytes):
             yield from _image_faults(row, span, image)

@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import accumulate, groupby
 from typing import Any, TypeVar
 
@@ -27,10 +26,10 @@ import pyarrow.compute as pc
 
 from shardwright.errors import ImageFault, RecordFault, StorageError
 from shardwright.format.example import ExampleFault, parse_example
-from shardwright.format.index import read_live_rows
+from shardwright.format.index import CHECKED, check_record, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.records import read_record
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.splits import ShardInfo
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import Preview, decode_preview
@@ -44,7 +43,7 @@ _MIN_RECORDS, _ONE_IN = 64, 1000
 # Records of a split are chosen among its first rows: enough that rare classes are there.
 _LEAST_CANDIDATES, _CANDIDATES_A_RECORD = 2048, 4
 TASK_RECORDS = 16
-_COLUMNS = ["id", "label", "offset", "length", "image_length", "format", "width", "height"]
+_COLUMNS = ["id", "label", *CHECKED, "format", "width", "height"]
 
 T = TypeVar("T")
 Values = list[bytes] | list[int] | list[float]
@@ -240,7 +239,8 @@ def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> S
     preview = measured = None
     fault = ""
     try:
-        features = _features(place, data)
+        check_record(place.row, data)
+        features = parse_example(data[HEADER_BYTES:-FOOTER_BYTES])
         [image] = features.pop(key, None) or [b""]
         if not isinstance(image, bytes):
             raise ImageFault(f"feature {key!r} holds no bytes")
@@ -252,11 +252,3 @@ def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> S
     return SampledRecord(
         row["id"], place.shard.split, row["label"], place, features, preview, measured, fault
     )
-
-
-def _features(place: SamplePlace, data: bytes) -> dict[str, Values]:
-    offset = place.row["offset"]
-    span = read_record(BytesIO(data), offset, offset + len(data))
-    if span is None:
-        raise StorageError(f"{place.shard.shard} ends before byte {offset}")
-    return parse_example(span.data)

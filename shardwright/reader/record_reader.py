@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import google_crc32c
+import numpy as np
 
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.records import (
     FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
+    OTHER_RECORD,
     check_frame,
     check_parts,
+    mask_crc,
 )
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
-from shardwright.reader.shard_index import ShardIndexes, read_rows
+from shardwright.reader.shard_index import ShardIndexes, Spans, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class RecordReader:
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
         (data,) = self._read(shard, offset, length)
-        if self._check and spans.crcs is not None and google_crc32c.value(data) != spans.crcs[row]:
+        if self._check and google_crc32c.value(data) != spans.crc(row):
             raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
 
@@ -121,7 +124,8 @@ class RecordReader:
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
         (frame,) = self._read(shard, offset, length)
         if self._check:
-            check_frame(frame, offset)
+            check_frame(frame, offset, spans.crc(row))
+            _check_image(spans, row, frame, offset)
         return frame, HEADER_BYTES, length - FOOTER_BYTES
 
     @_healing
@@ -134,8 +138,32 @@ class RecordReader:
         offset, num_bytes = int(spans.offsets[row]), int(spans.lengths[row]) - FRAME_BYTES
         header, data, footer = self._read(shard, offset, HEADER_BYTES, num_bytes, FOOTER_BYTES)
         if self._check:
-            check_parts(header, data, footer, offset)
+            check_parts(header, data, footer, offset, spans.crc(row))
+            _check_image(spans, row, data, offset + HEADER_BYTES)
         return data
+
+    def find_bad(self, shard: int, first: int, stop: int) -> BadRecord | None:
+        """Return the first damaged record of rows [first, stop); None if all end as in the index.
+
+        For a reader that checks data against the ends of frames itself. Needs indexes of whole
+        records; without checksums in them, every record is read here, too.
+
+        Raises:
+            StorageError: The shard or its index cannot be read.
+        """
+        spans, rows = self.indexes[shard], slice(first, stop)
+        if spans.crcs is not None:
+            ends = spans.offsets[rows] + spans.lengths[rows].astype(np.int64) - FOOTER_BYTES
+            with contextlib.suppress(OSError), self._files.open(shard) as file:
+                footers = b"".join([os.pread(file, FOOTER_BYTES, end) for end in ends.tolist()])
+                if footers == mask_crc(spans.crcs[rows].astype(np.uint64)).astype("<u4").tobytes():
+                    return None
+        for row in range(first, stop):
+            try:
+                self.read_data(shard, row)
+            except RecordFault as fault:
+                return self.describe(shard, row, fault.what)
+        return None
 
     def announce(self, shard: int, row: int) -> None:
         """Have the system begin to read a record from disk; without it, reads wait in turn."""
@@ -164,7 +192,7 @@ class RecordReader:
     def _is_as_built(self, shard: int, row: int) -> bool:
         """Return whether a record has its checksum, also for a reader that verifies none."""
         checked = RecordReader(self._corpus, self._files, self.indexes, check=True)
-        of_images = self.indexes[shard].crcs is not None
+        of_images = self.indexes[shard].labels is not None
         try:
             (checked.read_image if of_images else checked.read_data)(shard, row)
         except RecordFault:
@@ -193,3 +221,17 @@ class RecordReader:
                 is_truncated=True,
             )
         return parts
+
+
+def _check_image(spans: Spans, row: int, data: bytes, start: int) -> None:
+    """Check the image in the part of a shard that begins at `start`, if its index states no more.
+
+    Raises:
+        RecordFault: It is not that of the index.
+    """
+    if spans.images is None:
+        return
+    first = int(spans.images.offsets[row]) - start
+    image = data[first : first + int(spans.images.lengths[row])]
+    if google_crc32c.value(image) != spans.images.crc(row):
+        raise RecordFault(start, OTHER_RECORD)

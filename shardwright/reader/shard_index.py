@@ -1,25 +1,25 @@
 """Load the places of records in shards as compact arrays.
 
-They take at most 16 bytes a record, or 20 in shards of over 4 GB.
+They take at most 16 bytes a record, or 20 in shards of over 4 GB, and 8 more in whole records of
+earlier releases, of which only the images are checked.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import StorageError
-from shardwright.format.index import read_index_of
+from shardwright.format.index import CHECKED, read_index_of
 from shardwright.format.records import FRAME_BYTES
 from shardwright.reader.corpus import ShardRef
 
 _IMAGE_COLUMNS = ["image_offset", "image_length", "crc32c", "label"]
-_RECORD_COLUMNS = ["offset", "length"]
 _NO_LABEL = -1
 _LOCKS = 64  # enough that threads loading different shards seldom wait for each other
 
@@ -31,14 +31,21 @@ class Spans:
     Attributes:
         offsets: [rows], uint32 or uint64, bytes from the start of the file.
         lengths: [rows], uint32, bytes.
-        crcs: [rows], uint32, CRC32C of the span, if spans are images; None for whole records.
+        crcs: [rows], uint32, CRC32C of the image, or of the data of a whole record; None if the
+            index of an earlier release states none of records.
         labels: [rows], int32, -1 for none; None for whole records.
+        images: Spans of the images in whole records without `crcs`, to check these at least.
     """
 
     offsets: NDArray[np.unsignedinteger]
     lengths: NDArray[np.uint32]
     crcs: NDArray[np.uint32] | None = None
     labels: NDArray[np.int32] | None = None
+    images: Spans | None = None
+
+    def crc(self, row: int) -> int | None:
+        """Return the CRC32C of a row, None if the index states none."""
+        return None if self.crcs is None else int(self.crcs[row])
 
 
 def read_rows(shard: ShardRef, columns: list[str] | None) -> pa.Table:
@@ -84,15 +91,19 @@ class ShardIndexes:
             self._loaded.pop(shard, None)
 
     def _load(self, shard: ShardRef) -> Spans:
-        if not self._of_images:
-            table = read_rows(shard, _RECORD_COLUMNS)
-            return Spans(*_spans(table["offset"], table["length"], shard, FRAME_BYTES))
-        table = read_rows(shard, _IMAGE_COLUMNS)
-        return Spans(
-            *_spans(table["image_offset"], table["image_length"], shard, 0),
-            table["crc32c"].to_numpy().astype(np.uint32),
-            labels_of(table),
-        )
+        if self._of_images:
+            table = read_rows(shard, _IMAGE_COLUMNS)
+            return replace(_image_spans(table, shard), labels=labels_of(table))
+        table = read_rows(shard, [*CHECKED])
+        crcs, spans = table["record_crc32c"], _spans(table["offset"], table["length"], shard)
+        if crcs.null_count:
+            return Spans(*spans, images=_image_spans(table, shard))
+        return Spans(*spans, crcs.to_numpy().astype(np.uint32))
+
+
+def _image_spans(rows: pa.Table, shard: ShardRef) -> Spans:
+    spans = _spans(rows["image_offset"], rows["image_length"], shard, 0)
+    return Spans(*spans, rows["crc32c"].to_numpy().astype(np.uint32))
 
 
 def labels_of(rows: pa.Table) -> NDArray[np.int32]:
@@ -101,7 +112,10 @@ def labels_of(rows: pa.Table) -> NDArray[np.int32]:
 
 
 def _spans(
-    offset: pa.ChunkedArray, length: pa.ChunkedArray, shard: ShardRef, min_length: int
+    offset: pa.ChunkedArray,
+    length: pa.ChunkedArray,
+    shard: ShardRef,
+    min_length: int = FRAME_BYTES,
 ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.uint32]]:
     """Return offsets and lengths, after checking that they are in the shard: memory is taken."""
     offsets, lengths = offset.to_numpy(), length.to_numpy()

@@ -107,6 +107,30 @@ class BlockReader:
             if self._is_closed:
                 self._release()
 
+    def check(self, shard: int, row: int, number: int) -> tuple[bytes, int, str]:
+        """Check records that TensorFlow's reader reads next, against the index.
+
+        Args:
+            shard: Number of the shard.
+            row: The first record's row in the file.
+            number: Number of records.
+
+        Returns:
+            The path of the file, the offset of the first record in bytes, and "" or the message of
+            the error that ends the reading.
+
+        Raises:
+            StorageError: The shard or its index cannot be read.
+        """
+        try:
+            with self.files.path(shard) as path:
+                bad = self._records.find_bad(shard, row, row + number)
+            message = "" if bad is None else self._note(bad)
+            return path.encode(), int(self._indexes[shard].offsets[row]), message
+        finally:
+            if self._is_closed:
+                self._release()
+
     def _release(self) -> None:
         self.files.release()
         self._indexes.keep_only(())

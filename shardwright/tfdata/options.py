@@ -25,7 +25,7 @@ from shardwright.tfdata.kept import (
     RecordsOnDisk,
     check_room,
 )
-from shardwright.tfdata.read_plan import ReadPlan, missing_sidecar
+from shardwright.tfdata.read_plan import ReadPlan
 
 Shape = tuple[int, int, int]
 # Smaller records are read in order faster by TensorFlow, larger ones as fast by the index, and
@@ -110,9 +110,7 @@ class LoadOptions:
         if self.by_number or corpus.is_remote:
             return self.by_number
         return corpus.has_removed or (
-            self.deterministic
-            and corpus.mean_record_bytes >= _INDEXED_RECORD_BYTES
-            and missing_sidecar(corpus) is None
+            self.deterministic and corpus.mean_record_bytes >= _INDEXED_RECORD_BYTES
         )
 
     @property

@@ -219,13 +219,10 @@ def _needs_images_alone(plan: ReadPlan, features: Sequence[Feature], options: Lo
 
 
 def _make_reader(plan: ReadPlan, options: LoadOptions, *, of_images: bool) -> BlockReader | None:
-    """Return the reader of records; None if TensorFlow's own reader suffices."""
-    # TensorFlow's own reader calls no Python, but can only read local shards in stored order
-    # and skip nothing.
-    if not plan.num_records or not (options.reads_by_index(plan.corpus) or plan.corpus.is_remote):
+    """Return the reader of records, or their checker; None if there are none."""
+    if not plan.num_records:
         return None
-    if options.by_number:
-        check_sidecars(plan.corpus)
+    check_sidecars(plan.corpus)
     return BlockReader(
         plan.corpus,
         at_a_time=plan.corpus.window(options.window) if options.shuffle else 1,
@@ -242,7 +239,8 @@ def _read_batches(
     """Return a dataset of batches of serialized examples, string [batch_size]."""
     size, drop_remainder = options.batch_size, options.has_full_batches
     # Skipped records, and shards that the cache holds for a window, need records one by one.
-    if reader is None or options.max_bad_records or plan.corpus.is_remote:
+    one_by_one = options.max_bad_records or plan.corpus.is_remote
+    if reader is None or one_by_one or not options.reads_by_index(plan.corpus):
         records = _read_records(plan, reader, options, with_slots=False)
         return records.batch(size, drop_remainder=drop_remainder)
     batches = _index(plan, reader, options).batches(
@@ -257,10 +255,11 @@ def _read_records(
     plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool
 ) -> tf.data.Dataset:
     """Return a dataset of serialized examples, string []; (example, slot) if `with_slots`."""
-    if not plan.num_records:
+    if reader is None:
         nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
         return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
-    if reader is not None and (options.by_number or not plan.corpus.is_remote):
+    # TensorFlow's own reader can only read in stored order and skip nothing.
+    if options.reads_by_index(plan.corpus):
         records = _index(plan, reader, options, with_slots=with_slots).records(
             repeat=options.repeat
         )
@@ -269,11 +268,11 @@ def _read_records(
             if options.max_bad_records
             else _state_length(records, plan.num_records, repeat=options.repeat)
         )
-    if reader is not None:
+    if plan.corpus.is_remote:
         records = read_cached_in_stored_order(plan.corpus, reader, repeat=options.repeat)
     else:
         records = (read_in_stored_order if options.deterministic else read_in_any_order)(
-            plan.corpus
+            plan.corpus, reader
         )
     records = _state_length(records, plan.num_records, repeat=False)
     return records.repeat() if options.repeat else records

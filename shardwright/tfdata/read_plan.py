@@ -83,8 +83,7 @@ def check_sidecars(corpus: Corpus) -> None:
     if shard is not None:
         raise MissingError(
             f"{shard.source.root.path(shard.name.sidecar)} is missing: the index of "
-            f"{shard.name.shard}, which "
-            "shuffle=True, parts of splits, keep= and max_bad_records= need: "
+            f"{shard.name.shard}: "
             "copy the dataset again, or run its `shardwright build` again"
         )
 

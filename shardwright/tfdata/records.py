@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64, ShuffledOrder, StoredOrder
-from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
 from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.tfdata.errors import failure, prepare, unless_failed
 from shardwright.tfdata.features import Tensor
 
 _READ_BUFFER_BYTES = 1 << 20  # fits into a core's cache; 8 MB do not, and are slower
+# Checked at once before TensorFlow reads them: few enough to begin soon, and each opens the file.
+_SEGMENT_BYTES = 32 << 20
 _PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
 # Calls into Python: two wait for each other, and give fewer records. One keeps a disk busy, because
 # it announces its block before it reads.
@@ -27,34 +28,27 @@ _BLOCKS_AT_ONCE = 1
 _SERIALIZED = tf.TensorSpec((), tf.string)
 
 
-def read_in_any_order(corpus: Corpus) -> tf.data.Dataset:
+def read_in_any_order(corpus: Corpus, reader: BlockReader) -> tf.data.Dataset:
     """Return string []: records of local shards, several interleaved, in any order."""
-    segments = tf.data.Dataset.from_tensor_slices(_segments(corpus))
-    read = _segment_reader(corpus)
+    prepare()
+    read = _segment_reader(corpus, reader)
+    segments = _segments(corpus, corpus.num_records)
     return segments.interleave(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
 
 
-def read_in_stored_order(corpus: Corpus) -> tf.data.Dataset:
+def read_in_stored_order(corpus: Corpus, reader: BlockReader) -> tf.data.Dataset:
     """Return string []: records of local shards, one shard after another, unread parts skipped."""
-    records = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
-    for shards in _runs(corpus.shards):
-        if _is_whole(shards[0]):
-            paths = tf.constant([shard.uri for shard in shards])
-            part = tf.data.TFRecordDataset(paths, buffer_size=_buffer_bytes(corpus))
-        else:
-            run = Corpus(tuple(shards), (0, len(shards)), corpus.schema)
-            part = tf.data.Dataset.from_tensor_slices(_segments(run)).flat_map(
-                _segment_reader(corpus)
-            )
-        records = part if shards[0] is corpus.shards[0] else records.concatenate(part)
-    return records
+    prepare()
+    segments = _segments(corpus, _segment_records(corpus))
+    return segments.flat_map(_segment_reader(corpus, reader))
 
 
 def read_cached_in_stored_order(
     corpus: Corpus, reader: BlockReader, *, repeat: bool
 ) -> tf.data.Dataset:
     """Return string []: records of shards in a store, each shard pinned in the cache while read."""
-    held = HeldShards(reader)
+    prepare()
+    held, at_once = HeldShards(reader), _segment_records(corpus)
     numbers = list(range(len(corpus.shards)))
 
     # One generator for all shards: one that failed yields nothing more, so no later shard is read
@@ -62,17 +56,17 @@ def read_cached_in_stored_order(
     def hold() -> Iterator[tuple[str, int, int]]:
         for number, shard in enumerate(corpus.shards):
             following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
-            with held.hold([number], following), reader.files.path(number) as path:
+            with held.hold([number], following), reader.files.path(number):
                 if shard.source.cache is not None:  # TensorFlow's reader reads no record again
                     shard.source.cache.heal(shard.name)
                 # tf.data resumes the generator once these records are read: until then the
                 # shard is pinned.
-                for first_byte, num_rows in _spans(shard):
-                    yield path, first_byte, num_rows
+                for row, num_rows in _runs(shard, at_once):
+                    yield number, row, num_rows
 
-    signature = (_SERIALIZED, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64))
-    paths = tf.data.Dataset.from_generator(hold, output_signature=signature)
-    return paths.flat_map(_segment_reader(corpus))
+    signature = (tf.TensorSpec((), tf.int64),) * 3
+    segments = tf.data.Dataset.from_generator(hold, output_signature=signature)
+    return segments.flat_map(_segment_reader(corpus, reader))
 
 
 @dataclass(frozen=True)
@@ -212,46 +206,41 @@ class Indexed:
         return fetched.flat_map(split)
 
 
-def _is_whole(shard: ShardRef) -> bool:
-    return shard.num_rows == shard.info.num_records
+def _runs(shard: ShardRef, at_once: int) -> Iterator[tuple[int, int]]:
+    """Yield (first row, number) of at most `at_once` records that follow one another in a shard."""
+    for row, number in shard.runs():
+        for start in range(0, number, at_once):
+            yield row + start, min(at_once, number - start)
 
 
-def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
-    """Yield runs of whole shards, and each partial shard alone."""
-    run: list[ShardRef] = []
-    for shard in shards:
-        if run and not (_is_whole(run[-1]) and _is_whole(shard)):
-            yield run
-            run = []
-        run.append(shard)
-    if run:
-        yield run
+def _segments(corpus: Corpus, at_once: int) -> tf.data.Dataset:
+    """Return int64 []: shard, first row and number of the records to read, in stored order."""
+    found = [
+        (number, *run)
+        for number, shard in enumerate(corpus.shards)
+        for run in _runs(shard, at_once)
+    ]
+    return tf.data.Dataset.from_tensor_slices(tuple(np.array(found, np.int64).T))
 
 
-def _spans(shard: ShardRef) -> list[tuple[int, int]]:
-    """Return (first byte, number) of the records to read that follow one another in the file.
-
-    Raises:
-        StorageError: The shard's index is unreadable.
-    """
-    runs = list(shard.runs())
-    if runs[0][0] == 0 and len(runs) == 1:
-        return runs
-    offsets = read_rows(shard, ["offset"])["offset"].to_numpy()
-    return [(int(offsets[row]), number) for row, number in runs]
+def _segment_records(corpus: Corpus) -> int:
+    return int(max(_SEGMENT_BYTES // max(corpus.mean_record_bytes, 1), 1))
 
 
-def _segments(corpus: Corpus) -> tuple[Any, Any, Any]:
-    """Return path, first byte and number of the records to read of each shard."""
-    spans = [(shard.uri, *span) for shard in corpus.shards for span in _spans(shard)]
-    paths, offsets, numbers = zip(*spans, strict=True)
-    return tf.constant(paths, tf.string), np.array(offsets, np.int64), np.array(numbers, np.int64)
-
-
-def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.data.Dataset]:
+def _segment_reader(
+    corpus: Corpus, reader: BlockReader
+) -> Callable[[Tensor, Tensor, Tensor], tf.data.Dataset]:
     buffer_bytes = _buffer_bytes(corpus)
 
-    def read(path: Tensor, first_byte: Tensor, num_records: Tensor) -> tf.data.Dataset:
+    def check(*segment: Any) -> tuple[bytes, np.int64, bytes]:
+        path, first_byte, message = reader.check(*map(int, segment))
+        return path, np.int64(first_byte), failure(message)
+
+    def read(*segment: Tensor) -> tf.data.Dataset:
+        checked = tf.numpy_function(
+            check, segment, (tf.string, tf.int64, tf.string), stateful=False
+        )
+        path, first_byte, failed = (tf.ensure_shape(each, ()) for each in checked)
         # TensorFlow 2.21 fails if this is the root dataset, and crashes if `filenames` is a scalar.
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=path[tf.newaxis],
@@ -259,7 +248,8 @@ def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.dat
             buffer_size=buffer_bytes,
             byte_offsets=first_byte[tf.newaxis],
         )
-        return tf.data.experimental.from_variant(variant, _SERIALIZED).take(num_records)
+        records = tf.data.experimental.from_variant(variant, _SERIALIZED).take(segment[-1])
+        return unless_failed(failed, records)
 
     return read
 

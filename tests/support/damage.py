@@ -112,6 +112,7 @@ def forge_records(dataset: Path, name: ShardName, records: Sequence[bytes]) -> N
     content, rows = b"", read_index(Folder(str(dataset)), name).to_pylist()
     for row, data in zip(rows, records, strict=True):
         row |= {"offset": len(content), "length": len(frame(data))}
+        row["record_crc32c"] = google_crc32c.value(data)
         row |= _row_of(data, len(content), row)
         content += frame(data)
     (dataset / name.shard).write_bytes(content)

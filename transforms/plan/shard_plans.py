@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shardwright.format.naming import ShardName
-from shardwright.transforms.references import HASH, QUERY, SUFFIX, digest_of, from_ipc, to_ipc
+from shardwright.transforms.references import (
+    HASH,
+    QUERY,
+    RECORD_CRC,
+    SUFFIX,
+    digest_of,
+    from_ipc,
+    to_ipc,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class ShardPlan:
         The digest is the same for other signatures of the same URLs.
         """
         references = references.drop_columns(["row", "group"])
-        others = {QUERY, HASH, SUFFIX}
+        others = {QUERY, HASH, SUFFIX, RECORD_CRC}
         hashed = [column for column in references.schema.names if column not in others]
         return cls(name, digest_of(settings, references.select(hashed)), references)
 

@@ -38,4 +38,4 @@ def _make(references: pa.RecordBatch, job: WriteJob, row: int) -> Chunk:
 def _rejected(references: pa.RecordBatch, row: int, detail: str) -> Chunk:
     image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
     reject = Reject(image_id, uri, RejectReason.CRASHED, detail)
-    return Chunk(FramedRecords([], [], [], [], 0), [], [], [], [], [], [reject], Counter())
+    return Chunk(FramedRecords([], [], [], [], [], 0), [], [], [], [], [], [reject], Counter())

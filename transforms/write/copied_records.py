@@ -32,7 +32,14 @@ from shardwright.transforms.images.storing import ImageToStore
 from shardwright.transforms.inputs.file_rules import Problem
 from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.publish.feature_statistics import described_features
-from shardwright.transforms.references import HASH, LABEL_INDEX, ORIGIN, extra_name, set_column
+from shardwright.transforms.references import (
+    HASH,
+    LABEL_INDEX,
+    ORIGIN,
+    RECORD_CRC,
+    extra_name,
+    set_column,
+)
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.examples import FramedRecords
 from shardwright.transforms.write.image_chunks import Chunk
@@ -51,6 +58,7 @@ class _Copy(NamedTuple):
         row: The number of its row in the chunk.
         frame: The record with its frame.
         image_offset: Start of the image in the frame; it ends with the record's data.
+        crc: The CRC32C of its data by the index; None if that is of an earlier release.
         origin: Its `ORIGIN`.
         values: The values of features with statistics.
     """
@@ -58,6 +66,7 @@ class _Copy(NamedTuple):
     row: int
     frame: bytes
     image_offset: int
+    crc: int | None
     origin: dict[str, Any]
     values: list[Any]
 
@@ -97,7 +106,7 @@ class _Described(NamedTuple):
 
 def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of records to copy, at the places of the records instead of their images."""
-    names = ["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN, HASH]
+    names = ["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN, HASH, RECORD_CRC]
     rows = references.select(names)
     rows = set_column(rows, _IMAGE_BYTES, rows.column("num_bytes"))
     rows = set_column(rows, "offset", pc.struct_field(rows.column(ORIGIN), "offset"))
@@ -119,13 +128,14 @@ def copy_chunk(
     lacks_hashes = job.hashes is not None and hashes.null_count > 0
     described = _described_in(job.schema, every=lacks_hashes)
     found, faults = _read_copies(references, reads, described)
-    copies, crcs = _intact(found, faults)
+    intact = _intact(found, faults)
+    copies = [copy for copy, _, _ in intact]
     ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
     ids_of_copies = [ids[copy.row] for copy in copies]
     with watching(references, job.image_seconds):
         signals = _measure(ids_of_copies, copies, job) if job.signals else None
     return Chunk(
-        framed=_framed(copies, crcs),
+        framed=_framed(intact),
         rows=[first_row + copy.row for copy in copies],
         ids=ids_of_copies,
         labels=[labels[copy.row] for copy in copies],
@@ -144,10 +154,10 @@ def _read_copies(
     """Read the records; return those with an intact image, and the fault of each other row."""
     copies: list[_Copy] = []
     faults: dict[int, Problem] = {}
-    origins, sizes = (references.column(n).to_pylist() for n in (ORIGIN, _IMAGE_BYTES))
-    for row, read in enumerate(reads):
+    columns = (references.column(n).to_pylist() for n in (ORIGIN, _IMAGE_BYTES, RECORD_CRC))
+    for row, (read, *known) in enumerate(zip(reads, *columns, strict=True)):
         try:
-            copies.append(_opened(row, read(), origins[row], sizes[row], described))
+            copies.append(_opened(row, read(), *known, described))
         except Exception as error:
             fault = fault_of(error)
             faults[row] = (fault.reason, fault.detail)
@@ -159,6 +169,7 @@ def _opened(
     frame: bytes,
     origin: dict[str, Any],
     image_bytes: int,
+    crc: int | None,
     described: Sequence[_Described],
 ) -> _Copy:
     """Return a record whose length is intact, with the values of features."""
@@ -168,21 +179,19 @@ def _opened(
         values = _values_of(frame, described)
     except ExampleFault as error:
         raise RejectedImage(*_damaged(origin, str(error))) from error
-    return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, origin, values)
+    return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, crc, origin, values)
 
 
-def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> tuple[list[_Copy], list[int]]:
-    """Return the intact records and the CRC32C of their frames; add the others to `faults`."""
-    found = [value(copy.frame) for copy in copies]
+def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> list[tuple[_Copy, int, int]]:
+    """Return intact records, with the CRC32C of data and frame; add the others to `faults`."""
     intact = []
-    for number, (copy, crc, (data, frame)) in enumerate(
-        zip(copies, found, _described_crcs(copies), strict=True)
-    ):
-        if crc == frame and copy.frame[-FOOTER_BYTES:] == frame_footer(data):
-            intact.append(number)
+    for copy, (data, frame) in zip(copies, _described_crcs(copies), strict=True):
+        is_whole = value(copy.frame) == frame and copy.frame[-FOOTER_BYTES:] == frame_footer(data)
+        if is_whole and copy.crc in (None, data):
+            intact.append((copy, data, frame))
         else:
             faults[copy.row] = _damaged(copy.origin, "its bytes or its index row are damaged")
-    return [copies[number] for number in intact], [found[number] for number in intact]
+    return intact
 
 
 def _described_crcs(copies: Sequence[_Copy]) -> list[tuple[int, int]]:
@@ -208,14 +217,16 @@ def _damaged(origin: dict[str, Any], what: str) -> Problem:
     return RejectReason.CORRUPT, f"{detail}; `shardwright verify` lists all damaged records"
 
 
-def _framed(copies: Sequence[_Copy], crcs: Sequence[int]) -> FramedRecords:
+def _framed(intact: Sequence[tuple[_Copy, int, int]]) -> FramedRecords:
+    copies = [copy for copy, _, _ in intact]
     lengths = [len(copy.frame) for copy in copies]
     return FramedRecords(
         pieces=[copy.frame for copy in copies],
         lengths=lengths,
         image_offsets=[copy.image_offset for copy in copies],
         image_crcs=[copy.origin["crc32c"] for copy in copies],
-        crc32c=combine_all(crcs, lengths),
+        record_crcs=[data for _, data, _ in intact],
+        crc32c=combine_all([frame for _, _, frame in intact], lengths),
     )
 
 

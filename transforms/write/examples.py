@@ -40,6 +40,7 @@ class FramedRecords:
         image_offsets: Start of each image in bytes, from the start of its record; without an image,
             the end of the example.
         image_crcs: Plain CRC32C of each image.
+        record_crcs: Plain CRC32C of the data of each record.
         crc32c: Plain CRC32C of all the bytes.
     """
 
@@ -47,6 +48,7 @@ class FramedRecords:
     lengths: list[int]
     image_offsets: list[int]
     image_crcs: list[int]
+    record_crcs: list[int]
     crc32c: int
 
     @property
@@ -117,8 +119,8 @@ class ExampleEncoder:
                 small += bytes_entry_header(self._image_key, num_bytes)
             heads.append(b"\x0a" + varint(len(small) + num_bytes) + small)
         lengths = [len(head) + num_bytes for head, num_bytes in zip(heads, sizes, strict=True)]
-        crcs = combine([value(head) for head in heads], image_crcs, sizes)
-        footers = [b"", *map(frame_footer, crcs.tolist())]
+        crcs = combine([value(head) for head in heads], image_crcs, sizes).tolist()
+        footers = [b"", *map(frame_footer, crcs)]
         # One piece from the last image to this one: footer, header and small features.
         joints = [
             footer + frame_header(num_bytes) + head
@@ -130,6 +132,7 @@ class ExampleEncoder:
             lengths=[HEADER_BYTES + num_bytes + FOOTER_BYTES for num_bytes in lengths],
             image_offsets=[HEADER_BYTES + len(head) for head in heads],
             image_crcs=list(image_crcs),
+            record_crcs=crcs,
             crc32c=combine_all(
                 _interleave([value(joint) for joint in joints], image_crcs),
                 _interleave([len(joint) for joint in joints], sizes),

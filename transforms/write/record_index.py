@@ -33,7 +33,16 @@ from shardwright.transforms.publish.statistics import describe_rows
 _ORIGINS = ("id", "format", "width", "height", "uri", "etag", "features", "suffix")
 ORIGIN_SCHEMA = pa.schema([INDEX_SCHEMA.field(name) for name in _ORIGINS])
 
-_READ_OFF = ("id", "offset", "length", "image_offset", "image_length", "crc32c", "label")
+_READ_OFF = (
+    "id",
+    "offset",
+    "length",
+    "image_offset",
+    "image_length",
+    "crc32c",
+    "record_crc32c",
+    "label",
+)
 
 
 def index_shard(
@@ -116,6 +125,7 @@ class _Rows:
             "image_offset": span.offset + HEADER_BYTES + len(span.data) - len(image),
             "image_length": len(image),
             "crc32c": google_crc32c.value(image),
+            "record_crc32c": google_crc32c.value(span.data),
             "label": values.get(Source.LABEL),
         }
         for column, value in record.items():

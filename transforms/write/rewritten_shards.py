@@ -16,13 +16,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import RecordFault, StorageError
+from shardwright.errors import StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.example import parse_example
-from shardwright.format.index import ShardSummary, read_index_of, read_summary, write_sidecar
+from shardwright.format.index import (
+    ShardSummary,
+    check_record,
+    image_in,
+    read_index_of,
+    read_summary,
+    write_sidecar,
+)
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, check_frame
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
 from shardwright.images.decode import stored_image
 from shardwright.images.signals_file import signal_values, write_signals
@@ -114,21 +121,6 @@ def read_frames(path: str, rows: pa.Table) -> Iterator[tuple[Mapping[str, Any], 
                 except OSError:  # of a bad sector: other records may be whole
                     frame = b""
                 yield row, frame
-
-
-def check_record(row: Mapping[str, Any], frame: bytes) -> None:
-    """Check that a frame is that of an index row; raise `RecordFault` if it is not."""
-    if len(frame) < row["length"]:
-        raise RecordFault(row["offset"], "the file ends inside the record", is_truncated=True)
-    check_frame(frame, row["offset"])
-    if google_crc32c.value(image_in(row, frame)) != row["crc32c"]:
-        raise RecordFault(row["offset"], "its image is not that of its index row")
-
-
-def image_in(row: Mapping[str, Any], frame: bytes) -> bytes:
-    """Return the image of a frame, b"" if the record has none."""
-    start = row["image_offset"] - row["offset"]
-    return frame[start : start + row["image_length"]]
 
 
 def _copy(

@@ -23,6 +23,7 @@ from shardwright.transforms.references import (
     LABEL_INDEX,
     ORIGIN,
     ORIGIN_TYPE,
+    RECORD_CRC,
     SUFFIX,
     concat,
 )
@@ -67,6 +68,7 @@ class WrittenRows:
         columns["length"] += framed.lengths
         columns["image_length"] += chunk.image_bytes
         columns["crc32c"] += framed.image_crcs
+        columns[RECORD_CRC] += framed.record_crcs
         for name in MEASURED:
             columns[name] += measured(chunk, name)
         self.rejects += chunk.rejects

@@ -222,7 +222,7 @@ def test_damage_is_reported(dataset: Path, capsys: Captured) -> None:
     assert f"{name.shard}: {what}" in told
     assert "`shardwright verify` lists all faults" in told
     edit_bytes(path, lambda data: data.__delitem__(slice(offsets[5], None)))
-    what = f"{name.shard} ends before byte {offsets[5]}, where its index has a record"
+    what = f"{name.shard}: record at byte {offsets[5]}: the file ends inside the record"
     assert what in error_of("5")
     path.unlink()
     assert f"{name.shard}: there is no such file" in error_of("5")

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import shardwright as sw
-from shardwright.errors import MissingError, StorageError
+from shardwright.errors import MissingError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
@@ -161,7 +161,9 @@ def test_by_default_the_first_bad_record_is_an_error_that_names_it(
     (name,) = ids_at(dataset, (1, 3))
     place = rf"'{name}' in {dataset}/out-train.tfrecord-00001-of-00004: record 3 at byte \d+: "
     message = place + "the .*; max_bad_records=0: copy that"
-    with pytest.raises(tf.errors.DataLossError, match="corrupted record"):  # small: by TensorFlow
+    # Small ones are read by TensorFlow, once their ends are those of the index.
+    said = message if byte == CHECKSUM else "corrupted record"
+    with pytest.raises(tf.errors.DataLossError, match=said):
         list(sw.load(str(dataset), batch_size=5, image_size=SIZE))
     monkeypatch.setattr(options, "_INDEXED_RECORD_BYTES", 1)
     for reading in ({"shuffle": True}, {}):
@@ -243,16 +245,15 @@ def test_an_endless_dataset_of_bad_records_ends(dataset: Path) -> None:
 
 def test_a_missing_index_is_an_error_at_once(dataset: Path) -> None:
     (dataset / shard(dataset, 2).sidecar).unlink()
-    missing = r"index/train-00002-of-00004.parquet is missing"
-    message = f"{missing}: the index of out-train.tfrecord-00002-of-00004"
-    for arguments in ({"shuffle": True}, {"keep": "records"}, {"max_bad_records": 1}):
+    message = (
+        r"index/train-00002-of-00004.parquet is missing: the index of out-train.tfrecord-00002"
+    )
+    for arguments in ({}, {"shuffle": True}, {"deterministic": False}, {"max_bad_records": 1}):
         with pytest.raises(MissingError, match=message):
             sw.load(str(dataset), **arguments)
-    with pytest.raises(StorageError, match=missing):
+    with pytest.raises(MissingError, match=message):
         sw.load(str(dataset), "train[25:]")
-    assert len(ids_of(sw.load(str(dataset), decode=False))) == NUM_IMAGES
-    begins_with_a_shard = sw.load(str(dataset), "train[:25]", decode=False)
-    assert len(ids_of(begins_with_a_shard)) == 25
+    assert len(ids_of(sw.load(str(dataset), "train[:20]", decode=False))) == 20
 
 
 @pytest.mark.parametrize(("cut", "message"), [

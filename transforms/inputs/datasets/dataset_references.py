@@ -18,6 +18,7 @@ from shardwright.transforms.references import (
     HASH,
     ORIGIN,
     ORIGIN_TYPE,
+    RECORD_CRC,
     SUFFIX,
     keep_rows,
     reject_rows,
@@ -62,6 +63,7 @@ def _references(
         ),
         HASH: rows[HASH],
         SUFFIX: rows[SUFFIX],
+        RECORD_CRC: rows[RECORD_CRC],
     }
     return pa.RecordBatch.from_pydict(columns, schema=COPIED_SCHEMA)
 
