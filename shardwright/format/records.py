@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -42,10 +42,7 @@ if google_crc32c.implementation != "c":
     )
 
 
-_Crc = TypeVar("_Crc", int, NDArray[np.uint64])
-
-
-def mask_crc(crc: _Crc) -> _Crc:
+def mask_crc(crc: int) -> int:
     """Return the masked CRC, as TensorFlow stores it: a CRC over data with CRCs in it is weak."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -59,6 +56,12 @@ def frame_header(num_bytes: int) -> bytes:
 def frame_footer(crc: int) -> bytes:
     """Return the 4 bytes that follow data with the unmasked CRC32C `crc`."""
     return _CRC.pack(mask_crc(crc))
+
+
+def frame_footers(crcs: NDArray[np.uint32]) -> bytes:
+    """Return `frame_footer` of many checksums, one after another."""
+    masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(_MASK_DELTA)
+    return masked.astype("<u4").tobytes()
 
 
 @dataclass(frozen=True, slots=True)

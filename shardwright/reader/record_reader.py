@@ -20,7 +20,7 @@ from shardwright.format.records import (
     OTHER_RECORD,
     check_frame,
     check_parts,
-    mask_crc,
+    frame_footers,
 )
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
@@ -156,7 +156,7 @@ class RecordReader:
             ends = spans.offsets[rows] + spans.lengths[rows].astype(np.int64) - FOOTER_BYTES
             with contextlib.suppress(OSError), self._files.open(shard) as file:
                 footers = b"".join([os.pread(file, FOOTER_BYTES, end) for end in ends.tolist()])
-                if footers == mask_crc(spans.crcs[rows].astype(np.uint64)).astype("<u4").tobytes():
+                if footers == frame_footers(spans.crcs[rows]):
                     return None
         for row in range(first, stop):
             try:

@@ -53,7 +53,7 @@ def read_cached_in_stored_order(
 
     # One generator for all shards: one that failed yields nothing more, so no later shard is read
     # as if the one before it had been.
-    def hold() -> Iterator[tuple[str, int, int]]:
+    def hold() -> Iterator[tuple[int, int, int]]:
         for number, shard in enumerate(corpus.shards):
             following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
             with held.hold([number], following), reader.files.path(number):

@@ -155,9 +155,9 @@ def _read_copies(
     copies: list[_Copy] = []
     faults: dict[int, Problem] = {}
     columns = (references.column(n).to_pylist() for n in (ORIGIN, _IMAGE_BYTES, RECORD_CRC))
-    for row, (read, *known) in enumerate(zip(reads, *columns, strict=True)):
+    for row, (read, origin, size, crc) in enumerate(zip(reads, *columns, strict=True)):
         try:
-            copies.append(_opened(row, read(), *known, described))
+            copies.append(_opened(row, read(), origin, size, crc, described))
         except Exception as error:
             fault = fault_of(error)
             faults[row] = (fault.reason, fault.detail)
