@@ -255,7 +255,7 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
         UsageError: INPUT is invalid, or an option does not fit it.
         BuildError: A table cannot be read, or OUTPUT belongs to another build.
     """
-    spool = Folder(options.root.path(naming.SPOOL_DIR), options.storage)
+    spool = options.root.below(naming.SPOOL_DIR)
     job = describe_job(options, spool, detect)
     check_output(job.output_request)
     check_against(job.publication.fail_on)
@@ -283,7 +283,10 @@ def describe_job(
     """
     read = options.read_schema()
     spool = spool or UnwrittenFolder(
-        options.root.path(naming.SPOOL_DIR), options.storage, options.plans_by_content
+        options.root.path(naming.SPOOL_DIR),
+        options.storage,
+        options.root.uri,
+        options.plans_by_content,
     )
     source = detect(request_for(options, spool, read))
     check_copied(options, source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -160,8 +160,11 @@ class BuildOptions(BuildArguments):
 
     @property
     def root(self) -> Folder:
-        """The dataset's folder."""
-        return Folder.at(self.output, self.storage)
+        """The dataset's folder, or that of a generation below it."""
+        root = Folder.at(self.output, self.storage)
+        parts = root.uri.rsplit("/", 2)
+        is_generation = is_generation_folder("/".join(parts[1:]))
+        return replace(root, top=parts[0]) if is_generation else root
 
     @property
     def compared(self) -> Folder | None:

@@ -55,7 +55,7 @@ def run_stock_build(job: BuildJob) -> None:
         say("Beam's WriteToTFRecord cannot resume an unfinished build: starting over")
     # `WriteToTFRecord` takes its folder, too, when the graph is built.
     folder = "" if read_json(root, naming.MANIFEST) is None else naming.NEXT_DIR
-    written = root.below(folder).uri
+    written = root.below(folder).own_path()
     remove_leftovers(written)
     try:
         run_pipeline(functools.partial(stock_graph, planned=cuts, folder=folder), job)

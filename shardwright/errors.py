@@ -43,6 +43,10 @@ class ExistsError(StorageError):
     """A file or object that should be created but already exists."""
 
 
+class LinkError(StorageError):
+    """A link in the place of a file or folder of a dataset or a cache, which is never followed."""
+
+
 class ChangedError(StorageError):
     """An object that changed since it was listed, or does not match its store's checksum."""
 

@@ -55,8 +55,7 @@ def recorded_job(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildJo
     options = _options_of(manifest, root, given)
     _check_settings(options, manifest)
     forget_lost_spools(options.root, finished_may_stay=False)  # images are needed again
-    spool = Folder(options.root.path(naming.SPOOL_DIR), options.storage)
-    return describe_job(options, spool)
+    return describe_job(options, options.root.below(naming.SPOOL_DIR))
 
 
 def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOptions:

@@ -14,13 +14,14 @@ from shardwright.format import naming
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
+from shardwright.storage.links import no_follow
 from shardwright.storage.objects import head_object
 
 
 def is_whole(path: str, info: ShardInfo) -> bool:
     """Return whether a shard is a file of its length."""
     try:
-        found = os.stat(path)
+        found = os.lstat(path)
     except FileNotFoundError:
         return False
     return stat.S_ISREG(found.st_mode) and found.st_size == info.num_bytes
@@ -67,7 +68,7 @@ def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
     uri = root.path(name)
     found = head_object(uri, root.options)
     if found is not None and found.num_bytes == info.num_bytes:
-        with write_faults(path), open(path, "r+b", buffering=0) as file:
+        with write_faults(path), open(path, "r+b", buffering=0, opener=no_follow) as file:
             download(
                 uri, root.options, file.fileno(), [(0, info.num_bytes)], etag=found.etag or None
             )

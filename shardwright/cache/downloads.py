@@ -25,6 +25,7 @@ from shardwright.format.splits import ShardInfo
 from shardwright.sizes import counted
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
+from shardwright.storage.links import no_follow
 from shardwright.storage.objects import head_object
 
 Span = tuple[int, int]
@@ -48,7 +49,7 @@ class PartJournal:
         self.finished = _read_journal(path, stamp)
         # Rewritten, so that no line is appended to one that was cut off. A process killed right
         # here loses the journal, and the next one downloads everything again.
-        with open(path, "wb") as file:
+        with open(path, "wb", opener=no_follow) as file:
             file.writelines(
                 [_line(stamp), *(_line(f"{start} {stop}") for start, stop in self.finished)]
             )
@@ -56,7 +57,7 @@ class PartJournal:
     def add(self, start: int, stop: int) -> None:
         """Record that [start, stop) is written."""
         # Opened for each part (megabytes), so that a failed download leaves no file open.
-        with self._lock, open(self._path, "ab", buffering=0) as file:
+        with self._lock, open(self._path, "ab", buffering=0, opener=no_follow) as file:
             file.write(_line(f"{start} {stop}"))
 
 
@@ -68,7 +69,7 @@ def _line(text: str) -> bytes:
 def _read_journal(path: str, stamp: str) -> list[Span]:
     """Return the finished parts up to a damaged line; [] if the journal is missing or stale."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=no_follow) as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []
@@ -178,10 +179,10 @@ class ShardDownload:
             StorageError: As `run`.
         """
         part, num_bytes = self.path + PART, self.info.num_bytes
-        if not os.path.exists(part) or os.path.getsize(part) != num_bytes:
+        if not os.path.lexists(part) or os.lstat(part).st_size != num_bytes:
             _forget(self.path)
             self.files.reserve(part, num_bytes, wait=wait)
-        with open(part, "r+b", buffering=0) as file:
+        with open(part, "r+b", buffering=0, opener=no_follow) as file:
             _allocate(file.fileno(), num_bytes)
             journal = PartJournal(self.path + PARTS, json.dumps([num_bytes, etag]))
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from shardwright.cache.locks import FileLock
 from shardwright.errors import StorageError
 from shardwright.format import naming
+from shardwright.storage.links import no_follow
 
 LOCK, PART, PARTS = ".lock", ".part", ".parts"
 CURRENT = "current"
@@ -40,17 +41,23 @@ def find_files(root: str) -> list[CachedFile]:
         current = read_current(dataset)
         for build in _folders(dataset):
             stale = current not in (None, os.path.basename(build))
-            generations = _folders(os.path.join(build, naming.GENERATIONS_DIR))
-            for folder in (build, *generations):
+            for folder in _parts_of(build):
                 found.extend(_files_in(folder, stale=stale))
-                found.extend(_files_in(os.path.join(folder, naming.INDEX_DIR), stale=stale))
     return found
+
+
+def _parts_of(build: str) -> list[str]:
+    """Return the folders of a build that have files. The names of two could be those of links."""
+    generations = os.path.join(build, naming.GENERATIONS_DIR)
+    folders = [build, *([] if os.path.islink(generations) else _folders(generations))]
+    indexes = (os.path.join(folder, naming.INDEX_DIR) for folder in folders)
+    return folders + [index for index in indexes if not os.path.islink(index)]
 
 
 def read_current(dataset: str) -> str | None:
     """Return the newest build of a dataset's folder, or None if unknown."""
     try:
-        with open(os.path.join(dataset, CURRENT), errors="replace") as file:
+        with open(os.path.join(dataset, CURRENT), errors="replace", opener=no_follow) as file:
             return file.read()
     except FileNotFoundError:
         return None
@@ -120,14 +127,15 @@ def note_next_use(path: str, seconds: float) -> None:
     """Set a file's mtime to its next use, for other processes; the earliest of several counts."""
     now = time.time()
     with suppress(FileNotFoundError):  # the cache may be deleted at any time
-        noted = os.stat(path).st_mtime
-        os.utime(path, (now, min(now + seconds, noted) if noted > now else now + seconds))
+        noted = os.lstat(path).st_mtime
+        times = (now, min(now + seconds, noted) if noted > now else now + seconds)
+        os.utime(path, times, follow_symlinks=False)
 
 
 def unlink(path: str) -> int:
     """Remove a file if it exists, and return its length in bytes."""
     try:
-        num_bytes = os.stat(path).st_size
+        num_bytes = os.lstat(path).st_size
         os.unlink(path)
     except FileNotFoundError:
         return 0

@@ -28,6 +28,7 @@ from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.contents import file_crc32c
 from shardwright.sizes import show_bytes
+from shardwright.storage.links import no_follow
 
 USAGE = "usage"
 ROOM_SECONDS = 30.0  # how long to wait for readers of other shards
@@ -170,7 +171,7 @@ class CacheFiles:
 
     def _used(self) -> int:
         try:
-            with open(os.path.join(self.root, USAGE)) as file:
+            with open(os.path.join(self.root, USAGE), opener=no_follow) as file:
                 return int(file.read())
         except (FileNotFoundError, ValueError):
             return sum(file.num_bytes for file in self.files())
@@ -178,7 +179,7 @@ class CacheFiles:
     def _write_usage(self, num_bytes: int) -> None:
         path = os.path.join(self.root, USAGE)
         try:
-            with open(path, "w") as file:
+            with open(path, "w", opener=no_follow) as file:
                 file.write(str(max(num_bytes, 0)))
         except OSError as error:  # on a full disk remove the file; usage is then counted again
             if not is_full(error):
@@ -196,7 +197,7 @@ class CacheFiles:
 
 def _make_empty(path: str, num_bytes: int) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=no_follow) as file:
         file.truncate(num_bytes)
 
 
@@ -207,7 +208,7 @@ def _write_whole(path: str, data: bytes) -> None:
     try:
         # Not synced: a sidecar that a power failure damaged does not parse, and the reader then
         # takes the store's copy.
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
         os.replace(temporary, path)
     except BaseException:
@@ -217,7 +218,7 @@ def _write_whole(path: str, data: bytes) -> None:
 
 def crc32c_of(path: str) -> int:
     """Return the unmasked CRC32C of a cached file."""
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=no_follow) as file:
         return file_crc32c(file)
 
 

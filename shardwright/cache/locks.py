@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import IO
 
 from shardwright.errors import StorageError
+from shardwright.storage.links import no_follow
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _SAY_AFTER_SECONDS = 10.0
@@ -88,10 +89,10 @@ class FileLock:
 def _open_making_folders(path: str) -> IO[bytes]:
     try:
         # For writing: NFS refuses an exclusive lock on a file open for reading (flock(2)).
-        return open(path, "ab", buffering=0)
+        return open(path, "ab", buffering=0, opener=no_follow)
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return open(path, "ab", buffering=0)
+        return open(path, "ab", buffering=0, opener=no_follow)
 
 
 def _is_at(file: IO[bytes], path: str) -> bool:

@@ -66,13 +66,12 @@ def build_key(manifest: Manifest) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def keep_manifest(folder: str, manifest: Manifest) -> None:
+def keep_manifest(local: Folder, manifest: Manifest) -> None:
     """Write the manifest and the name of the newest build, for use while the store is unreachable.
 
     Raises:
         StorageError: A file cannot be written.
     """
-    local = Folder(folder)
     local.write_if_new(naming.MANIFEST, manifest.to_bytes())
     local.write_if_new(CURRENT, build_key(manifest).encode())
 
@@ -93,8 +92,8 @@ def read_manifest_or_cached(
     except _OFFLINE as error:
         folder = dataset_folder(settings, root)
         try:
-            manifest = read_manifest(Folder(folder))
-            kept = os.stat(os.path.join(folder, naming.MANIFEST)).st_mtime
+            manifest = read_manifest(Folder(folder, top=settings.folder))
+            kept = os.lstat(os.path.join(folder, naming.MANIFEST)).st_mtime
         except (NotADatasetError, FileNotFoundError):  # not cached, or by another release
             raise error from None
         if not is_version(manifest, version):

@@ -81,10 +81,15 @@ class ShardCache:
         self.manifest = manifest
         self._files = settings.open()
         self.max_bytes = self._files.max_bytes
-        folder = dataset_folder(settings, dataset)
-        self._build = os.path.join(folder, build_key(manifest))
-        keep_manifest(folder, manifest)
         self._shards = dict(manifest.named_shards())
+        folder = Folder(dataset_folder(settings, dataset), top=settings.folder)
+        keep_manifest(folder, manifest)
+        build = folder.below(build_key(manifest))
+        # Once: only its owner can write to a cache. Files are opened without following links.
+        paths = (path for name in self._shards for path in (name.shard, name.sidecar))
+        for below in {path.rpartition("/")[0] for path in paths}:
+            build.own_path(below)
+        self._build = build.uri
         self._sidecars = CachedSidecars(self.root, self._build, self._files)
         self._prefetches = Prefetches(self.root)
         self._healed: dict[ShardName, bool] = {}

@@ -26,7 +26,7 @@ class CachedSidecars:
 
     def __init__(self, root: Folder, build: str, files: CacheFiles) -> None:
         self._root = root
-        self._local = Folder(build)
+        self._local = Folder(build, top=files.root)
         self._files = files
 
     def read(self, name: ShardName, info: ShardInfo, columns: list[str] | None) -> pa.Table:

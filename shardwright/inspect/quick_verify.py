@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from time import monotonic
 
+from shardwright.errors import LinkError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_manifest
@@ -82,9 +83,8 @@ def _shard_faults(
 ) -> Iterator[DatasetFault]:
     """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
     if found is None:
-        yield DatasetFault.of_file(
-            name.shard, f"the shard is missing, with {counted(info.num_records, 'record')}"
-        )
+        what = f"the shard is missing, with {counted(info.num_records, 'record')}"
+        yield DatasetFault.of_file(name.shard, _why_not_listed(root, name.shard, what))
         return
     if found.num_bytes != info.num_bytes:
         length = counted(found.num_bytes, "byte")
@@ -123,7 +123,8 @@ def _faults_beside_shards(
         found = there.get(filename)
         if found is None:
             what = f"the index of {shard_of[filename]}" if filename in shard_of else "the file"
-            yield DatasetFault.of_file(filename, f"{what} is missing")
+            what = _why_not_listed(root, filename, f"{what} is missing")
+            yield DatasetFault.of_file(filename, what)
         elif content is not None:
             crc = content.crc32c if found.crc32c is None else found.crc32c
             fault = FileContent(found.num_bytes, crc).fault(content)
@@ -131,6 +132,15 @@ def _faults_beside_shards(
                 fault = companion_content(root, filename).fault(content)
             if fault is not None:
                 yield DatasetFault.of_file(filename, fault)
+
+
+def _why_not_listed(root: Folder, filename: str, missing: str) -> str:
+    """Return why a listing lacks a file: it is missing, or a link."""
+    try:
+        root.own_path(filename)
+    except LinkError as error:
+        return str(error)
+    return missing
 
 
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:

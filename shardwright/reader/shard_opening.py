@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Callable
+from functools import partial
 
 from shardwright.cache.pins import PinnedShard
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.splits import ShardInfo
 from shardwright.reader.corpus import ShardRef
 from shardwright.sizes import counted
+from shardwright.storage.links import no_follow
 
 _MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
 
@@ -27,7 +30,8 @@ def open_shard(ref: ShardRef) -> tuple[int, PinnedShard | None]:
         return _open_local(ref), None
     pinned = ref.source.cache.open_shard(ref.name)
     try:
-        return _open(pinned.path), pinned
+        flags = os.O_RDONLY | os.O_NONBLOCK  # a named pipe would wait for a writer
+        return _open(pinned.path, partial(no_follow, pinned.path, flags)), pinned
     except BaseException:
         pinned.close()
         raise
@@ -45,7 +49,7 @@ def shard_fault(path: str, shard: ShardInfo, num_bytes: int | None) -> StorageEr
 
 def _open_local(ref: ShardRef) -> int:
     try:
-        descriptor = _open(ref.uri)
+        descriptor = _open(ref.uri, partial(ref.source.root.open_descriptor, ref.name.shard))
     except MissingError as error:
         raise shard_fault(ref.uri, ref.info, None) from error
     # A file cut between two records has no broken record: only its length shows it.
@@ -56,10 +60,9 @@ def _open_local(ref: ShardRef) -> int:
     return descriptor
 
 
-def _open(path: str) -> int:
+def _open(path: str, opener: Callable[[], int]) -> int:
     try:
-        # Without blocking: a named pipe would wait for a writer.
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return opener()
     except FileNotFoundError as error:
         raise MissingError(f"{path} is missing") from error
     except OSError as error:

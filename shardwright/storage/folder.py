@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from shardwright.format import naming
 from shardwright.storage import peers
 from shardwright.storage.addresses import absolute, is_remote, join, parse_address
 from shardwright.storage.clients import client_for
-from shardwright.storage.local import FileSink, LocalFiles, StatedFile
+from shardwright.storage.local import FileSink, LocalFiles, StatedFile, open_descriptor
 from shardwright.storage.objects import ObjectFiles
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.stamps import FileStamp, first_names, list_stamps, stamp_of
@@ -24,7 +24,7 @@ Sink = FileSink | ObjectSink
 
 
 def files_of(uri: str, options: StorageOptions) -> LocalFiles | ObjectFiles:
-    """Return the file operations for an address, local or in a store."""
+    """Return the file operations for an address of the user, whose links are followed."""
     return ObjectFiles(options) if is_remote(uri) else LocalFiles()
 
 
@@ -32,15 +32,19 @@ def files_of(uri: str, options: StorageOptions) -> LocalFiles | ObjectFiles:
 class Folder:
     """A folder whose files have relative names with `/`. Picklable, without clients.
 
-    Every method raises a subclass of `StorageError` whose message contains the file's address.
+    Every method raises a subclass of `StorageError` whose message contains the file's address. No
+    link is followed to a file or folder below `top`: that is a `LinkError`. Only names of links are
+    listed, and removing or replacing a link leaves alone what it leads to.
 
     Attributes:
         uri: An absolute local path, or a store's address.
         options: Storage options; local folders need none.
+        top: The folder that this one is below, and that may itself be a link; "" for this one.
     """
 
     uri: str
     options: StorageOptions = NO_OPTIONS
+    top: str = field(default="", compare=False, repr=False)
 
     @classmethod
     def at(cls, uri: str | os.PathLike[str], options: StorageOptions = NO_OPTIONS) -> Folder:
@@ -60,11 +64,23 @@ class Folder:
 
     @property
     def _files(self) -> LocalFiles | ObjectFiles:
-        return files_of(self.uri, self.options)
+        return ObjectFiles(self.options) if self.is_remote else LocalFiles(self.top or self.uri)
 
     def path(self, name: str) -> str:
-        """Return the address of a file in this folder."""
+        """Return the address of a file in this folder, for messages."""
         return join(self.uri, name)
+
+    def own_path(self, name: str = "") -> str:
+        """Return the address of a file or folder in this one, for code that opens it by itself.
+
+        Raises:
+            LinkError: A part of it is a link.
+        """
+        return self._files.own_path(self.path(name) if name else self.uri)
+
+    def open_descriptor(self, name: str) -> int:
+        """Return a descriptor of a local file for reading; raise `OSError` as `os.open`, too."""
+        return open_descriptor(self.path(name), self.top or self.uri)
 
     @property
     def is_on_web(self) -> bool:
@@ -73,7 +89,7 @@ class Folder:
 
     def below(self, name: str) -> Folder:
         """Return a folder in this one; "" is this one."""
-        return Folder(self.path(name), self.options) if name else self
+        return Folder(self.path(name), self.options, self.top or self.uri) if name else self
 
     def num_bytes_of(self, name: str) -> int | None:
         """Return a file's length in bytes, or None if it does not exist."""
@@ -140,7 +156,7 @@ class Folder:
         A store copies it by itself; on a disk it is one file with two names where that is possible.
         Atomic, and repeatable. Raises `MissingError` if it does not exist.
         """
-        self._files.copy(self.path(name), to.path(name))
+        self._files.copy(self.path(name), to.path(name), to.top or to.uri)
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -152,7 +168,7 @@ class Folder:
 
     def remove_empty(self) -> None:
         """Remove this folder and those below it as far as they are empty; stores have none."""
-        for path, _, _ in () if self.is_remote else os.walk(self.uri, topdown=False):
+        for path, _, _ in () if self.is_remote else os.walk(self.own_path(), topdown=False):
             with suppress(OSError):
                 os.rmdir(path)
 
@@ -166,18 +182,18 @@ class Folder:
 
     def stamp(self, name: str) -> FileStamp | None:
         """Return a file's length and modification time, or None if it does not exist."""
-        return stamp_of(self.path(name), self.options)
+        return stamp_of(self.own_path(name), self.options)
 
     def stamps(self, below: str = "", *, after: str = "") -> dict[str, FileStamp]:
         """Return name -> stamp of each file in this folder or one below it.
 
         Names up to `after` may be missing, which saves requests (`shardwright.storage.stamps`).
         """
-        return list_stamps(self.path(below) if below else self.uri, self.options, after)
+        return list_stamps(self.own_path(below), self.options, after)
 
     def first_names(self) -> list[str]:
         """Return names in this folder: in a store at most 1,000, with one request."""
-        return first_names(self.uri, self.options)
+        return first_names(self.own_path(), self.options)
 
     def stated_crc32c(self, name: str) -> int | None:
         """Return the CRC32C of a whole file that its store keeps.
@@ -218,3 +234,13 @@ class Folder:
             lambda found: naming.is_build_output(found[len(start) :]),
         )
         return [found[len(start) :] for found in aborted]
+
+
+class InputFolder(Folder):
+    """A folder of INPUT, which may have links."""
+
+    __slots__ = ()
+
+    @property
+    def _files(self) -> LocalFiles | ObjectFiles:
+        return files_of(self.uri, self.options)

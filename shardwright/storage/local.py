@@ -12,8 +12,9 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from shardwright.errors import ExistsError, MissingError, StorageError
+from shardwright.errors import ExistsError, LinkError, MissingError, StorageError
 from shardwright.format import naming
+from shardwright.storage.links import Place, own_path, reach
 
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
 # FAT, some network disks, mounted buckets.
@@ -21,7 +22,7 @@ _NO_HARD_LINKS = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
 _COPY_BYTES = 4 << 20
-_PutInPlace = Callable[[str, str], None]
+_PutInPlace = Callable[[Place, Place], None]
 
 
 class StatedFile(NamedTuple):
@@ -33,7 +34,25 @@ class StatedFile(NamedTuple):
 
 
 class LocalFiles:
-    """The operations of `Folder` on local paths. Paths are absolute."""
+    """The operations of `Folder` on local paths. Paths are absolute.
+
+    Args:
+        top: The folder below which no link is followed (`shardwright.storage.links`), and which all
+            paths are in; None follows every link, as in INPUT.
+    """
+
+    def __init__(self, top: str | None = None) -> None:
+        self._top = top
+
+    def own_path(self, path: str) -> str:
+        """Return a path for code that opens it by itself, checked to have no link.
+
+        Raises:
+            LinkError: A part of it is a link.
+            StorageError: It cannot be accessed.
+        """
+        with _read_faults(path):
+            return own_path(path, self._top)
 
     def num_bytes_of(self, path: str) -> int | None:
         """Return a file's length in bytes, or None if it does not exist.
@@ -42,8 +61,8 @@ class LocalFiles:
             StorageError: It cannot be accessed.
         """
         try:
-            with _read_faults(path):
-                return os.stat(path).st_size
+            with _read_faults(path), reach(path, self._top) as place:
+                return place.status().st_size
         except MissingError:
             return None
 
@@ -54,7 +73,7 @@ class LocalFiles:
             MissingError: It does not exist.
             StorageError: It cannot be read, is not a regular file, or is longer than `max_bytes`.
         """
-        with _read_faults(path), open_regular(path) as file:
+        with _read_faults(path), open_regular(path, top=self._top) as file:
             check_length(path, os.fstat(file.fileno()).st_size, max_bytes)
             return file.read()
 
@@ -63,44 +82,50 @@ class LocalFiles:
 
         Raises as `read_bytes`.
         """
-        with _read_faults(path), open_regular(path, buffering=0) as file:
+        with _read_faults(path), open_regular(path, 0, self._top) as file:
             return os.pread(file.fileno(), length, offset)
 
     def read_ranges(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return several ranges [start, stop) of one file. Raises as `read_bytes`."""
-        with _read_faults(path), open_regular(path, buffering=0) as file:
+        with _read_faults(path), open_regular(path, 0, self._top) as file:
             return [os.pread(file.fileno(), stop - start, start) for start, stop in spans]
 
     @contextmanager
     def local_copy(self, path: str) -> Iterator[str]:
         """Yield the path itself: the file is local. Raises as `read_bytes`."""
-        with _read_faults(path):
-            _check_regular(path, os.stat(path))
+        with _read_faults(path), reach(path, self._top) as place:
+            _check_regular(path, place.status())
         yield path
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
-        with _read_faults(path):
-            _check_regular(path, os.stat(path))  # before it is opened: that of a pipe would wait
+        with self.local_copy(path), _read_faults(path):  # checked: opening a pipe would wait
             return pa.OSFile(path)
 
     def names_in(self, path: str) -> list[str]:
         """Return the sorted names in a folder, [] if it does not exist. Raises `StorageError`."""
         try:
-            return sorted(os.listdir(path))
+            with reach(path, self._top) as place:
+                return _names_at(place)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise StorageError(f"cannot list {path}: {error.strerror or error}") from error
 
     def stated_in(self, path: str) -> dict[str, StatedFile]:
-        """Return name -> length of each file in a folder. Raises as `names_in`."""
-        found = {name: self.num_bytes_of(os.path.join(path, name)) for name in self.names_in(path)}
+        """Return name -> length of each file in a folder, without links. Raises as `names_in`."""
+        found = {name: self._length(os.path.join(path, name)) for name in self.names_in(path)}
         return {
             name: StatedFile(num_bytes)
             for name, num_bytes in found.items()
             if num_bytes is not None
         }
+
+    def _length(self, path: str) -> int | None:
+        try:
+            return self.num_bytes_of(path)
+        except LinkError:
+            return None
 
     def is_file(self, path: str) -> bool:
         """Return whether the path exists and is not a folder."""
@@ -113,7 +138,7 @@ class LocalFiles:
         Raises:
             StorageError: The folder or file cannot be written.
         """
-        with _sink(path, os.replace, sync=sync) as sink:
+        with _sink(path, self._top, _replace, sync=sync) as sink:
             yield sink
 
     def create_bytes(self, path: str, data: bytes) -> None:
@@ -123,68 +148,100 @@ class LocalFiles:
             ExistsError: The file already exists.
             StorageError: As `open_sink`.
         """
-        with _sink(path, _link) as sink:
+        with _sink(path, self._top, _link) as sink:
             sink.write([data])
 
     def write_bytes(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Write or replace a small file. Raises as `open_sink`."""
-        with _sink(path, os.replace, sync=sync) as sink:
+        with _sink(path, self._top, _replace, sync=sync) as sink:
             sink.write([data])
 
-    def copy(self, source: str, path: str) -> None:
+    def copy(self, source: str, path: str, top: str) -> None:
         """Put a file at another path, too, replacing what is there: as a hard link if possible.
+
+        Args:
+            source: The file.
+            path: The other path.
+            top: The folder below which no link is followed to that.
 
         Raises:
             MissingError: It does not exist.
             StorageError: It cannot be read, or the path cannot be written.
         """
-        temporary = _temporary(path)
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.link(source, temporary)
-            os.replace(temporary, path)
+            with reach(source, self._top) as place, reach(path, top, make=True) as target:
+                place.status()
+                _copy(place, target)
         except FileNotFoundError as error:
             raise MissingError(f"{source}: there is no such file") from error
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-            self._copy_bytes(source, path)
-        finally:
-            _remove(temporary)  # still there if both paths were one file already
+            self._copy_bytes(source, path, top)
 
-    def _copy_bytes(self, source: str, path: str) -> None:
-        with _read_faults(source), open_regular(source) as file, self.open_sink(path) as sink:
+    def _copy_bytes(self, source: str, path: str, top: str) -> None:
+        with (
+            _read_faults(source),
+            open_regular(source, top=self._top) as file,
+            _sink(path, top, _replace) as sink,
+        ):
             while piece := file.read(_COPY_BYTES):
                 sink.write([piece])
 
     def remove(self, path: str) -> None:
-        """Remove a file if it exists.
+        """Remove a file, or a link, if it exists.
 
         Raises:
             StorageError: It cannot be removed.
         """
-        _remove(path)
+        try:
+            with reach(path, self._top) as place:
+                os.unlink(place.name, dir_fd=place.at)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
 
     def remove_all(self, paths: Sequence[str]) -> None:
         """Remove files. Raises as `remove`."""
         for path in paths:
-            _remove(path)
+            self.remove(path)
 
 
-def open_regular(path: str, buffering: int = -1) -> BinaryIO:
+def open_regular(path: str, buffering: int = -1, top: str | None = None) -> BinaryIO:
     """Open a file for reading. A named pipe would wait for its writer, and a device never end.
+
+    Args:
+        path: Its path.
+        buffering: As of `open`.
+        top: As in `LocalFiles`.
 
     Raises:
         OSError: As `open`, or it is not a regular file.
+        LinkError: A part of the path below `top` is a link.
     """
-    # Without blocking: a path may become a pipe between a check of it and this.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = open_descriptor(path, top)
     try:
         _check_regular(path, os.fstat(descriptor))
         return open(descriptor, "rb", buffering)
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def open_descriptor(path: str, top: str | None) -> int:
+    """Return a descriptor for reading. Raises as `open_regular`, of any kind of file."""
+    with reach(path, top) as place:
+        # Without blocking: a path may become a pipe between a check of it and this.
+        return place.open(os.O_RDONLY | os.O_NONBLOCK)
+
+
+def _names_at(place: Place) -> list[str]:
+    descriptor = place.open(os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return sorted(os.listdir(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _check_regular(path: str, found: os.stat_result) -> None:
@@ -227,65 +284,84 @@ class FileSink:
 
 
 @contextmanager
-def _sink(path: str, put_in_place: _PutInPlace, *, sync: bool = True) -> Iterator[FileSink]:
-    temporary = _temporary(path)
+def _sink(
+    path: str, top: str | None, put_in_place: _PutInPlace, *, sync: bool = True
+) -> Iterator[FileSink]:
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with _new_file(temporary) as descriptor:
-            sink = FileSink(descriptor)
-            yield sink
-            if sync:
-                sink.sync()
-        put_in_place(temporary, path)
+        with reach(path, top, make=True) as place:
+            temporary = _temporary(place)
+            try:
+                with _new_file(temporary) as descriptor:
+                    sink = FileSink(descriptor)
+                    yield sink
+                    if sync:
+                        sink.sync()
+                put_in_place(temporary, place)
+            except BaseException:  # a signal may arrive between any two lines, or in `_new_file`
+                _discard(temporary)
+                raise
     except OSError as error:
-        with suppress(StorageError):  # report the first error
-            _remove(temporary)
         if isinstance(error, StorageError):
             raise
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-    except BaseException:  # a signal may arrive between any two lines, or in `_new_file`
-        _remove(temporary)
-        raise
 
 
-def _temporary(path: str) -> str:
-    folder, filename = os.path.split(path)
-    return os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
+def _temporary(place: Place) -> Place:
+    filename = os.path.basename(place.path)
+    return place.beside(naming.temporary_name(filename, secrets.token_hex(4)))
 
 
 @contextmanager
-def _new_file(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _new_file(place: Place) -> Iterator[int]:
+    descriptor = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _link(temporary: str, path: str) -> None:
+def _discard(temporary: Place) -> None:
+    with suppress(OSError):  # gone already; else the first error is raised
+        os.unlink(temporary.name, dir_fd=temporary.at)
+
+
+def _replace(temporary: Place, place: Place) -> None:
+    """Move a file to a path, which it takes from a file or a link that is there."""
+    os.replace(temporary.name, place.name, src_dir_fd=temporary.at, dst_dir_fd=place.at)
+
+
+def _link(temporary: Place, place: Place) -> None:
     """Move a file to a path that must not exist; a rename would replace what is there."""
     try:
-        os.link(temporary, path)
+        os.link(temporary.name, place.name, src_dir_fd=temporary.at, dst_dir_fd=place.at)
     except FileExistsError as error:
-        raise ExistsError(f"{path} already exists") from error
+        raise ExistsError(f"{place.path} already exists") from error
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
         # Without hard links this check is the best possible: two concurrent writers may both pass.
-        if os.path.lexists(path):
-            raise ExistsError(f"{path} already exists") from error
-        os.replace(temporary, path)
+        with suppress(FileNotFoundError):
+            os.stat(place.name, dir_fd=place.at, follow_symlinks=False)
+            raise ExistsError(f"{place.path} already exists") from error
+        _replace(temporary, place)
     else:
-        os.unlink(temporary)
+        os.unlink(temporary.name, dir_fd=temporary.at)
 
 
-def _remove(path: str) -> None:
+def _copy(source: Place, place: Place) -> None:
+    """Give a file a second name, replacing what has it."""
+    temporary = _temporary(place)
     try:
-        os.unlink(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
+        os.link(
+            source.name,
+            temporary.name,
+            src_dir_fd=source.at,
+            dst_dir_fd=temporary.at,
+            follow_symlinks=source.follow,
+        )
+        _replace(temporary, place)
+    finally:
+        _discard(temporary)  # still there if both paths were one file already
 
 
 @contextmanager

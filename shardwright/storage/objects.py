@@ -42,6 +42,10 @@ class ObjectFiles:
     def __init__(self, options: StorageOptions) -> None:
         self._options = options
 
+    def own_path(self, path: str) -> str:
+        """Return the address itself: stores have no links."""
+        return path
+
     def num_bytes_of(self, path: str) -> int | None:
         """Return an object's length in bytes, or None if it does not exist.
 
@@ -185,7 +189,7 @@ class ObjectFiles:
                 "run the build again"
             )
 
-    def copy(self, source: str, path: str) -> None:
+    def copy(self, source: str, path: str, top: str) -> None:  # noqa: ARG002
         """Put an object at another path of its store, too, replacing what is there.
 
         Raises:

@@ -44,7 +44,7 @@ def stamp_of(uri: str, options: StorageOptions) -> FileStamp | None:
 
 
 def list_stamps(uri: str, options: StorageOptions, after: str = "") -> dict[str, FileStamp]:
-    """Return name -> stamp of the files directly in a folder, {} if it does not exist.
+    """Return name -> stamp of the files directly in a folder, without links; {} if it is missing.
 
     Args:
         uri: The folder.
@@ -90,8 +90,9 @@ def _local_stamps(path: str) -> dict[str, FileStamp]:
     try:
         with os.scandir(path) as entries:
             for entry in entries:
-                stamp = None if entry.is_dir() else _local_stamp(entry.path)
-                if stamp is not None:  # else it was removed meanwhile
+                if entry.is_symlink() or entry.is_dir():
+                    continue
+                if (stamp := _local_stamp(entry.path)) is not None:  # else it was removed meanwhile
                     found[entry.name] = stamp
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -102,7 +103,7 @@ def _local_stamps(path: str) -> dict[str, FileStamp]:
 
 def _local_stamp(path: str) -> FileStamp | None:
     try:
-        found = os.stat(path)
+        found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

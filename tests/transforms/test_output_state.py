@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -185,9 +186,16 @@ def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
     assert sorted(stamps_of(tmp_path)) == [naming.MANIFEST]
 
 
-def test_of_two_builds_that_start_together_the_second_fails(tmp_path: Path) -> None:
-    """A broken link reads as no plan and cannot be created, like a plan written in between."""
-    (tmp_path / naming.PLAN).symlink_to(tmp_path / "nowhere")
+def test_of_two_builds_that_start_together_the_second_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def link_after_another(*args: Any, **options: Any) -> None:
+        (tmp_path / naming.PLAN).touch()
+        link(*args, **options)
+
+    monkeypatch.setattr(os, "link", link_after_another)
     assert refusal(state.clear_output, ask(tmp_path), LAYOUT, "f") == (
         f"another build has started in OUTPUT {tmp_path}: "
         "wait until it finishes, or use another OUTPUT"

@@ -242,6 +242,7 @@ def _write_listing(sink: Sink, rows: Iterable[pa.RecordBatch | Reject]) -> None:
 
 def read_listing(folder: Folder, name: str) -> Rows:
     """Yield the references, then the rejects, of a listing in the spool."""
+    folder.own_path(f"{name}.bin")  # which is read by its path
     with folder.open_input(f"{name}.parquet") as source, pq.ParquetFile(source) as file:
         for number in range(file.num_row_groups):
             yield from file.read_row_group(number, use_threads=False).combine_chunks().to_batches()

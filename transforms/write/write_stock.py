@@ -222,5 +222,5 @@ def remove_leftovers(root: str) -> None:
     """Remove the temporary folders that a stopped `WriteToTFRecord` leaves beside the shards."""
     if os.path.isdir(root):
         for filename in os.listdir(root):
-            if is_beam_leftover(filename):
+            if is_beam_leftover(filename) and not os.path.islink(os.path.join(root, filename)):
                 shutil.rmtree(os.path.join(root, filename))

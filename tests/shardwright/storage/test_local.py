@@ -207,7 +207,7 @@ def test_create_bytes_without_hard_links(
 ) -> None:
     """FAT, and buckets mounted as folders: `os.link` fails there."""
 
-    def no_link(*_: str) -> None:
+    def no_link(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", no_link)
@@ -223,7 +223,7 @@ def test_a_copy_replaces_a_file_at_once(
 ) -> None:
     """It is one file with two names where the disk has hard links, and copying again is fine."""
 
-    def no_link(*_: str) -> None:
+    def no_link(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     if number:

@@ -61,8 +61,8 @@ def test_a_signal_while_the_file_is_made(tmp_path: Path, monkeypatch: pytest.Mon
     """Python handles a signal as soon as the call returns, with the file made."""
     make = os.open
 
-    def make_and_stop(*args: Any) -> int:
-        os.close(make(*args))
+    def make_and_stop(*args: Any, **options: Any) -> int:
+        os.close(make(*args, **options))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "open", make_and_stop)

@@ -33,7 +33,7 @@ def list_part(facts: DatasetFacts, part: str) -> Rows:
         StorageError: The shard is missing, or its sidecar is missing or damaged.
     """
     name, info = facts.shards[int(part)]
-    uri, options = facts.root.path(name.shard), facts.root.options
+    uri, options = facts.root.own_path(name.shard), facts.root.options
     state = state_of(uri, options)
     index = read_index_of(facts.root, name, info)
     index = index.append_column("row", pa.array(np.arange(index.num_rows)))

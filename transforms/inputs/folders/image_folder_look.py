@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage.folder import Folder
+from shardwright.storage.addresses import join
+from shardwright.storage.folder import files_of
 from shardwright.transforms.inputs.folder_contents import is_web
 from shardwright.transforms.inputs.folders.folder_look import describe_folder, find_splits
 from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
@@ -116,16 +117,16 @@ def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str,
 
 def _metadata_in(request: SourceRequest, prefix: str) -> str | None:
     """Return the metadata file in a folder, looked up by name if its images are not all listed."""
-    folder = Folder(request.uri, request.storage)
+    length_of = files_of(request.uri, request.storage).num_bytes_of
     listed = request.listings.look_in(f"{request.uri}/{prefix}".rstrip("/"))
     found = [
         f"{prefix}{name}"
         for name in _METADATA
         if name in listed.files
-        or (not listed.is_whole and folder.num_bytes_of(f"{prefix}{name}") is not None)
+        or (not listed.is_whole and length_of(join(request.uri, prefix + name)) is not None)
     ]
     if len(found) > 1:
-        raise UsageError(f"{folder} has {' and '.join(found)}: keep one")
+        raise UsageError(f"{request.uri} has {' and '.join(found)}: keep one")
     return found[0] if found else None
 
 

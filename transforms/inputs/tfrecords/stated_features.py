@@ -68,6 +68,7 @@ def read_stated(folder: Folder) -> Stated:
     if naming.MANIFEST in names and "format_version" in (
         _read_object(folder, naming.MANIFEST) or {}
     ):
+        folder = Folder(folder.uri, folder.options)  # of a dataset, which has no links
         manifest = read_manifest(folder)
         if version_numbers(folder)[-1] > 1:
             raise UsageError(
