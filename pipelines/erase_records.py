@@ -26,7 +26,7 @@ from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.running import run_on_dataset, say
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
-from shardwright.storage.folder import Folder
+from shardwright.storage.folder import Folder, UserFolder
 from shardwright.terminal import join_lines, print_safely
 from shardwright.transforms.erasure.check import check_erased
 from shardwright.transforms.erasure.erase import Findings, check_some_stay, erase, look_through
@@ -117,7 +117,7 @@ class _Place:
     @classmethod
     def of(cls, path: str) -> _Place:
         folder, name = os.path.split(local_path(path))
-        return cls(Folder.at(folder), name)
+        return cls(UserFolder.at(folder), name)
 
 
 def _ids_in(path: str) -> frozenset[str]:

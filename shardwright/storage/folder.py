@@ -236,8 +236,8 @@ class Folder:
         return [found[len(start) :] for found in aborted]
 
 
-class InputFolder(Folder):
-    """A folder of INPUT, which may have links."""
+class UserFolder(Folder):
+    """A folder of a user's own files, such as INPUT, in which links are followed."""
 
     __slots__ = ()
 

@@ -13,7 +13,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import read_version
 from shardwright.sizes import counted
-from shardwright.storage.folder import Folder, InputFolder
+from shardwright.storage.folder import Folder, UserFolder
 from shardwright.transforms.inputs.input_files import find_files
 from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
 from shardwright.transforms.inputs.wildcards import has_wildcard
@@ -73,7 +73,7 @@ def _manifest_of(request: SourceRequest) -> Manifest | None:
             return None
         filename = naming.version_file(2)
     try:
-        content = read_json(InputFolder(root.uri, root.options), filename)
+        content = read_json(UserFolder(root.uri, root.options), filename)
     except NotADatasetError:  # another program's file
         return None
     return read_version(root) if "format_version" in (content or {}) else None

@@ -70,6 +70,8 @@ def read_stated(folder: Folder) -> Stated:
     ):
         folder = Folder(folder.uri, folder.options)  # of a dataset, which has no links
         manifest = read_manifest(folder)
+        for name, _ in manifest.named_shards():
+            folder.own_path(name.shard)
         if version_numbers(folder)[-1] > 1:
             raise UsageError(
                 f"{folder} holds a dataset that has grown, so its TFRecord files are not those of "

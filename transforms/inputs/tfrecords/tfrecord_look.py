@@ -12,7 +12,7 @@ import pyarrow as pa
 from shardwright.errors import RecordFault, UsageError
 from shardwright.format.records import RecordSpan
 from shardwright.sizes import counted
-from shardwright.storage.folder import InputFolder
+from shardwright.storage.folder import UserFolder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.input_files import (
     FilesFacts,
@@ -150,7 +150,7 @@ def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
         files = find_files(request, bool)
     if not files:
         return (), NOTHING_STATED
-    stated = read_stated(InputFolder(os.path.dirname(files[0].uri), request.storage))
+    stated = read_stated(UserFolder(os.path.dirname(files[0].uri), request.storage))
     if stated.shards is not None:
         files = (
             tuple(file for file in files if os.path.basename(file.uri) in stated.shards) or files
