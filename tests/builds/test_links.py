@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import shardwright as sw
 from shardwright.errors import LinkError, ShardwrightError
+from shardwright.format.manifest import read_json
 from shardwright.inspect.cli import main
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import make_images, png_of
@@ -208,7 +210,7 @@ def test_no_command_follows_a_link(
     for link in refused:
         dataset = places.copy(tmp_path / "w")
         path = places.link(dataset, link)
-        _, said = outcome(lambda: call(dataset), capfd)
+        _, said = outcome(partial(call, dataset), capfd)
         assert f"{path} is a link" in said, said
         assert "remove it, or put what it leads to in its place" in said
         assert STRANGER not in said
@@ -216,7 +218,7 @@ def test_no_command_follows_a_link(
         dataset = places.copy(tmp_path / "w")
         for link in links:
             places.link(dataset, link)
-        code, said = outcome(lambda: call(dataset), capfd)
+        code, said = outcome(partial(call, dataset), capfd)
         assert (code, STRANGER in said) == (0, False), said
     places.check()
 
@@ -240,11 +242,6 @@ def plain(dataset: Path, *options: str) -> Callable[[], object]:
 
 OVERWRITE = ("--if-exists", "overwrite", "--seed", "1")
 PROMOTED = 45  # changes of files until the manifest says that its files are in `next/`
-STOPPED = {
-    "next": ["overwrite", "read", "watch"],
-    "next/index": ["overwrite", "read"],
-    f"next/{SHARD}": ["overwrite", "read"],
-}
 
 
 @pytest.fixture
@@ -259,11 +256,74 @@ def check_refused(call: Callable[[], object], link: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["manifest.json", "plan.json", "index", "next", "spool", "staged"])
-def test_a_build_writes_through_no_link(
-    link: str, places: Places, photos: Path, tmp_path: Path
-) -> None:
+def test_a_build_writes_through_no_link(link: str, places: Places, photos: Path) -> None:
     dataset = photos.with_name("set")
     plain(dataset)()
     put_link(dataset / link, places.strange / "set" / link)
     check_refused(plain(dataset, *OVERWRITE), dataset / link)
+    places.check()
+
+
+@pytest.mark.parametrize("link", ["next", "next/index", f"next/{SHARD}"])
+def test_a_stopped_replacement_ends_through_no_link(
+    link: str, places: Places, photos: Path
+) -> None:
+    dataset = photos.with_name("set")
+    plain(dataset)()
+    with killed(PROMOTED):
+        plain(dataset, *OVERWRITE)()
+    assert read_json(Folder(str(dataset)), "manifest.json")["folder"] == "next"
+    put_link(dataset / link, only(places.strange / "set", link.removeprefix("next/")))
+    for call in (plain(dataset, *OVERWRITE), lambda: read(dataset)):
+        check_refused(call, dataset / link)
+    places.check()
+
+
+@pytest.mark.parametrize("pattern", ["spool", "spool/*.bin", "spool/*.parquet"])
+def test_images_of_archives_are_kept_behind_no_link(
+    pattern: str, photos: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(tmp_path / "photos.tar.gz", "w:gz") as archive:
+        archive.add(photos, "photos")
+    dataset, before = tmp_path / "set", tmp_path / "before"
+    unpack = partial(build_plainly, tmp_path / "photos.tar.gz", dataset, *OPTIONS)
+    with killed(6):  # the archive is unpacked, and no shard written
+        unpack()
+    shutil.copytree(dataset, before)
+    link, state = only(dataset, pattern), state_of(before)
+    put_link(link, only(before, pattern))
+    check_refused(unpack, link)
+    assert state_of(before) == state
+
+
+@pytest.mark.parametrize("link", ["manifest.json", SHARD])
+def test_a_dataset_whose_records_are_changed_has_no_links(
+    link: str, places: Places, photos: Path
+) -> None:
+    """It is read as other TFRecord files are, which may be links."""
+    dataset = photos.with_name("set")
+    plain(dataset)()
+    put_link(dataset / link, places.strange / "set" / link)
+    check_refused(
+        lambda: build_plainly(dataset, dataset.with_name("copy"), "--encode", "png"),
+        dataset / link,
+    )
+
+
+def test_other_folders_of_input_and_the_folder_itself_may_be_links(
+    places: Places, photos: Path, tmp_path: Path
+) -> None:
+    """A file of class names beside TFRecord files, a folder of images, and a dataset's own one."""
+    (tmp_path / "records").mkdir()
+    for name in (SHARD, "features.json", "label.labels.txt"):
+        (tmp_path / "records" / name).symlink_to(places.strange / "set" / name)
+    more = ("--allow-outside", str(places.strange), "--max-reject-fraction", "0.5")
+    build_plainly(tmp_path / "records", tmp_path / "copy", *more)
+    assert STRANGER in sw.open(str(tmp_path / "copy")).class_names
+    (tmp_path / "linked").symlink_to(photos)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "set").symlink_to("there")
+    build_plainly(tmp_path / "linked", tmp_path / "set", *OPTIONS)
+    assert read(tmp_path / "set")
+    assert main(["verify", str(tmp_path / "set")]) == 0
     places.check()

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import shardwright as sw
-from shardwright.errors import MissingError
+from shardwright.errors import LinkError, MissingError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
@@ -275,3 +275,20 @@ def test_a_shard_cut_after_opening(dataset: Path, warnings: Callable[[], list[st
     lost = ids_at(dataset, (3, 7), (3, 8), (3, 9))
     assert sorted(ids_of(ds)) == sorted(set(whole) - set(lost))
     assert ["the file ends inside the record" in message for message in warnings()] == [True] * 3
+
+
+@pytest.mark.parametrize("reading", [{"decode": False}, {"shuffle": True, "decode": False}])
+@pytest.mark.parametrize("link", ["manifest.json", "shard", "sidecar", "index"])
+def test_links_are_errors(link: str, reading: dict[str, Any], dataset: Path, sound: Path) -> None:
+    """The last two are not reached in stored order."""
+    first = shard(dataset, 0)
+    name = {"shard": first.shard, "sidecar": first.sidecar}.get(link, link)
+    (dataset / name).rename(dataset.with_name("aside"))
+    (dataset / name).symlink_to(sound / name)
+    if link in ("sidecar", "index") and "shuffle" not in reading:
+        assert len(list(sw.load(str(dataset), "train", **reading))) == NUM_IMAGES
+        return
+    # TensorFlow gives the message of an error in the pipeline another type.
+    error = tf.errors.OpError if link == "sidecar" else LinkError
+    with pytest.raises(error, match=re.escape(f"{dataset / name} is a link")):
+        list(sw.load(str(dataset), "train", **reading))

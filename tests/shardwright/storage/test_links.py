@@ -1,0 +1,174 @@
+"""Links below a folder: no operation follows one, also if it is put there meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shardwright.errors import ExistsError, LinkError, MissingError
+from shardwright.storage.folder import Folder, UserFolder
+from shardwright.storage.links import no_follow, reach
+
+Call = Callable[[Folder, str], object]
+
+
+def write_in_turn(root: Folder, name: str) -> None:
+    with root.open_sink(name) as sink:
+        sink.write([b"x"])
+
+
+def local_copy(root: Folder, name: str) -> None:
+    with root.local_copy(name):
+        pass
+
+
+READS: dict[str, Call] = {
+    "num_bytes_of": Folder.num_bytes_of,
+    "read_bytes": Folder.read_bytes,
+    "read_range": lambda root, name: root.read_range(name, 0, 1),
+    "read_ranges": lambda root, name: root.read_ranges(name, [(0, 1)]),
+    "local_copy": local_copy,
+    "open_input": Folder.open_input,
+    "open_small": Folder.open_small,
+    "open_descriptor": Folder.open_descriptor,
+    "own_path": Folder.own_path,
+    "stamp": Folder.stamp,
+    "copy": lambda root, name: root.copy(name, root.below("to")),
+}
+LISTS: dict[str, Call] = {
+    "names": Folder.names,
+    "stated": Folder.stated,
+    "stamps": Folder.stamps,
+    "first_names": lambda root, name: root.below(name).first_names(),
+    "remove_empty": lambda root, name: root.below(name).remove_empty(),
+}
+WRITES: dict[str, Call] = {
+    "write_bytes": lambda root, name: root.write_bytes(name, b"x"),
+    "write_if_new": lambda root, name: root.write_if_new(name, b"x"),
+    "create_bytes": lambda root, name: root.create_bytes(name, b"x"),
+    "open_sink": write_in_turn,
+    "copy_to": lambda root, name: root.below("from").copy("file", root.below(name[:-5])),
+    "remove": Folder.remove,
+    "remove_all": lambda root, name: root.remove_all([name]),
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Folder:
+    """A folder with links to a folder outside, and to its file, at two depths."""
+    for name in ("outside/below/file", "outside/file", "set/own/file", "set/from/file"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "outside" / "empty").mkdir()
+    for place in (tmp_path / "set", tmp_path / "set" / "own"):
+        (place / "folder").symlink_to(tmp_path / "outside")
+        (place / "link").symlink_to(tmp_path / "outside" / "file")
+    return Folder(str(tmp_path / "set"))
+
+
+def content(folder: Path) -> dict[str, str]:
+    found = sorted(folder.rglob("*"))
+    return {str(path): path.read_text() if path.is_file() else "" for path in found}
+
+
+def check(call: Call, root: Folder, name: str, link: str) -> None:
+    outside = Path(root.uri).with_name("outside")
+    before, opened = content(outside), len(os.listdir("/dev/fd"))
+    with pytest.raises(LinkError) as no:
+        call(root, name)
+    assert str(no.value) == (
+        f"{root.uri}/{link} is a link, and no link in a dataset or a cache is followed: remove it, "
+        "or put what it leads to in its place (`cp -rL` copies a folder so)"
+    )
+    assert (content(outside), len(os.listdir("/dev/fd"))) == (before, opened)
+
+
+@pytest.mark.parametrize("deep", ["", "own/"])
+@pytest.mark.parametrize("call", READS.values(), ids=READS)
+def test_nothing_is_read_through_a_link(call: Call, deep: str, root: Folder) -> None:
+    check(call, root, f"{deep}link", f"{deep}link")
+    for name in ("file", "below/file"):
+        check(call, root, f"{deep}folder/{name}", f"{deep}folder")
+
+
+@pytest.mark.parametrize("deep", ["", "own/"])
+@pytest.mark.parametrize("call", LISTS.values(), ids=LISTS)
+def test_nothing_is_listed_through_a_link(call: Call, deep: str, root: Folder) -> None:
+    for name in ("", "/below", "/empty"):
+        check(call, root, f"{deep}folder{name}", f"{deep}folder")
+
+
+@pytest.mark.parametrize("deep", ["", "own/"])
+@pytest.mark.parametrize("call", WRITES.values(), ids=WRITES)
+def test_nothing_is_written_through_a_link(call: Call, deep: str, root: Folder) -> None:
+    for name in ("file", "new/file", "below/file"):
+        check(call, root, f"{deep}folder/{name}", f"{deep}folder")
+
+
+def test_a_link_itself_is_removed_replaced_or_in_the_way(root: Folder, tmp_path: Path) -> None:
+    before = content(tmp_path / "outside")
+    with pytest.raises(ExistsError):
+        root.create_bytes("link", b"x")
+    root.below("from").copy("file", root)
+    root.write_bytes("link", b"new")
+    root.write_bytes("own/link", b"new")
+    assert root.read_bytes("link") == root.read_bytes("own/link") == b"new"
+    root.remove("folder")
+    assert not os.path.lexists(tmp_path / "set" / "folder")
+    assert content(tmp_path / "outside") == before
+
+
+def test_links_are_listed_by_name_alone(root: Folder) -> None:
+    assert root.names() == ["folder", "from", "link", "own"]
+    assert set(root.stated()) == {"from", "own"}
+    assert (root.stamps(), set(root.stamps("own"))) == ({}, {"file"})
+
+
+def test_the_folder_itself_and_those_of_the_user_may_be_links(tmp_path: Path, root: Folder) -> None:
+    (tmp_path / "linked").symlink_to(root.uri)
+    linked = Folder(str(tmp_path / "linked"))
+    linked.write_bytes("own/new/file", b"x")
+    assert root.read_bytes("own/new/file") == b"x"
+    assert linked.below("own").names() == ["file", "folder", "link", "new"]
+    with pytest.raises(LinkError, match="linked/own/link is a link"):
+        linked.below("own").read_bytes("link")
+    assert UserFolder(root.uri).read_bytes("link") == b"outside/file"
+    assert UserFolder(root.uri).names("own/folder") == ["below", "empty", "file"]
+
+
+@pytest.mark.parametrize("make", [False, True])
+def test_a_link_that_takes_the_place_of_an_opened_folder(make: bool, tmp_path: Path) -> None:
+    (tmp_path / "set" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    top = str(tmp_path / "set")
+    with reach(f"{top}/a/b/file", top, make=make) as place:
+        (tmp_path / "set" / "a").rename(tmp_path / "moved")
+        (tmp_path / "set" / "a").symlink_to(tmp_path / "outside")
+        os.close(place.open(os.O_WRONLY | os.O_CREAT))
+    assert os.listdir(tmp_path / "outside") == []
+    assert os.listdir(tmp_path / "moved" / "b") == ["file"]
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    root = Folder(str(tmp_path / "none"))
+    assert (root.names(), root.names("a/b"), root.num_bytes_of("a/b")) == ([], [], None)
+    assert root.own_path("a/b") == str(tmp_path / "none" / "a" / "b")
+    with pytest.raises(MissingError):
+        root.read_bytes("a/b")
+    root.write_bytes("a/b", b"x")
+    assert root.names("a/b") == [], "a file"
+    assert (tmp_path / "none" / "a" / "b").stat().st_mode & 0o111 == 0
+
+
+def test_an_opener(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    with open(tmp_path / "file", "w", opener=no_follow) as file:
+        file.write("x")
+    assert (tmp_path / "file").stat().st_mode & 0o111 == 0
+    for mode in ("r", "w", "a", "r+"):
+        with pytest.raises(LinkError), open(tmp_path / "link", mode, opener=no_follow):
+            pass
+    assert (tmp_path / "file").read_text() == "x"
