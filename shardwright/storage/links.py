@@ -10,14 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
 from shardwright.errors import LinkError
 
 # O_PATH, which Linux has, opens nothing: it needs no right to list the folder, and no request.
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Of a link that is not followed: ENOTDIR where a folder is opened, and EMLINK on FreeBSD.
 _MAYBE_LINK = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 
@@ -63,9 +62,10 @@ class Place(NamedTuple):
         return Place(path, path if self.at is None else filename, self.at, self.follow)
 
 
-@contextmanager
-def reach(path: str, top: str | None, *, make: bool = False) -> Iterator[Place]:
-    """Yield the place of a file or folder, valid inside the block.
+class reach:  # noqa: N801 - used as a function
+    """A block that has the place of a file or folder, valid inside it: `with reach(...) as place`.
+
+    Not a generator, whose overhead is as large as the rest: readers reach every shard and index.
 
     Args:
         path: Its absolute path.
@@ -77,33 +77,53 @@ def reach(path: str, top: str | None, *, make: bool = False) -> Iterator[Place]:
         LinkError: A folder between both is a link. The last part is left to `Place`.
         OSError: A folder is missing, or cannot be opened or made.
     """
-    if make:
-        os.makedirs(os.path.dirname(path) if top is None else top, exist_ok=True)
-    if top is None or path == top:
-        yield Place(path, path, None, follow=True)
-        return
-    place = Place(path, path, None, follow=False)
-    opened: list[int] = []
-    start = len(top.rstrip("/")) + 1
-    try:
-        while (stop := path.find("/", start)) >= 0:
-            folder = place._replace(path=path[:stop])
-            folder = folder._replace(name=path[start:stop] if opened else folder.path)
-            opened.append(_enter(folder, make=make))
-            place = Place(path, path[stop + 1 :], opened[-1], follow=False)
-            start = stop + 1
-        yield place
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
 
+    __slots__ = ("_make", "_opened", "_path", "_top")
 
-def _enter(folder: Place, *, make: bool) -> int:
-    try:
-        return folder.open(_FOLDER)
-    except FileNotFoundError:
-        if not make:
+    def __init__(self, path: str, top: str | None, *, make: bool = False) -> None:
+        self._path, self._top, self._make = path, top, make
+        self._opened: int | None = None
+
+    def __enter__(self) -> Place:
+        path, top = self._path, self._top
+        if self._make:
+            os.makedirs(os.path.dirname(path) if top is None else top, exist_ok=True)
+        if top is None or path == top:
+            return Place(path, path, None, follow=True)
+        start = len(top) + (top[-1:] != "/")
+        stop = path.find("/", start)
+        if stop < 0:  # most often: O_NOFOLLOW is enough
+            return Place(path, path, None, follow=False)
+        try:
+            self._open(path[:stop], path[:stop])
+            while (end := path.find("/", stop + 1)) >= 0:
+                self._open(path[stop + 1 : end], path[:end])
+                stop = end
+        except BaseException:
+            self.__exit__()
             raise
+        return Place(path, path[stop + 1 :], self._opened, follow=False)
+
+    def __exit__(self, *error: object) -> None:
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = None
+
+    def _open(self, name: str, path: str) -> None:
+        """Open a folder, below the one that is open, instead of it."""
+        above = self._opened
+        try:
+            self._opened = os.open(name, _FOLDER, dir_fd=above)
+        except OSError as error:  # its place tells a link, and a folder that is to be made
+            self._opened = _enter(Place(path, name, above, follow=False), error, make=self._make)
+        if above is not None:
+            os.close(above)
+
+
+def _enter(folder: Place, error: OSError, *, make: bool) -> int:
+    if not (make and isinstance(error, FileNotFoundError)):
+        folder.status()
+        raise error
     with suppress(FileExistsError):  # another process has just made it
         os.mkdir(folder.name, dir_fd=folder.at)
     return folder.open(_FOLDER)
