@@ -47,6 +47,10 @@ class LinkError(StorageError):
     """A link in the place of a file or folder of a dataset or a cache, which is never followed."""
 
 
+class TooLargeError(StorageError):
+    """A file that decodes to much more than its own size, or a table wider than is read."""
+
+
 class ChangedError(StorageError):
     """An object that changed since it was listed, or does not match its store's checksum."""
 

@@ -14,12 +14,14 @@ import pyarrow.parquet as pq
 from shardwright.errors import MissingError, TooManyRejectsError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
+from shardwright.format.parquet import ParquetRows, read_rows
 from shardwright.format.reject_counts import NO_FAULTS
 from shardwright.storage.folder import Folder
 from shardwright.terminal import one_line
 from shardwright.transforms.rejects import REJECT_SCHEMA, Reject, rejects_in, rejects_to_table
 
 EXAMPLES = 3  # of each reason, in an error
+_BATCH_ROWS = 65_536
 
 
 def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> FileContent | None:
@@ -44,8 +46,8 @@ def pack_rejects(rows: pa.Table) -> bytes:
 
 
 def unpack_rejects(packed: bytes) -> pa.Table:
-    with pq.ParquetFile(pa.BufferReader(packed)) as file:
-        return file.read(use_threads=False)
+    with ParquetRows(pa.BufferReader(packed), "packed rejects", threads=False) as file:
+        return file.read()
 
 
 def write_reject_rows(root: Folder, filename: str, tables: Iterable[pa.Table]) -> FileContent:
@@ -62,8 +64,7 @@ def write_reject_rows(root: Folder, filename: str, tables: Iterable[pa.Table]) -
 def read_rejects(root: Folder, filename: str) -> list[Reject]:
     """Return the rows of a shard's file of rejects; none if there is no such file."""
     try:
-        with root.open_small(filename) as source, pq.ParquetFile(source) as file:
-            return rejects_in(file.read())
+        return rejects_in(read_rows(root, filename))
     except MissingError:
         return []
 
@@ -88,8 +89,9 @@ def _faults_in(root: Folder, filename: str) -> Iterator[Reject]:
 
 def _batches_of(root: Folder, filenames: Iterable[str]) -> Iterator[pa.RecordBatch]:
     for filename in filenames:
-        with root.open_small(filename) as source, pq.ParquetFile(source) as file:
-            yield from file.iter_batches()
+        path = root.path(filename)
+        with root.open_small(filename) as source, ParquetRows(source, path) as file:
+            yield from file.batches(_BATCH_ROWS)
 
 
 @contextmanager

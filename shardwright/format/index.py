@@ -20,6 +20,7 @@ from shardwright.errors import MissingError, RecordFault, StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.json_text import load_json
 from shardwright.format.naming import ShardName
+from shardwright.format.parquet import ParquetRows
 from shardwright.format.records import OTHER_RECORD, check_frame
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
@@ -163,7 +164,7 @@ def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
     """Return the summary in a shard's sidecar, None if the sidecar is missing or damaged."""
     try:
         data = root.read_bytes(name.sidecar)
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
+        with ParquetRows(pa.BufferReader(data), root.path(name.sidecar)) as file:
             return replace(_summary_in(file), sidecar=FileContent.of(data))
     except MissingError:
         return None
@@ -185,7 +186,7 @@ def read_summary_end(root: Folder, name: str, num_bytes: int) -> ShardSummary | 
         needed = int.from_bytes(end[-8:-4], "little") + 8
         if len(end) < needed <= num_bytes:
             end = _last_bytes(root, name, num_bytes, needed)
-        with pq.ParquetFile(pa.BufferReader(end)) as file:
+        with ParquetRows(pa.BufferReader(end), root.path(name)) as file:
             return _summary_in(file)
     except MissingError:
         return None
@@ -198,8 +199,8 @@ def _last_bytes(root: Folder, name: str, num_bytes: int, wanted: int) -> bytes:
     return root.read_range(name, start, num_bytes - start)
 
 
-def _summary_in(file: pq.ParquetFile) -> ShardSummary:
-    metadata = file.schema_arrow.metadata or {}
+def _summary_in(file: ParquetRows) -> ShardSummary:
+    metadata = file.schema.metadata or {}
     return ShardSummary.from_json(load_json(metadata[_SUMMARY_KEY]))
 
 
@@ -257,8 +258,7 @@ def parse_index(
     if fault:  # damaged bytes never reach Arrow
         raise StorageError(f"{path} is damaged, or of another build ({fault}): {_ADVICE}")
     try:
-        # Not `pq.read_table`: it imports pandas, which takes 0.4 s.
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        with ParquetRows(pa.BufferReader(data), path, checksums=True) as file:
             if info is not None:
                 _check_is_of(file, path, info)
             table = file.read(columns)
@@ -297,7 +297,7 @@ def image_in(row: Mapping[str, Any], frame: bytes) -> bytes:
     return frame[start : start + row["image_length"]]
 
 
-def _check_is_of(file: pq.ParquetFile, path: str, info: ShardInfo) -> None:
+def _check_is_of(file: ParquetRows, path: str, info: ShardInfo) -> None:
     try:
         found = _summary_in(file)
     except (KeyError, ValueError, TypeError):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.naming import ShardName
+from shardwright.format.parquet import ParquetRows
 from shardwright.images.signals import SIGNALS
 from shardwright.storage.folder import Folder
 
@@ -69,7 +70,7 @@ def read_signals(root: Folder, name: ShardName, content: FileContent | None) -> 
     if fault:
         raise StorageError(f"{path} is damaged ({fault}): {_ADVICE}")
     try:
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        with ParquetRows(pa.BufferReader(data), path, checksums=True) as file:
             table = file.read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

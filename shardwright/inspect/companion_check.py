@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_json
 from shardwright.format.names_files import names_files, names_text
+from shardwright.format.parquet import read_rows
 from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.format.superseded import companion_content
 from shardwright.format.tfds_features import features_json
@@ -198,9 +196,8 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
             yield DatasetFault.of_file(path, damage)
             return
         try:
-            with root.open_small(path) as source, pq.ParquetFile(source) as file:
-                counts.update(file.read(["reason"])["reason"].to_pylist())
-        except (pa.ArrowException, StorageError, OSError, KeyError) as error:
+            counts.update(read_rows(root, path, ["reason"])["reason"].to_pylist())
+        except (StorageError, KeyError) as error:
             yield DatasetFault.of_file(path, f"the file cannot be read: {error}")
     if counts != Counter(manifest.rejects):
         what = (

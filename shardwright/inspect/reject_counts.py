@@ -7,11 +7,12 @@ from collections import Counter
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, StorageError
+from shardwright.format.parquet import ParquetRows
 from shardwright.storage.folder import Folder
 
+_BATCH_ROWS = 65_536
 _REASON = re.compile(r"[a-z0-9_]{1,100}")
 
 
@@ -23,8 +24,8 @@ def count_reasons(root: Folder, name: str) -> Counter[str]:
     """
     counts: Counter[str] = Counter()
     try:
-        with root.open_input(name) as source, pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(columns=["reason"]):
+        with root.open_input(name) as source, ParquetRows(source, root.path(name)) as file:
+            for batch in file.batches(_BATCH_ROWS, ["reason"]):
                 for counted in pc.value_counts(batch.column("reason")).to_pylist():
                     reason = str(counted["values"])
                     counts[reason if is_reason(reason) else "unknown"] += counted["counts"]

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, StorageError
 from shardwright.format import naming
 from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.parquet import ParquetRows
 from shardwright.format.splits import ShardInfo
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.inspect.sample import SamplePlace
@@ -65,14 +65,14 @@ def read_near_pairs(root: Folder, manifest: Manifest) -> list[NearPair]:
     """
     if naming.NEAR_DUPLICATES not in manifest.files:
         return []
+    path = root.path(naming.NEAR_DUPLICATES)
     try:
-        with root.open_input(naming.NEAR_DUPLICATES) as source, pq.ParquetFile(source) as file:
-            batches = file.iter_batches(_NEAR_ROWS, columns=list(NearPair._fields))
+        with root.open_input(naming.NEAR_DUPLICATES) as source, ParquetRows(source, path) as file:
+            batches = file.batches(_NEAR_ROWS, NearPair._fields)
             rows = next(batches, pa.RecordBatch.from_pylist([])).to_pylist()
     except MissingError:
         return []
     except pa.ArrowException as error:
-        path = root.path(naming.NEAR_DUPLICATES)
         raise StorageError(f"{path} cannot be read: {error}") from error
     pairs = [NearPair(**row) for row in rows if row["id"] != row["keeper"]]
     return sorted(pairs, key=lambda pair: (-pair.distance, pair.id))[:_NEAR_PAIRS]

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardwright.errors import ImageFault, MissingError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
+from shardwright.format.parquet import ParquetRows
 from shardwright.images.decode import StoredImage
 from shardwright.images.previews import decode_preview
 from shardwright.report.reject_texts import SHOWN
@@ -105,8 +105,8 @@ def _batches(root: Folder, manifest: Manifest) -> Iterator[pa.RecordBatch]:
     names = [name for name in sorted(manifest.files) if name.startswith(prefix)]
     for name in names[:_MAX_FILES]:
         try:
-            with root.open_small(name) as source, pq.ParquetFile(source) as file:
-                yield from file.iter_batches(_BATCH_ROWS)
+            with root.open_small(name) as source, ParquetRows(source, root.path(name)) as file:
+                yield from file.batches(_BATCH_ROWS)
         except MissingError:
             continue
         except pa.ArrowException as error:

@@ -12,11 +12,11 @@ from shardwright.format.contents import FileContent
 from shardwright.format.erasures import ErasedRows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.parquet import read_rows
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.traces import (
     Traces,
     is_made,
-    read_near_duplicates,
     without_near,
 )
 from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
@@ -95,7 +95,7 @@ class _Staging:
         """Write a file of rejects that is of no shard, or the list of near-duplicates."""
         if file == naming.NEAR_DUPLICATES:
             buffer = pa.BufferOutputStream()
-            rows = without_near(read_near_duplicates(self._below), self._ids)
+            rows = without_near(read_rows(self._below, naming.NEAR_DUPLICATES), self._ids)
             pq.write_table(rows, buffer, compression="zstd")
             self._staged.write_bytes(file, buffer.getvalue().to_pybytes())
             self._files.append(file)

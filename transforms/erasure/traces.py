@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shardwright.errors import BuildError, StorageError
+from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.parquet import read_rows
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import generation_folders, read_versions
 from shardwright.storage.folder import Folder
@@ -149,7 +149,7 @@ def _other_lists(manifest: Manifest) -> Iterator[str]:
 def _listed(below: Folder, manifest: Manifest, file: str, ids: WantedIds) -> Asked:
     """Return the ids that a list names, each with those for which it goes."""
     if file == naming.NEAR_DUPLICATES:
-        rows = read_near_duplicates(below)
+        rows = read_rows(below, naming.NEAR_DUPLICATES)
         columns = (rows[column] for column in ("id", "keeper"))
         return {
             name: (name,)
@@ -160,19 +160,6 @@ def _listed(below: Folder, manifest: Manifest, file: str, ids: WantedIds) -> Ask
     for reject in listed_rejects(below, manifest, file):
         found |= named_by(reject, ids, is_made=is_made(manifest))
     return found
-
-
-def read_near_duplicates(below: Folder) -> pa.Table:
-    """Return the rows of the list of near-duplicates.
-
-    Raises:
-        StorageError: It is missing or damaged.
-    """
-    try:
-        return pq.read_table(pa.BufferReader(below.read_bytes(naming.NEAR_DUPLICATES)))
-    except pa.ArrowException as error:
-        path = below.path(naming.NEAR_DUPLICATES)
-        raise StorageError(f"{path} is damaged: {error}") from error
 
 
 def without_near(rows: pa.Table, ids: WantedIds) -> pa.Table:

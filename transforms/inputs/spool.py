@@ -26,6 +26,7 @@ from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_manifest
+from shardwright.format.parquet import ParquetRows
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, Sink
 from shardwright.storage.options import StorageOptions
@@ -35,6 +36,7 @@ from shardwright.transforms.inputs.background_sink import BackgroundSink, in_bac
 from shardwright.transforms.inputs.file_rules import SPOOL_ETAG
 from shardwright.transforms.inputs.input_files import state_of
 from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
@@ -243,13 +245,13 @@ def _write_listing(sink: Sink, rows: Iterable[pa.RecordBatch | Reject]) -> None:
 def read_listing(folder: Folder, name: str) -> Rows:
     """Yield the references, then the rejects, of a listing in the spool."""
     folder.own_path(f"{name}.bin")  # which is read by its path
-    with folder.open_input(f"{name}.parquet") as source, pq.ParquetFile(source) as file:
-        for number in range(file.num_row_groups):
-            yield from file.read_row_group(number, use_threads=False).combine_chunks().to_batches()
+    path = folder.path(f"{name}.parquet")
+    with folder.open_input(f"{name}.parquet") as source, ParquetRows(source, path) as file:
+        yield from file.batches(BATCH_ROWS)
         yield from _rejects_of(file)
 
 
-def _rejects_of(file: pq.ParquetFile) -> list[Reject]:
+def _rejects_of(file: ParquetRows) -> list[Reject]:
     return [
         Reject(**{**values, "reason": RejectReason(values["reason"])})
         for values in json.loads(file.metadata.metadata[_REJECTS])
@@ -259,7 +261,7 @@ def _rejects_of(file: pq.ParquetFile) -> list[Reject]:
 def _is_incomplete(folder: Folder, listing: str) -> bool:
     """Return whether a part was not read to its end, maybe by a fault of its disk."""
     try:
-        with folder.open_input(listing) as source, pq.ParquetFile(source) as file:
+        with folder.open_input(listing) as source, ParquetRows(source, listing) as file:
             return any(reject.reason == RejectReason.INCOMPLETE for reject in _rejects_of(file))
     except (pa.ArrowException, KeyError, TypeError, ValueError):  # damaged, or of others
         return True

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shardwright.errors import MissingError
+from shardwright.errors import StorageError
 from shardwright.format import naming
+from shardwright.format.parquet import ParquetRows
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.spool import UnwrittenFolder
@@ -99,9 +100,9 @@ def _read(folder: Folder, name: str, num_rows: int) -> pa.RecordBatch | None:
     """Return the hashes in a file, or None if there is none, or a damaged one."""
     try:
         data = folder.read_bytes(name)
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-            table = file.read(use_threads=False)
-    except (MissingError, OSError, ValueError):  # Arrow's errors are among these
+        with ParquetRows(pa.BufferReader(data), name, checksums=True, threads=False) as file:
+            table = file.read()
+    except (StorageError, OSError, ValueError):  # Arrow's errors are among these
         return None
     if table.schema != HASH_SCHEMA or table.num_rows != num_rows:
         return None

@@ -21,6 +21,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.parquet import read_rows
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.duplicates.contents import is_among
@@ -112,7 +113,7 @@ class NearDuplicateList:
         }
 
     def _read(self, part: str, columns: list[str] | None = None) -> pa.Table:
-        return pq.read_table(pa.BufferReader(self._root.read_bytes(part)), columns=columns)
+        return read_rows(self._root, part, columns)
 
     def _splits_of(self, keys: np.ndarray, manifest: Manifest) -> np.ndarray:
         """Return the number of the split of each key, int16 [keys]; -1 if it is in none."""

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
+from shardwright.format.parquet import read_rows
 from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.leaks import Leak
 from shardwright.transforms.publish.near_duplicates import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS
@@ -36,11 +36,7 @@ def with_relisted(root: Folder, manifest: Manifest) -> Manifest:
     """
     if naming.NEAR_DUPLICATES not in manifest.files:
         return manifest
-    try:
-        rows = pq.read_table(pa.BufferReader(root.read_bytes(naming.NEAR_DUPLICATES)))
-    except pa.ArrowException as error:
-        raise StorageError(f"{root.path(naming.NEAR_DUPLICATES)} is damaged: {error}") from error
-    rows = _with_splits(root, manifest, rows)
+    rows = _with_splits(root, manifest, read_rows(root, naming.NEAR_DUPLICATES))
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd")
     data = buffer.getvalue().to_pybytes()

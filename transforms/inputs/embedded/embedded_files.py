@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError
+from shardwright.format.decoded_sizes import check_decoded, cut, decoded_bytes
 from shardwright.format.json_text import load_json
+from shardwright.format.parquet import ParquetRows
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 
@@ -55,12 +56,11 @@ def open_rows(
     try:
         with files_of(uri, storage).open_input(uri) as file:
             if uri.lower().endswith(_PARQUET):
-                with pq.ParquetFile(file, pre_buffer=False) as parquet:
-                    rows = parquet.iter_batches(batch_size=ROWS_AT_A_TIME, use_threads=False)
-                    yield parquet.schema_arrow, _checked(rows)
+                with ParquetRows(file, uri, threads=False) as parquet:
+                    yield parquet.schema, _checked(parquet.batches(ROWS_AT_A_TIME))
             else:
                 schema, rows = _open_arrow(file)
-                yield schema, _checked(rows)
+                yield schema, _checked(_cut(uri, file.size(), rows))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DamagedFileError(
             f"{uri} cannot be read as a Parquet or Arrow file: {error}"
@@ -79,17 +79,19 @@ def _open_arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch
     file.seek(0)
     if is_file:
         reader = pa.ipc.open_file(file)
-        return reader.schema, _cut(
-            reader.get_batch(number) for number in range(reader.num_record_batches)
-        )
+        return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
     stream = pa.ipc.open_stream(file)
-    return stream.schema, _cut(iter(stream))
+    return stream.schema, iter(stream)
 
 
-def _cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _cut(uri: str, num_bytes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows in small batches; raise `TooLargeError` as `ParquetRows.batches`."""
+    decoded = 0
     for batch in batches:
+        decoded += decoded_bytes(batch)
+        check_decoded(uri, num_bytes, decoded, streamed=True)
         for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
-            yield batch.slice(start, ROWS_AT_A_TIME)
+            yield from cut(batch.slice(start, ROWS_AT_A_TIME))
 
 
 def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
-import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError, MissingError
 from shardwright.format.json_text import check_depth
+from shardwright.format.parquet import ParquetRows
 from shardwright.sizes import show_bytes
 from shardwright.storage.addresses import redact
 from shardwright.storage.folder import files_of
@@ -84,8 +84,8 @@ def _read_parts(
     path: str, kind: str, schema: pa.Schema, storage: StorageOptions
 ) -> Iterator[pa.RecordBatch | Reject]:
     if kind == "parquet":
-        with open_file(path, storage) as source, pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+        with open_file(path, storage) as source, ParquetRows(source, path) as file:
+            for batch in file.batches(BATCH_ROWS):
                 yield batch if batch.schema.equals(schema) else _cast(batch, schema)
     elif kind == "jsonl":
         yield from read_json_lines(path, storage, schema).to_batches(max_chunksize=BATCH_ROWS)
