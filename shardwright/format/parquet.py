@@ -141,7 +141,7 @@ def _joined(pieces: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBa
     num_rows = num_bytes = 0
     for piece in pieces:
         num_rows, num_bytes = num_rows + piece.num_rows, num_bytes + piece.nbytes
-        if held and (num_rows > rows or num_bytes > MAX_BYTES):
+        if held and (num_rows > rows or num_bytes > _STEP_BYTES):
             yield pa.concat_batches(held)
             held, num_rows, num_bytes = [], piece.num_rows, piece.nbytes
         held.append(piece)

@@ -41,11 +41,12 @@ def settle_references(
     """
     keep = np.ones(batch.num_rows, bool)
     settled: dict[str, pa.Array] = {}
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for feature in schema.column_features:
-        if extra_name(feature.column_name) not in batch.schema.names:
+        raw = columns.get(extra_name(feature.column_name))
+        if raw is None:
             settled[feature.name] = _computed(feature, batch.num_rows)
             continue
-        raw = batch.column(extra_name(feature.column_name))
         settled[feature.name], misfits = settle_column(raw, feature)
         for misfit in misfits:
             yield from _rejects(batch, raw, feature, misfit._replace(rows=misfit.rows & keep))
@@ -55,11 +56,9 @@ def settle_references(
             batch, settled[feature.name], feature, misfit._replace(rows=misfit.rows & keep)
         )
         keep &= ~misfit.rows
-    names = [name for name in batch.schema.names if not name.startswith(EXTRA_PREFIX)]
-    result = batch.select(names)
-    for name, column in settled.items():
-        result = set_column(result, extra_name(name), column)
-    result = keep_rows(result, keep)
+    others = {name: each for name, each in columns.items() if not name.startswith(EXTRA_PREFIX)}
+    extras = {extra_name(name): column for name, column in settled.items()}
+    result = keep_rows(pa.RecordBatch.from_pydict({**others, **extras}), keep)
     if result.num_rows:
         yield result
 

@@ -14,7 +14,7 @@ from typing import Any
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from shardwright.format.manifest import Manifest
-from shardwright.format.schema import ExampleSchema, Feature, StoredFeature
+from shardwright.format.schema import Feature, Source, StoredFeature
 from shardwright.format.splits import SplitInfo
 from shardwright.transforms.publish.feature_statistics import FEATURES
 from shardwright.transforms.publish.picture_statistics import PICTURES
@@ -32,13 +32,11 @@ def statistics_proto(manifest: Manifest) -> bytes:
             for stored in feature.stored:
                 entry = dataset.features.add(type=_TYPES[stored.told_kind])
                 entry.path.step.append(stored.key)
-                _fill(entry, feature, stored, manifest.schema, split)
+                _fill(entry, feature, stored, split)
     return found.SerializeToString(deterministic=True)
 
 
-def _fill(
-    entry: Any, feature: Feature, stored: StoredFeature, schema: ExampleSchema, split: SplitInfo
-) -> None:
+def _fill(entry: Any, feature: Feature, stored: StoredFeature, split: SplitInfo) -> None:
     summary = split.stats.get(FEATURES, {}).get(feature.name, {})
     if summary.get("of") == "characters":
         entry.type = _Stats.STRING
@@ -47,9 +45,9 @@ def _fill(
     else:
         stats = entry.bytes_stats if entry.type == _Stats.BYTES else entry.num_stats
     _fill_common(stats.common_stats, split.num_records, summary)
-    if feature == schema.image:
+    if feature.source == Source.IMAGE:
         _fill_image(entry, split.stats)
-    elif feature == schema.label and stored == feature.stored[0]:
+    elif feature.source == Source.LABEL and stored == feature.stored[0]:
         _fill_label(stats, split.stats.get("labels", {}))
     elif summary.get("of") == "bytes":
         entry.bytes_stats.avg_num_bytes, entry.bytes_stats.max_num_bytes = (

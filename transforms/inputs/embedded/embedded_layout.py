@@ -18,7 +18,12 @@ from shardwright.transforms.inputs.tables.table_columns import (
     check_text,
     extra_feature,
 )
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.tables.table_roles import (
+    ROLE_COLUMNS,
+    first_doubled,
+    listed_columns,
+)
+from shardwright.transforms.inputs.tables.table_schemas import check_width
 from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
 _BYTES = "bytes"  # of the hub's struct<bytes: binary, path: string>
@@ -166,9 +171,10 @@ def layout_with(
     Raises:
         UsageError, BuildError: As `make_layout`.
     """
-    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if doubled:
-        raise UsageError(f"{place} has two columns called {doubled[0]!r}: rename one")
+    check_width(place, schema.names)
+    doubled = first_doubled(schema.names)
+    if doubled is not None:
+        raise UsageError(f"{place} has two columns called {doubled!r}: rename one")
     names = _names_of_classes(schema)
     odd = [one.name for one in schema if one.name in declared and not can_be_text(one.type)]
     roles = _find_roles(schema, columns, place, [*pictures, *odd], names)
@@ -301,4 +307,4 @@ def _role_column(
 
 
 def _listed(schema: pa.Schema) -> str:
-    return ", ".join(map(repr, schema.names))
+    return listed_columns([*map(repr, schema.names)])

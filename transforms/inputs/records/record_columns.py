@@ -81,11 +81,12 @@ class RecordColumns:
             pool: Threads that encode images.
             uri: The place of the records in rejects.
         """
+        known = set(self.schema.names)
         problems = {
             row: f"unknown key {name!r}; the known ones are {', '.join(self._known)}"
             for row, record in enumerate(records)
             for name in record
-            if name not in self.schema.names
+            if name not in known
         }
         arrays, pictures = [], {}
         for column in self.schema:

@@ -15,6 +15,8 @@ from shardwright.sizes import counted
 from shardwright.transforms.inputs.image_values import has_image_magic
 from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
 from shardwright.transforms.inputs.records.record_values import input_key, simple_value
+from shardwright.transforms.inputs.tables.table_roles import first_doubled
+from shardwright.transforms.inputs.tables.table_schemas import check_width
 
 _LABEL = "label"
 
@@ -136,9 +138,10 @@ def _rows_of_pandas(table: Any) -> Iterator[Record]:
 
 
 def _check_names(names: Sequence[Any]) -> None:
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
-        raise UsageError(f"the table has two columns called {twice[0]!r}: rename one of them")
+    doubled = first_doubled(names)
+    if doubled is not None:
+        raise UsageError(f"the table has two columns called {doubled!r}: rename one of them")
+    check_width("the table", names)
 
 
 def _with_texts(item: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ ROLE_COLUMNS = {
     "group": (),
     "size": (),
 }  # fmt: skip
+_LISTED = 100  # columns in a message
 _OF_IMAGES = ("image", "size")
 _TEXT_ROLES = ("image", "label", "id", "split", "group")
 
@@ -85,7 +87,7 @@ def describe_columns(layout: object, extras: Iterable[str]) -> str:
     """Return for the log the columns with a role in a layout, and those that become features."""
     columns = ((role, getattr(layout, role, None)) for role in ROLE_COLUMNS)
     roles = ", ".join(f"{role}={column!r}" for role, column in columns if column)
-    features = ", ".join(extras)
+    features = listed_columns(list(extras))
     return f"{roles}; features from {features}" if features else roles
 
 
@@ -137,10 +139,15 @@ def _check_header(path: str, schema: pa.Schema) -> None:
         )
 
 
+def first_doubled(names: Iterable[str]) -> str | None:
+    """Return the first name that two columns have, or None."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
 def _check_names(path: str, schema: pa.Schema) -> None:
-    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if doubled:
-        raise UsageError(f"{path} has two columns called {doubled[0]!r}: rename one")
+    doubled = first_doubled(schema.names)
+    if doubled is not None:
+        raise UsageError(f"{path} has two columns called {doubled!r}: rename one")
     if "" in schema.names:
         raise UsageError(
             f"column {schema.names.index('') + 1} of {path} has no name: "
@@ -177,4 +184,10 @@ def _stems(schema: pa.Schema) -> str | None:
 
 
 def _listed(schema: pa.Schema) -> str:
-    return ", ".join(map(repr, schema.names))
+    return listed_columns([*map(repr, schema.names)])
+
+
+def listed_columns(names: Sequence[str]) -> str:
+    """Return names of columns for a message, at most 100."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

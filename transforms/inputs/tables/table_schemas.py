@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shardwright.errors import BuildError
+from shardwright.errors import BuildError, UsageError
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.tables.table_files import (
@@ -34,6 +34,7 @@ _OPEN_QUOTE = {
     by: re.compile(rb'(?:(?:"(?:[^"]|"")*"|[^"%b][^%b]*|)%b)*"(?:[^"]|"")*' % ((key,) * 3))
     for by, key in ((each, re.escape(each).encode()) for each in DELIMITERS)
 }
+MAX_COLUMNS = 16_384  # as many as spreadsheets have; each is a feature in every step of a build
 _FILES_AT_A_TIME = 8  # when reading types
 # Numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
 _NO_FLOAT = r"^[+-]?0[0-9]|^[+]|^-?[0-9]{16,}$"
@@ -67,9 +68,21 @@ def read_table_schema(
 def _stated_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
     with table_faults(path):
         if kind == "jsonl":
-            return _dates_as_text(read_json_lines(path, storage).schema)
-        with open_file(path, storage) as file:
-            return pq.read_schema(file).remove_metadata()
+            schema = _dates_as_text(read_json_lines(path, storage).schema)
+        else:
+            with open_file(path, storage) as file:
+                schema = pq.read_schema(file).remove_metadata()
+    check_width(path, schema.names)
+    return schema
+
+
+def check_width(path: str, names: Sequence[str]) -> None:
+    """Raise `UsageError` if a table has more than `MAX_COLUMNS` columns."""
+    if len(names) > MAX_COLUMNS:
+        raise UsageError(
+            f"{path} has {len(names):,} columns, more than the {MAX_COLUMNS:,} allowed: store the "
+            "values of many columns as lists in one, or leave out columns"
+        )
 
 
 def _dates_as_text(schema: pa.Schema) -> pa.Schema:
@@ -156,6 +169,7 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
         by = find_delimiter(path, kind, storage)
         with open_csv(path, by, {}, [], storage) as reader:
             names = list(reader.schema.names)
+        check_width(path, names)
         possible: _Possible = dict.fromkeys(names)
         last = ""
         with open_csv(path, by, dict.fromkeys(names, pa.string()), [], storage) as reader:

@@ -1,0 +1,68 @@
+"""Tables of many columns: a time that grows as they do, and a limit."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from shardwright.errors import UsageError
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.features.rows import settle_references
+from shardwright.transforms.inputs.tables import table_schemas
+from shardwright.transforms.inputs.tables.table_columns import extra_feature
+from tests.support.helpers import rows_of
+from tests.support.listings import detect, list_source
+
+
+def write_table(path: Path, names: Sequence[str]) -> Path:
+    """Write a table of one image, with the number of each further column as its value."""
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(path.parent / "a.png")
+    row = {"image": "a.png"} | {name: number for number, name in enumerate(names)}
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    elif path.suffix == ".jsonl":
+        path.write_text(json.dumps(row) + "\n")
+    else:
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([row.keys(), row.values()])
+    return path
+
+
+def test_ten_thousand_columns(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(10_000)]
+    path = write_table(tmp_path / "t.csv", names)
+    start = time.process_time()
+    source = detect(str(path))
+    features = tuple(extra_feature(each, pa.int64()) for each in names)
+    schema = image_classification(extras=features)
+    [row] = [
+        row for batch in list_source(source) for row in rows_of(settle_references(batch, schema))
+    ]
+    assert [row[f"x/{each}"] for each in names] == list(range(10_000))
+    # 3 s where 100,000,000 steps for the pairs of columns take over 30 s.
+    assert time.process_time() - start < 15
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
+def test_too_many_columns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_schemas, "MAX_COLUMNS", 1500)
+    path = write_table(tmp_path / name, [f"c{number}" for number in range(1500)])
+    message = rf"{re.escape(str(path))} has 1,501 columns, more than the 1,500 allowed: store"
+    with pytest.raises(UsageError, match=message):
+        detect(str(path))
+
+
+def test_a_message_lists_the_first_columns(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.csv", [f"c{number}" for number in range(300)])
+    with pytest.raises(UsageError, match=r"'c97', 'c98' and 201 more$"):
+        detect(str(path), columns={"label": "klass"})
