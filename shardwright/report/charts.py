@@ -243,7 +243,7 @@ def _decades(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 def rank_curve(title: str, counts: Sequence[int]) -> Html:
     """Return the counts from the largest to the least, on a logarithmic axis."""
     ordered = np.sort(np.asarray(counts))[::-1]
-    top = math.log1p(int(ordered[0]))
+    top = math.log1p(int(ordered[0])) or 1.0
     places = np.unique(np.linspace(0, len(ordered) - 1, _RANKS).round().astype(int))
     last = max(len(ordered) - 1, 1)
     points = " ".join(

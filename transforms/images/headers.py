@@ -211,6 +211,13 @@ def _bmp_refusal(data: bytes, header: BmpHeader, *, gray: bool) -> str:
     )
     if header.num_bytes >= 40 and plain:
         return ""
+    if header.num_bytes < 40:
+        return f"a BMP with a header of {header.num_bytes} bytes (40 or more are supported)"
+    if bits <= 8 and compression == 0:
+        return (
+            f"a BMP of {bits} bits with a palette other than 256 grays (TensorFlow ignores "
+            "palettes; --on palette=fix converts it)"
+        )
     return (
         f"a BMP of {bits} bits with compression {compression} "
         "(gray, 24 or 32 bits in BGR order are supported)"

@@ -23,6 +23,7 @@ MIN_DETAIL = 24
 
 # A large JPEG is decoded at an eighth, a quarter or half of its size, if that leaves so many pixels
 # in each direction. Fewer would lose copies: a reduced size is rounded, which shifts the picture.
+# So hashes of large JPEGs may differ from those of imagehash, by two bits in 4 of 62 photographs.
 _DECODED_SIDE = 8 * SIDE
 
 

@@ -120,7 +120,7 @@ def draft_layout(
     if policy.num_bytes and not (estimate and estimate.ratio is None):
         for split in splits:
             shards = policy.shards_for(records[split], num_bytes[split], estimate)
-            targets[split] = -(-known[split] // shards)
+            targets[split] = max(-(-known[split] // shards), 1)
     return Draft(layout, policy, targets, first_bytes, _median(ordered, estimate))
 
 

@@ -48,7 +48,7 @@ class SizeEstimate:
             num_records: Number of records that the sample was drawn from.
             sample: Hash of the sample.
         """
-        mean, ratio = float(made.mean()), float(made.sum() / known.sum())
+        mean, ratio = float(made.mean()), float(made.sum() / max(known.sum(), 1))
         off_mean, off_ratio = made - mean, made - ratio * known
         by_ratio = _deviation(off_ratio, mean) < _deviation(off_mean, mean)
         off = off_ratio if by_ratio else off_mean

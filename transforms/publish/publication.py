@@ -270,7 +270,7 @@ def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) ->
     }
     told = {
         name: {
-            "estimated": round(layout.num_bytes[name] / layout.cuts[name].num_records, 1),
+            "estimated": round(layout.num_bytes[name] / max(layout.cuts[name].num_records, 1), 1),
             "written": round(split.num_bytes / max(stored[name], 1), 1),
         }
         for name, split in manifest.splits.items()

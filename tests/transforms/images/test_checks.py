@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import subprocess
 import sys
 import warnings
@@ -25,7 +26,7 @@ from shardwright.transforms.images.storing import store_image
 from shardwright.transforms.rejects import RejectReason as R
 from tests.support import image_corpus as corpus
 from tests.support.encoded_images import encode_image
-from tests.support.image_makers import patched
+from tests.support.image_makers import bmp, patched
 from tests.support.random_tests import examples
 
 SAMPLES = {sample.name: sample for sample in corpus.all_samples()}
@@ -96,6 +97,28 @@ def test_none_returns_as_much_as_the_header_tells_and_there_is_no_full() -> None
 def test_the_detail_names_the_format_or_the_fix(name: str, words: str) -> None:
     with pytest.raises(RejectedImage, match=words):
         check_image(SAMPLES[name].data, "decode")
+
+
+@pytest.mark.parametrize(("bits", "compression", "tail", "words"), [
+    (8, 0, bytes(1024), "a BMP of 8 bits with a palette other than 256 grays"),
+    (4, 0, bytes(64), "a BMP of 4 bits with a palette other than 256 grays"),
+    (1, 0, bytes(8), "a BMP of 1 bits with a palette other than 256 grays"),
+    (16, 0, b"", r"a BMP of 16 bits with compression 0 \(gray, 24 or 32 bits"),
+    (32, 3, bytes(12), r"a BMP of 32 bits with compression 3 \(gray, 24 or 32 bits"),
+])  # fmt: skip
+def test_the_reason_of_an_unsupported_bmp(
+    bits: int, compression: int, tail: bytes, words: str
+) -> None:
+    data = bmp(bits, bytes(32 * 5), compression=compression, tail=tail)
+    with pytest.raises(RejectedImage, match=words):
+        check_image(data, "header")
+
+
+def test_the_reason_of_a_bmp_with_a_short_header() -> None:
+    header = struct.pack("<IHHHH", 12, 8, 5, 1, 24)
+    data = b"BM" + struct.pack("<IHHI", 26 + 24 * 5, 0, 0, 26) + header + bytes(24 * 5)
+    with pytest.raises(RejectedImage, match="a BMP with a header of 12 bytes"):
+        check_image(data, "header")
 
 
 def test_a_fault_survives_pickling() -> None:

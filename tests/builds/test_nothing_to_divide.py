@@ -1,0 +1,224 @@
+"""No records, no bytes, no seconds, one record: every report, statistic and estimate says so."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shardwright.format.index import INDEX_SCHEMA
+from shardwright.format.manifest import Manifest
+from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.inspect import drift
+from shardwright.inspect.build_progress import (
+    Amount,
+    BuildPhase,
+    BuildProgress,
+    FinishedShard,
+    overall_rate,
+    recent_rate,
+    time_left,
+)
+from shardwright.inspect.describe import describe, format_description
+from shardwright.inspect.sample import sample_size, sampled_shards
+from shardwright.inspect.stats import format_statistics, statistics_json
+from shardwright.inspect.watch_report import show_line, show_lines
+from shardwright.pipelines.estimates.build_estimate import estimate_build
+from shardwright.pipelines.estimates.planned_work import PlannedWork
+from shardwright.pipelines.estimates.prices import Prices
+from shardwright.pipelines.estimates.timed_sample import TimedSample
+from shardwright.pipelines.estimates.workers import Workers
+from shardwright.report import charts
+from shardwright.report.data import ReportData
+from shardwright.report.page import report_html
+from shardwright.report.sampled_rows import SplitRows
+from shardwright.report.tables import show_number
+from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.plan.packing import ShardPolicy
+from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
+from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.publish.number_sums import NumberSum, describe_numbers
+from shardwright.transforms.publish.statistics import describe_rows
+from shardwright.transforms.publish.tfdv_statistics import statistics_proto
+from shardwright.transforms.publish.timing import Finished, timing_of
+
+NO_ROWS = INDEX_SCHEMA.empty_table()
+ONE_ROW = pa.Table.from_pylist(
+    [
+        {"id": "a", "offset": 0, "length": 9, "image_offset": 1, "image_length": 1, "crc32c": 0,
+         "label": 0, "format": "png", "width": 1, "height": 1},
+    ],
+    INDEX_SCHEMA,
+)  # fmt: skip
+SHARDS: dict[str, tuple[ShardInfo, ...]] = {
+    "no shards": (),
+    "an empty shard": (ShardInfo(0, 0, 0, 0, ""),),
+    "one record": (ShardInfo(0, 1, 9, 1, "d"),),
+    "one record and an empty shard": (ShardInfo(0, 1, 9, 1, "d"), ShardInfo(1, 0, 0, 0, "")),
+}
+CLASSES = tuple(f"class {number}" for number in range(100))  # enough for a curve
+TIMES: dict[str, Mapping[str, Any]] = {
+    "no time": {},
+    "no shards": timing_of(0.0, 0.0, []),
+    "one shard at once": timing_of(0.0, 0.0, [Finished(0.0, 1, 9)]),
+    "empty shards": timing_of(0.0, 1.0, [Finished(5.0, 0, 0), Finished(9.0, 0, 0)]),
+    "shards at once": timing_of(0.0, 1.0, [Finished(1.0, 1, 9), Finished(1.0, 1, 9)]),
+    "a clock behind": timing_of(9.0, 1.0, [Finished(9.0, 0, 0), Finished(9.5, 1, 9)]),
+}
+PROGRESS = (
+    [],
+    [FinishedShard("a", 0.0, 0, 0, 0.0)],
+    [FinishedShard("a", 0.0, 1, 9, 0.0), FinishedShard("b", 0.0, 0, 0)],
+)
+SAMPLES = (TimedSample(), TimedSample(1, {}, 1.0), TimedSample(1, {"s3": 1.0}, 0.0, 1, 0.0, 0.0, 1))
+WORKERS = (
+    Workers("FnApiRunner", is_local=True, machines=1, processes=1),
+    Workers("FlinkRunner", is_local=False, machines=1, processes=1),
+    Workers("DataflowRunner", is_local=False, is_dataflow=True),
+)
+NAN = re.compile(r"\b(nan|NaN|inf|Infinity)\b")
+NUMBERS = ([], [0], [0, 0], [float("nan")], [float("inf")] * 2, [5.0])
+
+
+def manifest_of(shards: tuple[ShardInfo, ...], timing: Mapping[str, Any]) -> Manifest:
+    """Return a manifest, with the statistics that a build of such shards has."""
+    records = sum(shard.num_records for shard in shards)
+    stats = describe_rows(ONE_ROW if records else NO_ROWS)
+    stats["record_bytes"] = {"estimated": 0.0, "written": 0.0}
+    return Manifest(
+        name="zoo",
+        version="1.0.0",
+        schema=image_classification().with_class_names(CLASSES),
+        splits={"train": SplitInfo("train", shards, stats), "test": SplitInfo("test", (), {})},
+        rejects={"corrupt": 3},
+        num_inputs=records + 3,
+        settings={},
+        fingerprint="f",
+        provenance={"timing": timing} if timing else {},
+    )
+
+
+def estimates() -> list[object]:
+    prices = Prices({"s3": {"read": 0.5}, "dataflow": {"vcpu_hour": 0.06}}, {})
+    works = [
+        PlannedWork(
+            num_records=records, shard_bytes=[0] * records, largest_records=records, bytes_read=0,
+            output="", planning_requests=0, decodes=False, sample=sample, workers=workers,
+        )
+        for records in (0, 1)
+        for sample in SAMPLES
+        for workers in WORKERS
+    ]  # fmt: skip
+    return [figure.value for work in works for figure in estimate_build(work, prices).figures]
+
+
+def progresses() -> list[object]:
+    shown: list[object] = []
+    for shards in PROGRESS:
+        for now in (0.0, 9.0):
+            recent, overall = recent_rate(shards, 0.0, now), overall_rate(shards, 0.0, now)
+            for phase in BuildPhase:
+                progress = BuildProgress(
+                    phase, Amount(len(shards)), Amount(len(shards)), recent=recent,
+                    overall=overall, seconds_left=time_left(1, recent), idle_seconds=now,
+                )  # fmt: skip
+                shown += [show_line(progress), *show_lines(progress, "out"), progress.to_json()]
+    return shown
+
+
+def summaries() -> list[object]:
+    found: list[object] = []
+    for values in NUMBERS:
+        total = NumberSum()
+        for _ in range(2):
+            if (part := describe_numbers(np.array(values, np.float64))) is not None:
+                total.add(part)
+        found.append(total.to_json())
+    return [*found, average([]), average([RecordBytes(0, 0.0, 0.0)]).describe()]
+
+
+def drifts() -> list[object]:
+    nothing: Any = np.array([], np.int64)
+    one: Any = np.array([0], np.int64)
+    return [
+        *(drift.number_drift(old, new) for old in (nothing, one) for new in (nothing, one)),
+        *(drift.share_drift(old, new) for old in ({}, {"a": 0}) for new in ({}, {"a": 1})),
+        *(drift.histogram_drift(old, new) for old in ([0, 0], [1, 0]) for new in ([0, 0], [0, 1])),
+    ]
+
+
+def drawings() -> list[object]:
+    zeros, ones = np.zeros(2, np.int64), np.ones(1, np.int64)
+    return [
+        charts.bar(0.0),
+        charts.histogram("x", [0.0, 1.0], [0], show_number),
+        charts.density("x", [0.0, 1.0], [0], (0.0, 1.0), show_number),
+        charts.density("x", [0.0, 0.0], [0], (0.0, 0.0), show_number),
+        charts.histogram_of("x", zeros, show_number),
+        charts.histogram_of("x", ones, show_number),
+        charts.heatmap("x", ones, ones, ("a", "b")),
+        charts.rank_curve("x", [0]),
+        charts.rank_curve("x", [0] * 200),
+        charts.rank_curve("x", [1]),
+        charts.growth("x", [(0.0, 0.0)], "records", show_number),
+        charts.growth("x", [(0.0, 0.0), (0.0, 1.0)], "records", show_number),
+    ]
+
+
+def plans() -> list[object]:
+    nothing = np.zeros(3, np.int64)
+    made = [
+        SizeEstimate.of(known, made, num_records=3, sample="s")
+        for known in (nothing, nothing + 5)
+        for made in (nothing, nothing + 7)
+    ]
+    policies = [ShardPolicy(num_bytes=10), ShardPolicy(num_records=1), ShardPolicy(num_shards=2)]
+    return [
+        policy.cut(records, 0 if estimate is None else estimate.total(records, 0), estimate)
+        for policy in policies
+        for records in (0, 1, 3)
+        for estimate in (None, *made)
+    ]
+
+
+def samples() -> list[object]:
+    numbers = [(records, shards) for records in (0, 1) for shards in (0, 1, 2)]
+    return [sampled_shards(sample_size(records), records, shards) for records, shards in numbers]
+
+
+@pytest.mark.parametrize(
+    "make", [estimates, progresses, summaries, drifts, drawings, plans, samples]
+)
+def test_parts_of_nothing(make: Callable[[], list[object]]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = make()
+    assert found
+    assert not NAN.search(repr(found))
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+@pytest.mark.parametrize("timing", TIMES)
+def test_a_dataset_of_nothing(shards: str, timing: str) -> None:
+    manifest = manifest_of(SHARDS[shards], TIMES[timing])
+    rows = ONE_ROW if manifest.num_records else NO_ROWS
+    columns = ["label", "format", "width", "height", "image_length"]
+    for each in (manifest, replace(manifest, splits={}), replace(manifest, rejects={})):
+        split_rows = [SplitRows(name, rows.select(columns), True) for name in each.splits]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            page = report_html(ReportData(each, split_rows))
+            described = format_description(each, describe(each, "out"))
+            told = [format_statistics(each), json.dumps(statistics_json(each)), described]
+            assert isinstance(statistics_proto(each), bytes)
+            assert record_bytes_of(each).keys() <= {"train"}
+        assert "cannot be shown" not in page
+        shown = re.sub(r"(?s)<script>.*?</script>", "", page)
+        assert not any(map(NAN.search, (shown, *told)))
