@@ -23,6 +23,7 @@ from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
 from shardwright.pipelines.display import ProgressDisplay
 from shardwright.pipelines.runners import describe_runner, option_of
+from shardwright.pipelines.temporary import remove_abandoned
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.terminal import say as say
@@ -72,6 +73,7 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
 
 def run_on_dataset(run: Callable[[], int]) -> int:
     """Run a command on a dataset, which cleans up if a signal stops it; return its exit code."""
+    remove_abandoned()
     with stop_signals() as stop:
         try:
             return run()

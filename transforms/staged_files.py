@@ -97,10 +97,6 @@ def put_in_place(folder: Folder, name: str, root: Folder) -> None:
     if not root.is_remote:
         folder.copy(name, root)
         return
-    with (
-        folder.local_copy(name) as path,
-        open(path, "rb") as file,
-        root.open_sink(name) as sink,
-    ):
+    with folder.local_copy(name) as file, root.open_sink(name) as sink:
         while piece := file.read(_PIECE_BYTES):
             sink.write([piece])

@@ -146,7 +146,7 @@ def _is_wrong(root: Folder, path: str, stated: FileContent, name: ShardName) -> 
             return True
         if path != name.shard:
             return FileContent.of(root.read_bytes(path)) != stated
-        with root.local_copy(path) as copy, open(copy, "rb") as file:
+        with root.local_copy(path) as file:
             return file_crc32c(file) != stated.crc32c
     except (OSError, StorageError):  # such as of a bad sector
         return True

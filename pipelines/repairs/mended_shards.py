@@ -55,15 +55,15 @@ def find_damaged(root: Folder, schema: ExampleSchema, broken: BrokenShard) -> Da
     """
     rows = read_index_of(root, broken.name, broken.info)
     try:
-        with root.local_copy(broken.name.shard) as path:
-            ids = frozenset(_damaged_ids(path, rows, schema.find(Source.ID)))
+        with root.local_copy(broken.name.shard) as file:
+            ids = frozenset(_damaged_ids(file, rows, schema.find(Source.ID)))
     except MissingError:
         ids = frozenset(rows["id"].to_pylist())
     return DamagedShard(broken, rows, ids)
 
 
-def _damaged_ids(path: str, rows: pa.Table, feature: Feature | None) -> Iterator[str]:
-    for row, frame in read_frames(path, rows):
+def _damaged_ids(file: BinaryIO, rows: pa.Table, feature: Feature | None) -> Iterator[str]:
+    for row, frame in read_frames(file, rows):
         try:
             check_record(row, frame)
         except RecordFault:
@@ -88,14 +88,11 @@ def mend(
     name = damaged.broken.name
     with ExitStack() as stack:
         has_sound = len(damaged.ids) < damaged.rows.num_rows
-        old = _opened(stack, root, name.shard) if has_sound else None
-        new = _opened(stack, fresh.folder, name.shard) if fresh.folder else None
+        old = stack.enter_context(root.local_copy(name.shard)) if has_sound else None
+        folder = fresh.folder
+        new = stack.enter_context(folder.local_copy(name.shard)) if folder else None
         sink = stack.enter_context(to.open_sink(name.shard))
         return _mend(damaged, fresh, (old, new), sink)
-
-
-def _opened(stack: ExitStack, folder: Folder, name: str) -> BinaryIO:
-    return stack.enter_context(open(stack.enter_context(folder.local_copy(name)), "rb"))
 
 
 def _mend(

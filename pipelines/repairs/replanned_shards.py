@@ -79,7 +79,7 @@ def _planned_ids(root: Folder, manifest: Manifest, shard: BrokenShard) -> list[s
 def _stored_ids(root: Folder, manifest: Manifest, shard: BrokenShard) -> Iterator[str]:
     """Yield the ids of a sound shard's records; raise `ExampleFault` if they do not hold any."""
     feature = manifest.schema.find(Source.ID)
-    with root.local_copy(shard.name.shard) as path, open(path, "rb") as file:
+    with root.local_copy(shard.name.shard) as file:
         for span in scan_records(file):
             found = one_value(parse_example(span.data), feature)
             if not isinstance(found, bytes):

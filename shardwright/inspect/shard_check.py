@@ -85,8 +85,8 @@ class ShardChecker:
         result.faults += faults
         try:
             with (
-                self._root.local_copy(name.shard) as path,
-                open(path, "rb", buffering=BLOCK_BYTES) as file,
+                self._root.local_copy(name.shard) as copy,
+                open(copy.fileno(), "rb", BLOCK_BYTES, closefd=False) as file,
             ):
                 result.faults += limit_faults(self._shard_faults(file, info, rows, result))
         except MissingError:

@@ -153,7 +153,7 @@ def _read_ids(
     if not positions:
         return
     feature = manifest.schema.find(Source.ID)
-    with root.local_copy(check.name.shard) as path, open(path, "rb") as file:
+    with root.local_copy(check.name.shard) as file:
         for position in positions:
             offset = check.id_offsets[position]
             file.seek(offset)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -112,8 +113,8 @@ class Folder:
         """Return several ranges [start, stop) of one file; in a store near ones share a request."""
         return self._files.read_ranges(self.path(name), spans)
 
-    def local_copy(self, name: str) -> AbstractContextManager[str]:
-        """Yield a local path of the file, valid inside the block; store objects are downloaded."""
+    def local_copy(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Yield the file, open for reading; an object is downloaded to a nameless local file."""
         return self._files.local_copy(self.path(name))
 
     def open_input(self, name: str) -> pa.NativeFile:

@@ -91,11 +91,12 @@ class LocalFiles:
             return [os.pread(file.fileno(), stop - start, start) for start, stop in spans]
 
     @contextmanager
-    def local_copy(self, path: str) -> Iterator[str]:
-        """Yield the path itself: the file is local. Raises as `read_bytes`."""
-        with _read_faults(path), reach(path, self._top) as place:
-            _check_regular(path, place.status())
-        yield path
+    def local_copy(self, path: str) -> Iterator[BinaryIO]:
+        """Yield the file itself, open for reading. Raises as `read_bytes`."""
+        with _read_faults(path):
+            file = open_regular(path, top=self._top)
+        with file:
+            yield file
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""

@@ -8,6 +8,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import BinaryIO, cast
 
 import obstore
 import pyarrow as pa
@@ -95,12 +96,15 @@ class ObjectFiles:
         return list(map(bytes, found))
 
     @contextmanager
-    def local_copy(self, path: str) -> Iterator[str]:
-        """Download to a temporary file and yield its path. Raises as `read_bytes`."""
+    def local_copy(self, path: str) -> Iterator[BinaryIO]:
+        """Download to a temporary file and yield it, open for reading. Raises as `read_bytes`.
+
+        The file has no name, so that a killed process leaves nothing of the object.
+        """
         found = self._found(path)
-        with tempfile.NamedTemporaryFile(prefix="shardwright-") as file:
+        with tempfile.TemporaryFile() as file:
             download(path, self._options, file.fileno(), [(0, found.num_bytes)], etag=found.etag)
-            yield file.name
+            yield cast(BinaryIO, file)
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardwright.pipelines import plan_dataset
-from shardwright.pipelines.temporary import temporary_folder
+from shardwright.pipelines.temporary import remove_abandoned, temporary_folder
 from tests.support.build_helpers import build, make_images
 
 
@@ -47,6 +49,23 @@ def test_a_plan_leaves_nothing(temporary: Path, tmp_path: Path) -> None:
     source = make_images(tmp_path / "in", 2)
     assert plan_dataset.main([str(source), str(tmp_path / "out")]) == 0
     assert os.listdir(temporary) == []
+
+
+def test_the_next_run_removes_the_folder_of_a_killed_one(temporary: Path) -> None:
+    code = (
+        "import os, signal; from shardwright.pipelines.temporary import temporary_folder\n"
+        "with temporary_folder() as folder:\n"
+        "    open(f'{folder}/image', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    [left] = temporary.iterdir()
+    os.utime(left, (1, 1))
+    with temporary_folder() as used:
+        assert os.listdir(temporary) == [Path(used).name]
+        os.utime(used, (1, 1))
+        tempfile.tempdir = str(temporary)
+        remove_abandoned()
+        assert os.path.exists(used)
 
 
 def test_a_pipeline_that_never_runs_leaves_nothing(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import mmap
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -98,9 +99,10 @@ def write_known(spool: Folder, known: KnownRecords) -> KnownFile:
 def _open(file: KnownFile) -> KnownRecords:
     name = f"{file.name}{naming.KNOWN_SUFFIX}"
     try:
-        # A downloaded copy is removed at once, but the mapping keeps its bytes.
-        with file.spool.local_copy(name) as path:
-            table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+        # The mapping keeps the bytes of a downloaded copy.
+        with file.spool.local_copy(name) as copy:
+            mapped = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
+        table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
         facts = json.loads(table.schema.metadata[_METADATA])
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise StorageError(

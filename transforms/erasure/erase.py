@@ -203,5 +203,5 @@ def content_of(root: Folder, path: str) -> FileContent | None:
     num_bytes = root.num_bytes_of(path)
     if num_bytes is None:
         return None
-    with root.local_copy(path) as copy, open(copy, "rb") as file:
+    with root.local_copy(path) as file:
         return FileContent(num_bytes, file_crc32c(file))

@@ -18,6 +18,8 @@ from shardwright.format.json_text import load_json
 from shardwright.transforms.rejects import Reject
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_FIELDS = re.compile(r"[,;|\t]")
+_AROUND = " '\"[](){}<>:;,."
 
 
 class WantedIds:
@@ -128,7 +130,7 @@ def _input_ids(name: str, uri: str) -> Iterator[str]:
 
 
 def named_by(reject: Reject, ids: WantedIds, *, is_made: bool) -> dict[str, tuple[str, ...]]:
-    """Return the ids that a reject has or names, in quotes, such as the image that it repeats.
+    """Return the ids that a reject has or names, such as the image that it repeats.
 
     Args:
         reject: The reject.
@@ -138,11 +140,23 @@ def named_by(reject: Reject, ids: WantedIds, *, is_made: bool) -> dict[str, tupl
     Returns:
         The id found -> those for which it goes.
     """
-    names = dict.fromkeys(map(_unquoted, _QUOTED.findall(reject.detail)), "")
+    names = dict.fromkeys(names_in(reject.detail), "")
     names[reject.id] = reject.uri
     if not is_made:
         return {name: (name,) for name in names if name in ids}
     return {name: asked for name, uri in names.items() if (asked := ids.match(name, uri))}
+
+
+def names_in(text: str) -> Iterator[str]:
+    """Yield what may be an id in a message, which may quote a line of a table, or an item of JSON.
+
+    These are texts in quotes, fields of a line, and words that are no plain words.
+    """
+    for quoted in map(_unquoted, _QUOTED.findall(text)):
+        yield quoted
+        yield from names_in(quoted) if quoted != text else ()
+    yield from (field.strip(_AROUND) for field in _FIELDS.split(text))
+    yield from (word.strip(_AROUND) for word in text.split() if not word.isalpha())
 
 
 def _unquoted(quoted: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -89,8 +89,8 @@ def rewrite_shard(
         listed = listed_rejects(root, manifest, name.rejects)
     stays = rows.filter(pc.invert(_is_among(rows, without)))
     contents = _Contents(manifest.schema, before)
-    with (records or root).local_copy(name.shard) as path, to.open_sink(name.shard) as sink:
-        crc32c = _copy(read_frames(path, stays), contents, sink)
+    with (records or root).local_copy(name.shard) as file, to.open_sink(name.shard) as sink:
+        crc32c = _copy(read_frames(file, stays), contents, sink)
     lost = rows.filter(_is_among(rows, {reject.id for reject in rejects}))
     stats = _statistics(stays, before.stats, lost["label"]) | contents.describe()
     summary = replace(
@@ -111,16 +111,15 @@ def _is_among(rows: pa.Table, ids: Collection[str]) -> pa.ChunkedArray:
     return pc.is_in(rows["id"], value_set=pa.array(sorted(ids), pa.string()))
 
 
-def read_frames(path: str, rows: pa.Table) -> Iterator[tuple[Mapping[str, Any], bytes]]:
+def read_frames(file: BinaryIO, rows: pa.Table) -> Iterator[tuple[Mapping[str, Any], bytes]]:
     """Yield the index rows, each with the bytes of its record's frame that can be read."""
-    with open(path, "rb") as file:
-        for batch in rows.to_batches():
-            for row in batch.to_pylist():
-                try:
-                    frame = os.pread(file.fileno(), row["length"], row["offset"])
-                except OSError:  # of a bad sector: other records may be whole
-                    frame = b""
-                yield row, frame
+    for batch in rows.to_batches():
+        for row in batch.to_pylist():
+            try:
+                frame = os.pread(file.fileno(), row["length"], row["offset"])
+            except OSError:  # of a bad sector: other records may be whole
+                frame = b""
+            yield row, frame
 
 
 def _copy(

@@ -52,7 +52,7 @@ def remove(folder: Folder) -> object:
 
 
 def copy(folder: Folder) -> object:
-    with folder.local_copy("x") as path, open(path, "rb") as file:
+    with folder.local_copy("x") as file:
         return file.read() == DATA
 
 

@@ -41,8 +41,8 @@ def locked_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def copy(path: str) -> bytes:
-    with FILES.local_copy(path) as copied:
-        return Path(copied).read_bytes()
+    with FILES.local_copy(path) as file:
+        return file.read()
 
 
 def input_file(path: str) -> bytes:
@@ -124,8 +124,8 @@ def test_an_input_is_seekable_and_closes(root: Folder) -> None:
 
 def test_a_local_file_is_its_own_copy(root: Folder, tmp_path: Path) -> None:
     root.write_bytes("file", b"x")
-    with root.local_copy("file") as path:
-        assert path == str(tmp_path / "file")
+    with root.local_copy("file") as file:
+        assert os.path.samestat(os.fstat(file.fileno()), os.stat(tmp_path / "file"))
     assert listing(tmp_path) == ["file"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -99,8 +100,8 @@ def test_an_empty_object(bucket: Bucket) -> None:
     assert (folder.num_bytes_of("empty"), folder.read_bytes("empty")) == (0, b"")
     assert folder.read_range("empty", 0, 5) == b""
     assert folder.open_input("empty").read() == folder.open_small("empty").read() == b""
-    with folder.local_copy("empty") as path:
-        assert Path(path).read_bytes() == b""
+    with folder.local_copy("empty") as file:
+        assert file.read() == b""
 
 
 @on_s3_and_gcs
@@ -255,13 +256,17 @@ def test_many_objects_are_removed(bucket: Bucket, proxy: FaultProxy) -> None:
 
 
 @on_s3_and_gcs
-def test_a_local_copy_of_a_large_object(bucket: Bucket, proxy: FaultProxy) -> None:
+def test_a_local_copy_of_a_large_object(
+    bucket: Bucket, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no name, so a process that is killed meanwhile leaves nothing of it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = os.urandom(20_000_000)
     bucket.put("large", data)
     counted = Counted()
-    with bucket.behind(proxy).folder().local_copy("large") as path:
-        assert Path(path).read_bytes() == data
-    assert not os.path.exists(path)
+    with bucket.behind(proxy).folder().local_copy("large") as file:
+        assert os.listdir(tmp_path) == []
+        assert file.read() == data
     assert counted.all["bytes_read"] == len(data)
     parts = -(-len(data) // PART_BYTES)
     assert [method for method, _ in proxy.requests] == ["HEAD", *["GET"] * parts]
