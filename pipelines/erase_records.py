@@ -46,11 +46,12 @@ examples
 
 Removes the records with these ids, one on each line of FILE, from every version and generation: the
 shards that hold them are rewritten by copying the other records. A FILE that ends in .json is a
-JSON list of ids, also of those with line breaks. Their rows in indexes, signals,
-rejects, near-duplicates and reports go, too, and so do spools, staged files and unfinished builds,
-uploads and old object versions below DATASET, and what caches hold of it. A stopped run goes on
-when its command is repeated. Stop appends, compact, gc and repair before: a build that runs
-meanwhile fails, and has to be run again.
+JSON list of ids, also of those with line breaks. Their rows in indexes, signals, rejects,
+near-duplicates and reports go, too, and so do spools, staged files and unfinished builds, uploads
+and old object versions below DATASET, and what caches hold of it. A class name or a word that no
+other record has becomes a placeholder of the same number, such as <erased 17>, in every version. A
+stopped run goes on when its command is repeated. Stop appends, compact, gc and repair before: a
+build that runs meanwhile fails, and has to be run again.
 
 INPUT is not touched. Remove the images from it before the next append, which adds them otherwise.
 
@@ -99,6 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--allow-missing", action="store_true", help="exit with 0 if some ids are not found, too"
+    )
+    parser.add_argument(
+        "--keep-names",
+        action="store_true",
+        help="keep the class names and words that only erased records had; the receipt says so",
     )
     parser.add_argument("--yes", action="store_true", help="erase, instead of only showing what")
     parser.add_argument(
@@ -202,7 +208,7 @@ def _shown(look: Findings) -> dict[str, Any]:
 
 def _erase(args: argparse.Namespace) -> int:
     root, ids, place = root_of(args), _ids_in(args.ids), _Place.of(args.receipt)
-    receipt = _receipt_for(root, ids, place, args.receipt)
+    receipt = _receipt_for(root, ids, place, args)
 
     def save() -> None:
         write_receipt(place.folder, place.name, receipt)
@@ -222,13 +228,15 @@ def _erase(args: argparse.Namespace) -> int:
     return EXIT_FAULTS if receipt.not_removed else code
 
 
-def _receipt_for(root: Folder, ids: frozenset[str], place: _Place, path: str) -> Receipt:
+def _receipt_for(
+    root: Folder, ids: frozenset[str], place: _Place, args: argparse.Namespace
+) -> Receipt:
     """Return a new receipt, or that of the same command, which was stopped."""
-    there = read_receipt(place.folder, place.name)
+    there, keeps_names = read_receipt(place.folder, place.name), args.keep_names
     if there is None:
-        return Receipt.begin(root.uri, ids)
-    if there.ended is not None or not there.is_of(root.uri, ids):
-        raise UsageError(f"--receipt {path} is the receipt of another run: give a new file")
+        return Receipt.begin(root.uri, ids, keeps_names=keeps_names)
+    if there.ended is not None or not there.is_of(root.uri, ids, keeps_names=keeps_names):
+        raise UsageError(f"--receipt {args.receipt} is the receipt of another run: give a new file")
     return there
 
 

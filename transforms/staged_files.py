@@ -9,7 +9,7 @@ change is made to its end, after a crash by the next command
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
@@ -35,6 +35,7 @@ class Change:
         rejects: Number of rejects of the whole dataset by reason.
         removed: Files of the dataset that go.
         erased: Rows that the new shards lack, for the manifest.
+        names: Numbers of class names and words, by feature, that become placeholders.
     """
 
     replaces: FileContent
@@ -43,6 +44,7 @@ class Change:
     rejects: Mapping[str, int]
     removed: tuple[str, ...] = ()
     erased: tuple[ErasedRows, ...] = ()
+    names: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def staged_folder(root: Folder) -> Folder:
@@ -76,11 +78,12 @@ def read_change(root: Folder) -> Change | None:
         rejects = {str(reason): int(number) for reason, number in found["rejects"].items()}
         removed = tuple(found.get("removed", ()))
         erased = tuple(map(ErasedRows.from_json, found.get("erased", ())))
+        names = {str(name): tuple(found["names"][name]) for name in found.get("names", {})}
     except (AttributeError, KeyError, TypeError, ValueError, MissingError, NotADatasetError):
         return None
     if not all(map(_may_be_staged, (*files, *removed))):
         return None
-    return Change(manifest, shards, files, rejects, removed, erased)
+    return Change(manifest, shards, files, rejects, removed, erased, names)
 
 
 def _may_be_staged(name: object) -> bool:

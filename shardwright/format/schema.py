@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +45,19 @@ __all__ = [
 ]
 
 _FOLDERS = re.compile("/")
+
+
+def erased_name(number: int) -> str:
+    """Return the placeholder of a class name or a word that only erased records had."""
+    return f"<erased {number}>"
+
+
+def same_names(there: Sequence[str], here: Sequence[str]) -> bool:
+    """Return whether names are equal, but for those that were erased from the first ones."""
+    return len(there) == len(here) and all(
+        old in (new, erased_name(number))
+        for number, (old, new) in enumerate(zip(there, here, strict=True))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +152,28 @@ class ExampleSchema:
             self.class_names
             if feature.source == Source.LABEL
             else self.vocabularies.get(feature.name, feature.names)
+        )
+
+    def without_names(self, numbers: Mapping[str, Collection[int]]) -> ExampleSchema:
+        """Return the schema with placeholders for some class names and words.
+
+        Args:
+            numbers: The numbers of the names, by feature name.
+        """
+
+        def left(feature: str, names: tuple[str, ...]) -> tuple[str, ...]:
+            gone = set(numbers.get(feature, ()))
+            return tuple(
+                erased_name(number) if number in gone else name for number, name in enumerate(names)
+            )
+
+        return replace(
+            self,
+            features=tuple(
+                replace(each, names=left(each.name, each.names)) for each in self.features
+            ),
+            class_names=left(self.label.name, self.class_names) if self.label else (),
+            vocabularies={name: left(name, words) for name, words in self.vocabularies.items()},
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.format.schema import ExampleSchema
+from shardwright.format.schema import ExampleSchema, same_names
 from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
 
 
@@ -29,7 +29,9 @@ def _differences(there: ExampleSchema, here: ExampleSchema) -> Iterator[str]:
         else:
             for key in sorted({*old[name], *new[name]}):
                 values = old[name].get(key), new[name].get(key)
-                if values[0] != values[1]:
+                if values[0] != values[1] and not (
+                    key == "names" and same_names(values[0] or (), values[1] or ())
+                ):
                     yield f"{key} of {name!r} is {values[0]!r} there and {values[1]!r} here"
 
 

@@ -8,8 +8,14 @@ from typing import NamedTuple
 from shardwright.errors import ShardwrightError
 from shardwright.format.versions import read_version
 from shardwright.inspect.verify import verify_built
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.erase import Findings, content_of, look_through
+from shardwright.transforms.erasure.erase import (
+    Findings,
+    content_of,
+    find_lost_names,
+    look_through,
+)
 from shardwright.transforms.erasure.receipt import Receipt
 from shardwright.transforms.erasure.traces import finished_generations
 from shardwright.transforms.erasure.wanted_ids import HashedIds
@@ -52,6 +58,8 @@ def check_erased(root: Folder, receipt: Receipt) -> Checked:
     except ShardwrightError as error:  # a broken file cannot be looked into
         return Checked([*left, str(error)], [])
     left += _told(found)
+    for feature, names in sorted(find_lost_names(root, generations, receipt).items()):
+        left.append(f"{feature} has {counted(len(names), 'name')} that only erased records had")
     for path, content in receipt.before.items():
         if content_of(root, path) == content:
             left.append(f"{path} has the bytes that it had before")

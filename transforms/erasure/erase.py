@@ -18,10 +18,11 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.leftovers import find_leftovers, remove_leftovers
+from shardwright.transforms.erasure.names import lost_names, names_of, numbers_of
 from shardwright.transforms.erasure.receipt import Receipt
-from shardwright.transforms.erasure.rewriting import rewrite_generation
+from shardwright.transforms.erasure.rewriting import replace_names, rewrite_generation
 from shardwright.transforms.erasure.traces import Traces, find_traces, finished_generations
-from shardwright.transforms.erasure.wanted_ids import WantedIds
+from shardwright.transforms.erasure.wanted_ids import HashedIds, WantedIds
 from shardwright.transforms.publish.republication import finish_change
 from shardwright.transforms.versions.present import Generations, present_version
 
@@ -120,18 +121,22 @@ def erase(root: Folder, ids: WantedIds, receipt: Receipt, save: Callable[[], Non
         finish_change(root.below(folder))
     for _ in range(_MOST_ROUNDS):
         look = look_through(root, ids)
-        if look.is_clean:
-            receipt.after = dict(_changed(root, receipt.before))
-            receipt.before = {path: receipt.before[path] for path in receipt.after}
-            return
         check_some_stay(root, look)
         for traces in look.traces:
             receipt.add_found(traces.ids)
+            if not receipt.keeps_names:
+                receipt.add_names(names_of(root, traces))
         receipt.add_numbers(_versions_with(root, look.traces), [one.folder for one in look.traces])
-        for step in _steps(root, look, ids):
+        is_done = True
+        for step in _name_steps(root, receipt) if look.is_clean else _steps(root, look, ids):
+            is_done = False
             receipt.add_before(step.before)
             save()
             step.run()
+        if is_done:
+            receipt.after = dict(_changed(root, receipt.before))
+            receipt.before = {path: receipt.before[path] for path in receipt.after}
+            return
     raise BuildError(f"others write to {root} all the time: stop them, and run this command again")
 
 
@@ -145,11 +150,42 @@ def _steps(root: Folder, look: Findings, ids: WantedIds) -> Iterable[_Step]:
         before = _contents_of(root, traces)
         yield _Step(before, partial(rewrite_generation, root, traces, ids))
     for number, version in look.versions.items():
-        path = naming.version_file(number)
-        content = content_of(root, path)
-        data = version.to_bytes()
-        before = {path: content} if content is not None else {}
-        yield _Step(before, partial(root.write_bytes, path, data))
+        yield _version_step(root, number, version)
+
+
+def _name_steps(root: Folder, receipt: Receipt) -> Iterable[_Step]:
+    """Yield the steps that replace the names that only erased records had."""
+    finished = finished_generations(root)
+    versions = [each for each in read_versions(root) if number_of(each) > 1]
+    lost = find_lost_names(root, finished, receipt)
+    for folder, manifest in finished.items():
+        if numbers := numbers_of(manifest.schema, lost):
+            before = _contents_of(root, Traces(folder, manifest, {}, (), {}))
+            yield _Step(before, partial(replace_names, root.below(folder), manifest, numbers))
+    for version in versions:
+        if numbers := numbers_of(version.schema, lost):
+            changed = replace(version, schema=version.schema.without_names(numbers))
+            yield _version_step(root, number_of(version), changed)
+
+
+def find_lost_names(
+    root: Folder, finished: Mapping[str, Manifest], receipt: Receipt
+) -> dict[str, set[str]]:
+    """Return the names of a receipt that are still there, and that no record has.
+
+    Raises: as `lost_names`.
+    """
+    if not receipt.names:
+        return {}
+    schemas = [each.schema for each in (*finished.values(), *read_versions(root))]
+    return lost_names(root, finished, schemas, HashedIds(receipt.salt, receipt.names))
+
+
+def _version_step(root: Folder, number: int, version: Manifest) -> _Step:
+    path = naming.version_file(number)
+    content = content_of(root, path)
+    before = {path: content} if content is not None else {}
+    return _Step(before, partial(root.write_bytes, path, version.to_bytes()))
 
 
 def _versions_with(root: Folder, traces: Iterable[Traces]) -> list[int]:

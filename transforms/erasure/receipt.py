@@ -19,6 +19,10 @@ NOT_REACHED = (
     {"what": "other datasets and copies", "why": "such as OUTPUTs that copied this dataset"},
     {"what": "backups and snapshots", "why": "of disks and stores: they are not visible here"},
 )
+KEPT_NAMES = {
+    "what": "names of classes and words that only erased records had",
+    "why": "--keep-names",
+}
 
 
 @dataclass
@@ -29,6 +33,8 @@ class Receipt:
         dataset: The dataset's address.
         salt: As of `hash_of`.
         hashes: The hashes of the ids that were asked for.
+        keeps_names: Class names and words stay that only erased records had.
+        names: Hashes of the names that the records had (`erasure.names`).
         begun: The time in UTC, ISO 8601.
         ended: The same; None until the end.
         found: Hashes of the ids that were found, by path below the dataset.
@@ -62,17 +68,21 @@ class Receipt:
     old_versions: dict[str, int] = field(default_factory=dict)
     not_removed: list[dict[str, str]] = field(default_factory=list)
     not_checked: list[dict[str, str]] = field(default_factory=list)
+    keeps_names: bool = False
+    names: frozenset[str] = frozenset()
 
     @classmethod
-    def begin(cls, dataset: str, ids: Iterable[str]) -> Receipt:
+    def begin(cls, dataset: str, ids: Iterable[str], *, keeps_names: bool = False) -> Receipt:
         """Return the receipt of an erasure that begins now."""
         salt = new_salt()
-        return cls(dataset, salt, frozenset(hash_of(salt, each) for each in ids), time_text())
+        hashes = frozenset(hash_of(salt, each) for each in ids)
+        return cls(dataset, salt, hashes, time_text(), keeps_names=keeps_names)
 
-    def is_of(self, dataset: str, ids: Collection[str]) -> bool:
+    def is_of(self, dataset: str, ids: Collection[str], *, keeps_names: bool) -> bool:
         """Return whether it is that of the same command."""
         hashes = frozenset(hash_of(self.salt, each) for each in ids)
-        return (self.dataset, self.hashes) == (dataset, hashes)
+        there = (self.dataset, self.hashes, self.keeps_names)
+        return there == (dataset, hashes, keeps_names)
 
     def add_found(self, found: Mapping[str, Mapping[str, Collection[str]]]) -> None:
         """Note ids that were found, by path, each with those for which it goes."""
@@ -84,6 +94,10 @@ class Receipt:
                 if name != asked:
                     key, one = hash_of(self.salt, asked), hash_of(self.salt, name)
                     self.made[key] = sorted({one, *self.made.get(key, ())})
+
+    def add_names(self, keys: Iterable[str]) -> None:
+        """Note class names and words of the records that go, by their keys."""
+        self.names |= {hash_of(self.salt, key) for key in set(keys)}
 
     def missing(self, ids: Iterable[str]) -> list[str]:
         """Return the ids that were not found, sorted, also not by a run that was stopped."""
@@ -141,12 +155,13 @@ class Receipt:
                 {"path": path, "before": content._asdict(), "after": _json_of(self, path)}
                 for path, content in sorted(self.before.items())
             ],
+            "names": {"kept": self.keeps_names, "sha256": sorted(self.names)},
             "caches": self.caches,
             "aborted_uploads": self.aborted_uploads,
             "old_versions_removed": self.old_versions,
             "not_removed": self.not_removed,
             "not_checked": self.not_checked,
-            "not_reached": list(NOT_REACHED),
+            "not_reached": [*NOT_REACHED, *([KEPT_NAMES] if self.keeps_names else [])],
         }
 
     @classmethod
@@ -160,6 +175,7 @@ class Receipt:
             for path in each["found_in"]:
                 found.setdefault(path, []).append(each["sha256"])
         objects = {each["path"]: each for each in record["objects"]}
+        names = record.get("names", {})  # a receipt of an earlier release has none
         return cls(
             record["dataset"],
             record["salt"],
@@ -181,6 +197,8 @@ class Receipt:
             record["old_versions_removed"],
             record["not_removed"],
             record["not_checked"],
+            names.get("kept", False),
+            frozenset(names.get("sha256", ())),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +49,24 @@ def rewrite_generation(root: Folder, traces: Traces, ids: WantedIds) -> None:
     for file in traces.lists:
         staging.add_list(file)
     note_change(below, staging.change())
+    finish_change(below)
+
+
+def replace_names(
+    below: Folder, manifest: Manifest, numbers: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Replace class names and words of a generation by placeholders.
+
+    Args:
+        below: The generation's folder.
+        manifest: Its manifest.
+        numbers: The numbers of the names, by feature.
+
+    Raises:
+        StorageError: A file cannot be read or written.
+    """
+    replaced = FileContent.of(below.read_bytes(naming.MANIFEST))
+    note_change(below, Change(replaced, (), (), manifest.rejects, names=numbers))
     finish_change(below)
 
 

@@ -68,12 +68,14 @@ def finish_change(root: Folder) -> bool:
 
 
 def _with_change(root: Folder, manifest: Manifest, change: Change) -> Manifest:
-    """Return the manifest without removed files, with changed lists and with erased rows."""
+    """Return the manifest without what the change takes out, and with changed lists."""
     gone = {*change.removed, *(name for name in change.files if name in manifest.files)}
     files = {name: content for name, content in manifest.files.items() if name not in gone}
     for name in gone.difference(change.removed):
         files[name] = FileContent.of(root.read_bytes(name))
-    return replace(manifest, files=files, erased=(*manifest.erased, *change.erased))
+    schema = manifest.schema.without_names(change.names) if change.names else manifest.schema
+    erased = (*manifest.erased, *change.erased)
+    return replace(manifest, schema=schema, files=files, erased=erased)
 
 
 def republish(

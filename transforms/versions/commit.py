@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
-from shardwright.format.schema import ExampleSchema
+from shardwright.format.schema import ExampleSchema, Feature, same_names
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
@@ -162,7 +163,8 @@ def _has(current: Manifest, folder: str) -> bool:
 
 
 def _check_fits(current: Manifest, added: Manifest) -> None:
-    if (current.name, current.schema.features) != (added.name, added.schema.features):
+    pairs = list(zip_longest(current.schema.features, added.schema.features))
+    if current.name != added.name or not all(old and new and _fit(old, new) for old, new in pairs):
         raise BuildError(
             f"{added.name} with the features {_told(added)} does not fit {current.name} with "
             f"{_told(current)}: build another dataset"
@@ -176,6 +178,10 @@ def _check_fits(current: Manifest, added: Manifest) -> None:
                 f"another append has given numbers of {name!r} to other names meanwhile "
                 f"({there[-1]!r}): run this one again"
             )
+
+
+def _fit(old: Feature, new: Feature) -> bool:
+    return old == replace(new, names=old.names) and same_names(old.names, new.names)
 
 
 def _names(manifest: Manifest) -> dict[str, tuple[str, ...]]:

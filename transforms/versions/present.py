@@ -12,6 +12,7 @@ from shardwright.errors import BuildError, NotADatasetError
 from shardwright.format.erasures import rows_since
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.schema import same_names
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import number_of
 from shardwright.storage.folder import Folder
@@ -96,7 +97,7 @@ def present_change(change: VersionChange, generations: Generations) -> VersionCh
     Raises:
         NotADatasetError: The generation that it adds is gone.
     """
-    if change.added is not None and generations[change.folder].splits != change.added.splits:
+    if change.added is not None and _is_rewritten(generations[change.folder], change.added):
         change = replace(change, added=generations[change.folder])
     infos = dict(change.base.named_shards())
     try:
@@ -116,6 +117,16 @@ def present_change(change: VersionChange, generations: Generations) -> VersionCh
     }  # fmt: skip
     outdated = {name: rows for name, rows in outdated.items() if len(rows)}
     return replace(change, outdated=outdated, base=replace(change.base, splits=splits))
+
+
+def _is_rewritten(now: Manifest, before: Manifest) -> bool:
+    """Return whether an erasure has rewritten a shard of a generation, or its names."""
+    names = [
+        (now.schema.names_of(each), before.schema.names_of(each)) for each in now.schema.features
+    ]
+    return now.splits != before.splits or any(
+        here != there and same_names(here, there) for here, there in names
+    )
 
 
 def _present(name: ShardName, info: ShardInfo, generations: Generations) -> ShardInfo:
