@@ -111,7 +111,12 @@ class _Staging:
             self._erased.append(ErasedRows(name.shard, before, rows.astype("<u4").tobytes()))
 
     def add_list(self, file: str) -> None:
-        """Write a file of rejects that is of no shard, or the list of near-duplicates."""
+        """Write a file of rejects that is of no shard, or the list of near-duplicates.
+
+        The page is always made again, without its comparison with another dataset.
+        """
+        if file == naming.REPORT:
+            return
         if file == naming.NEAR_DUPLICATES:
             buffer = pa.BufferOutputStream()
             rows = without_near(read_rows(self._below, naming.NEAR_DUPLICATES), self._ids)

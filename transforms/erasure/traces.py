@@ -18,6 +18,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.parquet import read_rows
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import generation_folders, read_versions
+from shardwright.report.changes import texts_of_changes
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
@@ -37,7 +38,8 @@ class Traces:
         manifest: Its manifest.
         rows: Rows of the shards that have records of them, uint32 [rows], ascending; none for a
             shard of which only rejects are found. Names are as in the generation.
-        lists: Files that list them: rejects of no shard, and near-duplicates.
+        lists: Files that list them: rejects of no shard, near-duplicates, and a page that compares
+            with a dataset that had them.
         ids: The ids found, by path in the dataset, each with those for which it goes: others if
             `--transform` has made the record of one of them.
     """
@@ -142,7 +144,7 @@ def _other_lists(manifest: Manifest) -> Iterator[str]:
     of_shards = {name.rejects for name, _ in manifest.named_shards()}
     for file in manifest.files:
         is_rejects = file.startswith(f"{naming.REJECTS_DIR}/") and file not in of_shards
-        if is_rejects or file == naming.NEAR_DUPLICATES:
+        if is_rejects or file in (naming.NEAR_DUPLICATES, naming.REPORT):
             yield file
 
 
@@ -156,6 +158,9 @@ def _listed(below: Folder, manifest: Manifest, file: str, ids: WantedIds) -> Ask
             for column in columns
             for name in column.filter(ids.among(column)).to_pylist()
         }
+    if file == naming.REPORT:  # of the records of a shard, the index tells
+        page = below.read_bytes(file).decode(errors="replace")
+        return {name: (name,) for name in texts_of_changes(page) if name in ids}
     found: dict[str, tuple[str, ...]] = {}
     for reject in listed_rejects(below, manifest, file):
         found |= named_by(reject, ids, is_made=is_made(manifest))

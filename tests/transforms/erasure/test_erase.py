@@ -321,3 +321,24 @@ def test_near_duplicates_of_an_erased_image(tmp_path: Path) -> None:
     assert sorted(listed) == ["a/1-again.png", "a/1.png"]
     assert verify(str(root)).is_sound
     assert check(root) == 0
+
+
+def test_ids_that_an_overwrite_has_taken_away_leave_its_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, root = make_images(tmp_path / "in", 6), tmp_path / "out"
+    build_plainly(source, root, "--name", "data")
+    gone, changed, *_ = sorted(record_ids(root))
+    (source / gone).unlink()
+    (source / changed).write_bytes(png_of(99))
+    build_plainly(source, root, "--name", "data", "--if-exists", "overwrite")
+    page = root / "report.html"
+    assert gone in page.read_text()
+    assert erase(root, gone) == 0
+    assert "erased 1 of 1 id" in capsys.readouterr().out
+    assert gone not in page.read_text()
+    assert "Compared with" not in page.read_text()  # it has the picture
+    assert told(root)["ids"][0]["found_in"] == ["report.html"]
+    assert changed in record_ids(root)
+    assert verify(str(root)).is_sound
+    assert check(root) == 0
