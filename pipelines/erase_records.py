@@ -269,7 +269,12 @@ def _verify(args: argparse.Namespace) -> int:
     receipt = read_receipt(place.folder, place.name)
     if receipt is None:
         raise UsageError(f"--verify {args.verify}: there is no such file")
-    left, not_checked = check_erased(root, receipt)
+    left, not_checked, not_searched = check_erased(root, receipt)
+    if not_searched:
+        say(
+            f"not searched in bytes: {counted(not_searched, 'id')}, too short, a word or a number, "
+            "or of a receipt of an earlier release"
+        )
     for path in not_checked:
         say(f"not checked: {path} is {why_left(path)}")
     if receipt.dataset != root.uri:

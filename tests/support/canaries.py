@@ -23,12 +23,18 @@ def canary(number: int, copy: int = 0) -> str:
     return f"canary{number:05d}c{copy}"
 
 
-def canary_png(text: str) -> bytes:
-    """Return a picture in a color that no other has, with a text in its metadata."""
+def canary_png(text: str, *, is_flat: bool = True) -> bytes:
+    """Return a picture in a color that no other has, with a text in its metadata.
+
+    A picture that is not flat has a perceptual hash, the same one as all others.
+    """
     info = PngImagePlugin.PngInfo()
     info.add_text("Comment", f"bytes of {text}")
     file = io.BytesIO()
-    Image.new("RGB", (SIDE, SIDE), _COLOR).save(file, "PNG", pnginfo=info)
+    image = Image.new("RGB", (SIDE, SIDE), _COLOR)
+    if not is_flat:
+        image.paste((0, 0, 0), (0, 0, SIDE // 2, SIDE // 3))
+    image.save(file, "PNG", pnginfo=info)
     return file.getvalue()
 
 

@@ -11,6 +11,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.manifest import json_bytes, read_json, time_text
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure.byte_search import Ends
 from shardwright.transforms.erasure.wanted_ids import hash_of, new_salt
 
 _KIND = "erasure"
@@ -33,6 +34,7 @@ class Receipt:
         dataset: The dataset's address.
         salt: As of `hash_of`.
         hashes: The hashes of the ids that were asked for.
+        ends: What `--verify` needs to search bytes for the ids.
         keeps_names: Class names and words stay that only erased records had.
         names: Hashes of the names that the records had (`erasure.names`).
         begun: The time in UTC, ISO 8601.
@@ -68,15 +70,17 @@ class Receipt:
     old_versions: dict[str, int] = field(default_factory=dict)
     not_removed: list[dict[str, str]] = field(default_factory=list)
     not_checked: list[dict[str, str]] = field(default_factory=list)
+    ends: Ends = field(default_factory=Ends)
     keeps_names: bool = False
     names: frozenset[str] = frozenset()
 
     @classmethod
-    def begin(cls, dataset: str, ids: Iterable[str], *, keeps_names: bool = False) -> Receipt:
+    def begin(cls, dataset: str, ids: Collection[str], *, keeps_names: bool = False) -> Receipt:
         """Return the receipt of an erasure that begins now."""
         salt = new_salt()
         hashes = frozenset(hash_of(salt, each) for each in ids)
-        return cls(dataset, salt, hashes, time_text(), keeps_names=keeps_names)
+        ends = Ends.of(salt, ids)
+        return cls(dataset, salt, hashes, time_text(), ends=ends, keeps_names=keeps_names)
 
     def is_of(self, dataset: str, ids: Collection[str], *, keeps_names: bool) -> bool:
         """Return whether it is that of the same command."""
@@ -155,6 +159,7 @@ class Receipt:
                 {"path": path, "before": content._asdict(), "after": _json_of(self, path)}
                 for path, content in sorted(self.before.items())
             ],
+            "search": self.ends.to_json(),
             "names": {"kept": self.keeps_names, "sha256": sorted(self.names)},
             "caches": self.caches,
             "aborted_uploads": self.aborted_uploads,
@@ -175,7 +180,7 @@ class Receipt:
             for path in each["found_in"]:
                 found.setdefault(path, []).append(each["sha256"])
         objects = {each["path"]: each for each in record["objects"]}
-        names = record.get("names", {})  # a receipt of an earlier release has none
+        names = record.get("names", {})  # one of an earlier release has neither these nor ends
         return cls(
             record["dataset"],
             record["salt"],
@@ -197,6 +202,7 @@ class Receipt:
             record["old_versions_removed"],
             record["not_removed"],
             record["not_checked"],
+            Ends.from_json(record["search"]) if "search" in record else Ends(),
             names.get("kept", False),
             frozenset(names.get("sha256", ())),
         )

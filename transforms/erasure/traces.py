@@ -21,6 +21,7 @@ from shardwright.format.versions import generation_folders, read_versions
 from shardwright.report.changes import texts_of_changes
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
+from shardwright.transforms.erasure.places import OTHER, place_of
 from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
 from shardwright.transforms.write.rewritten_shards import listed_rejects
 
@@ -96,6 +97,7 @@ def find_traces(root: Folder, folder: str, manifest: Manifest, ids: WantedIds) -
     """Return what a generation holds of some ids.
 
     Raises:
+        BuildError: A file is of an unknown kind.
         StorageError: An index or a list is missing or damaged.
     """
     below, prefix = root.below(folder), f"{folder}/" if folder else ""
@@ -143,8 +145,13 @@ def _asked(index: pa.Table, ids: WantedIds) -> dict[int, tuple[str, ...]]:
 def _other_lists(manifest: Manifest) -> Iterator[str]:
     of_shards = {name.rejects for name, _ in manifest.named_shards()}
     for file in manifest.files:
-        is_rejects = file.startswith(f"{naming.REJECTS_DIR}/") and file not in of_shards
-        if is_rejects or file in (naming.NEAR_DUPLICATES, naming.REPORT):
+        place = place_of(file)
+        if place is OTHER:
+            raise BuildError(
+                f"{file} of the manifest is a kind of file that this release does not know: erase "
+                "with the release that wrote the dataset"
+            )
+        if place.is_list and file not in of_shards:
             yield file
 
 

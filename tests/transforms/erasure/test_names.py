@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardwright as sw
@@ -107,8 +108,10 @@ def test_names_that_are_kept(made: Path, tmp_path: Path) -> None:
     assert check(root) == 0
 
 
-def test_names_after_a_stop_at_any_change(made: Path, tmp_path: Path) -> None:
-    after, is_dead = 0, True
+def test_names_after_a_stop_at_any_change(
+    made: Path, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    after, is_dead = int(rng.integers(17)), True
     while is_dead:
         root = tmp_path / f"stop{after}" / "out"
         shutil.copytree(made / "out", root)
@@ -118,7 +121,7 @@ def test_names_after_a_stop_at_any_change(made: Path, tmp_path: Path) -> None:
             assert erase(root, *GONE) == 0
         assert holds_a_secret(root) == []
         assert check(root) == 0
-        after += 9
+        after += 17
     assert after > 40
 
 

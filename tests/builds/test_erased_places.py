@@ -1,0 +1,213 @@
+"""A record with a canary in every place of the table, by several inputs: none is left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardwright.inspect.verify import verify
+from shardwright.pipelines.erase_records import main
+from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure.places import OTHER, PLACES, Erased, files_of, place_of
+from tests.support.archive_files import pack_tar
+from tests.support.build_helpers import files_below, png_of
+from tests.support.canaries import canary, canary_png, find_canaries
+from tests.support.detection_makers import write
+from tests.support.growing import Grown, Source
+from tests.support.repairs import build_plainly
+
+SCHEMA = """
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+
+SCHEMA = ExampleSchema((
+    Feature("image", FeatureKind.IMAGE, Source.IMAGE),
+    Feature("id", FeatureKind.TEXT, Source.ID),
+    Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL),
+    Feature("caption", FeatureKind.TOKENS),
+    Feature("note", FeatureKind.TEXT, default=""),
+))
+"""
+OPTIONS = (
+    "--name", "data", "--split", "train=0.5,test=0.5", "--records-per-shard", "5", "--signals",
+    "--duplicates", "drop", "--near-duplicates", "report", "--max-reject-fraction", "0.9",
+)  # fmt: skip
+GOES, COMES, RAGGED = 7, 8, 9  # by an overwrite, by an append, in a line of a table
+
+
+class Picture(NamedTuple):
+    name: str
+    data: bytes
+    label: str
+    caption: str
+    note: str
+
+    @property
+    def row(self) -> dict[str, str]:
+        fields = {"label": self.label, "caption": self.caption, "note": self.note}
+        return {"path": f"pictures/{self.name}", **fields}
+
+
+def marked(number: int) -> Picture:
+    """Return a picture whose every value is a canary."""
+    texts = [canary(number, copy) for copy in range(1, 4)]
+    data = canary_png(canary(number), is_flat=False)
+    return Picture(f"{canary(number)}.png", data, texts[0], f"bird {texts[1]}", texts[2])
+
+
+def pictures(numbers: Iterable[int]) -> list[Picture]:
+    plain = [Picture(f"p{n}.png", png_of(n), "ab"[n % 2], "a bird", "plain") for n in range(8)]
+    # The first id of duplicates is kept, so the reject of this one names the canary.
+    copy = plain[0]._replace(name="q.png", label="d", data=marked(0).data)
+    broken = marked(6)._replace(data=b"no picture")
+    return [*plain, copy, broken, *map(marked, numbers)]
+
+
+def csv_of(rows: Sequence[Mapping[str, str]]) -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def table(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
+    ragged = f"pictures/{canary(RAGGED)}.png,a,b,c,{canary(RAGGED, 1)}\n"
+    text = csv_of([each.row for each in found]) + ragged
+    write(root, {"t.csv": text, **{each.row["path"]: each.data for each in found}})
+    return root / "t.csv", ["--schema", f"{root}/schema.py"]
+
+
+def labels(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
+    text = csv_of([each.row for each in found])
+    write(root, {"t.csv": text, **{f"in/{each.row['path']}": each.data for each in found}})
+    return root / "in", ["--labels", f"{root}/t.csv", "--schema", f"{root}/schema.py"]
+
+
+def parquet(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
+    rows: list[dict[str, Any]] = [
+        {**each.row, "image": {"bytes": each.data, "path": each.name}} for each in found
+    ]
+    rows = [{**row, "id": row.pop("path")} for row in rows]
+    pq.write_table(pa.Table.from_pylist(rows), root / "t.parquet")
+    return root / "t.parquet", ["--schema", f"{root}/schema.py"]
+
+
+def archive(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
+    files = {f"{each.label}/{each.name}": each.data for each in found}
+    return pack_tar(root / "in.tar.gz", files, "w:gz"), []
+
+
+def coco(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
+    names = sorted({each.label for each in found})
+    shape = {"bbox": [0, 0, 8, 4], "area": 32, "iscrowd": 0, "segmentation": []}
+    content = {
+        "images": [{"id": n, "file_name": each.name} for n, each in enumerate(found)],
+        "categories": [{"id": number, "name": name} for number, name in enumerate(names)],
+        "annotations": [
+            {"id": n, "image_id": n, "category_id": names.index(each.label), **shape}
+            for n, each in enumerate(found)
+        ],
+    }
+    files = {f"in/{each.name}": each.data for each in found}
+    write(root, {**files, "in/instances.json": json.dumps(content)})
+    return root / "in", []
+
+
+Make = Callable[[Path, Sequence[Picture]], tuple[Path, list[str]]]
+MAKES: tuple[Make, ...] = (table, labels, parquet, archive, coco)
+
+
+class Made(NamedTuple):
+    output: Path
+    ids: set[str]
+    held: set[str]
+
+
+def _ids_in(root: Path) -> set[str]:
+    """Return the ids with a canary in all indexes and rejects."""
+    found = set()
+    for path in [*root.rglob("index/*.parquet"), *root.rglob("rejects/*.parquet")]:
+        found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
+    return {name for name in found if "canary" in name}
+
+
+def make_dataset(root: Path, make: Make) -> Made:
+    """Build, overwrite and append, so that canaries come and go, and leave a stopped build."""
+    output, numbers = root / "out", range(6)
+    write(root, {"schema.py": SCHEMA})
+    source, options = make(root, pictures([*numbers, GOES]))
+    build_plainly(source, output, *OPTIONS, *options)
+    ids = _ids_in(output)
+    for path in files_below(root / "in").values():
+        path.unlink()
+    source, options = make(root, pictures(numbers))
+    build_plainly(source, output, *OPTIONS, *options, "--if-exists", "overwrite")
+    source, options = make(root, pictures([*numbers, COMES]))
+    Grown(Folder(str(output)), (*OPTIONS, *options)).append(Source(source))
+    ids |= _ids_in(output)
+    if make is table:
+        ids.add(f"pictures/{canary(RAGGED)}.png")
+    data = marked(0).data
+    for place in (
+        "generations/00009-x/plan.json",
+        "spool/images.bin",
+        "next/plan.json",
+        "index/.x.tmp",
+    ):
+        (output / place).parent.mkdir(parents=True, exist_ok=True)
+        (output / place).write_bytes(data)
+    write(output, {"staged/fresh/data-train.tfrecord-00000-of-00001": data})
+    return Made(output, ids, _places_with_canaries(output))
+
+
+def _places_with_canaries(output: Path) -> set[str]:
+    start = len(str(output)) + 1
+    return {place_of(path[start:]).what for path in find_canaries([output])}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    return {
+        make.__name__: make_dataset(tmp_path_factory.mktemp(make.__name__), make) for make in MAKES
+    }
+
+
+def test_every_place_has_a_canary(made: dict[str, Made]) -> None:
+    held = set.union(*(each.held for each in made.values()))
+    never = {each.what for each in PLACES if each.erased in (Erased.NEVER, Erased.COUNTED)}
+    assert held - {"plan"} == {each.what for each in PLACES if each.pattern} - never
+    for each in made.values():
+        assert OTHER not in map(place_of, files_below(each.output))
+
+
+@pytest.mark.parametrize("name", [make.__name__ for make in MAKES])
+def test_no_place_has_a_canary(
+    name: str, made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, ids, _ = made[name]
+    (tmp_path / "ids").write_text("\n".join(sorted(ids)))
+    words = ["--ids", str(tmp_path / "ids"), "--receipt", str(tmp_path / "receipt.json"), "--yes"]
+    assert main([str(output), *words]) == 0
+    assert find_canaries([output]) == {}
+    assert "canary" not in (tmp_path / "receipt.json").read_text()
+    assert verify(str(output)).is_sound
+    words = [str(output), "--verify", str(tmp_path / "receipt.json")]
+    assert main(words) == 0
+    assert set(files_of(Folder(str(output)))) == set(files_below(output))
+    changed = {path for path in files_of(Folder(str(output))) if "manifest" not in path}
+    changed = {path for path in changed if not path.startswith("versions/")}
+    for path in changed:  # in each of them an id is found, also if it is broken
+        with (output / path).open("ab") as file:
+            file.write(f'\n"{max(ids)}"\n'.encode())
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 1
+    left = json.loads(capsys.readouterr().out)["left"]
+    assert {f"{path} has 1 of the ids in its bytes" for path in changed} <= set(left)
