@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import shardwright as sw
-from shardwright.errors import LinkError, MissingError, StorageError
+from shardwright.errors import LinkError, MissingError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
