@@ -21,7 +21,7 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 _MAYBE_LINK = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 
 
-class Place(NamedTuple):
+class DiskPlace(NamedTuple):
     """A file or folder, as the functions of `os` take it.
 
     Attributes:
@@ -56,10 +56,10 @@ class Place(NamedTuple):
             )
         return found
 
-    def beside(self, filename: str) -> Place:
+    def beside(self, filename: str) -> DiskPlace:
         """Return the place of another file in the same folder."""
         path = os.path.join(os.path.dirname(self.path), filename)
-        return Place(path, path if self.at is None else filename, self.at, self.follow)
+        return DiskPlace(path, path if self.at is None else filename, self.at, self.follow)
 
 
 class reach:  # noqa: N801 - used as a function
@@ -74,7 +74,7 @@ class reach:  # noqa: N801 - used as a function
         make: Make the folders that are missing.
 
     Raises:
-        LinkError: A folder between both is a link. The last part is left to `Place`.
+        LinkError: A folder between both is a link. The last part is left to `DiskPlace`.
         OSError: A folder is missing, or cannot be opened or made.
     """
 
@@ -84,16 +84,16 @@ class reach:  # noqa: N801 - used as a function
         self._path, self._top, self._make = path, top, make
         self._opened: int | None = None
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> DiskPlace:
         path, top = self._path, self._top
         if self._make:
             os.makedirs(os.path.dirname(path) if top is None else top, exist_ok=True)
         if top is None or path == top:
-            return Place(path, path, None, follow=True)
+            return DiskPlace(path, path, None, follow=True)
         start = len(top) + (top[-1:] != "/")
         stop = path.find("/", start)
         if stop < 0:  # most often: O_NOFOLLOW is enough
-            return Place(path, path, None, follow=False)
+            return DiskPlace(path, path, None, follow=False)
         try:
             self._open(path[:stop], path[:stop])
             while (end := path.find("/", stop + 1)) >= 0:
@@ -102,7 +102,7 @@ class reach:  # noqa: N801 - used as a function
         except BaseException:
             self.__exit__()
             raise
-        return Place(path, path[stop + 1 :], self._opened, follow=False)
+        return DiskPlace(path, path[stop + 1 :], self._opened, follow=False)
 
     def __exit__(self, *error: object) -> None:
         if self._opened is not None:
@@ -115,12 +115,14 @@ class reach:  # noqa: N801 - used as a function
         try:
             self._opened = os.open(name, _FOLDER, dir_fd=above)
         except OSError as error:  # its place tells a link, and a folder that is to be made
-            self._opened = _enter(Place(path, name, above, follow=False), error, make=self._make)
+            self._opened = _enter(
+                DiskPlace(path, name, above, follow=False), error, make=self._make
+            )
         if above is not None:
             os.close(above)
 
 
-def _enter(folder: Place, error: OSError, *, make: bool) -> int:
+def _enter(folder: DiskPlace, error: OSError, *, make: bool) -> int:
     if not (make and isinstance(error, FileNotFoundError)):
         folder.status()
         raise error
@@ -146,4 +148,4 @@ def own_path(path: str, top: str | None) -> str:
 
 def no_follow(path: str, flags: int) -> int:
     """Open a file that must not be a link itself, as an `opener` of `open`. Raises `LinkError`."""
-    return Place(path, path, None, follow=False).open(flags)
+    return DiskPlace(path, path, None, follow=False).open(flags)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shardwright.errors import ExistsError, LinkError, MissingError, StorageError
 from shardwright.format import naming
-from shardwright.storage.links import Place, own_path, reach
+from shardwright.storage.links import DiskPlace, own_path, reach
 
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
 # FAT, some network disks, mounted buckets.
@@ -22,7 +22,7 @@ _NO_HARD_LINKS = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
 _COPY_BYTES = 4 << 20
-_PutInPlace = Callable[[Place, Place], None]
+_PutInPlace = Callable[[DiskPlace, DiskPlace], None]
 
 
 class StatedFile(NamedTuple):
@@ -237,7 +237,7 @@ def open_descriptor(path: str, top: str | None) -> int:
         return place.open(os.O_RDONLY | os.O_NONBLOCK)
 
 
-def _names_at(place: Place) -> list[str]:
+def _names_at(place: DiskPlace) -> list[str]:
     descriptor = place.open(os.O_RDONLY | os.O_DIRECTORY)
     try:
         return sorted(os.listdir(descriptor))
@@ -307,13 +307,13 @@ def _sink(
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _temporary(place: Place) -> Place:
+def _temporary(place: DiskPlace) -> DiskPlace:
     filename = os.path.basename(place.path)
     return place.beside(naming.temporary_name(filename, secrets.token_hex(4)))
 
 
 @contextmanager
-def _new_file(place: Place) -> Iterator[int]:
+def _new_file(place: DiskPlace) -> Iterator[int]:
     descriptor = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         yield descriptor
@@ -321,17 +321,17 @@ def _new_file(place: Place) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _discard(temporary: Place) -> None:
+def _discard(temporary: DiskPlace) -> None:
     with suppress(OSError):  # gone already; else the first error is raised
         os.unlink(temporary.name, dir_fd=temporary.at)
 
 
-def _replace(temporary: Place, place: Place) -> None:
+def _replace(temporary: DiskPlace, place: DiskPlace) -> None:
     """Move a file to a path, which it takes from a file or a link that is there."""
     os.replace(temporary.name, place.name, src_dir_fd=temporary.at, dst_dir_fd=place.at)
 
 
-def _link(temporary: Place, place: Place) -> None:
+def _link(temporary: DiskPlace, place: DiskPlace) -> None:
     """Move a file to a path that must not exist; a rename would replace what is there."""
     try:
         os.link(temporary.name, place.name, src_dir_fd=temporary.at, dst_dir_fd=place.at)
@@ -349,7 +349,7 @@ def _link(temporary: Place, place: Place) -> None:
         os.unlink(temporary.name, dir_fd=temporary.at)
 
 
-def _copy(source: Place, place: Place) -> None:
+def _copy(source: DiskPlace, place: DiskPlace) -> None:
     """Give a file a second name, replacing what has it."""
     temporary = _temporary(place)
     try:
