@@ -251,10 +251,10 @@ def test_a_stopped_replacement_in_a_store(
     assert build_between(made / "a", output, *OLD) == 0
     copies, copy_object = itertools.count(1), ObjectFiles.copy
 
-    def copy(files: ObjectFiles, source: str, path: str) -> None:
+    def copy(files: ObjectFiles, source: str, path: str, top: str) -> None:
         if next(copies) > 5:
             raise StorageError("stopped")
-        copy_object(files, source, path)
+        copy_object(files, source, path, top)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectFiles, "copy", copy)
