@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import StorageError
 from shardwright.format.decoded_sizes import MAX_BYTES, check_decoded, cut, decoded_bytes, most_of
-from shardwright.format.parquet_sizes import ColumnSizes, read_sizes
+from shardwright.format.parquet_sizes import ColumnSizes, read_footer, read_sizes
 from shardwright.storage.folder import Folder
 
 _STEP_BYTES = MAX_BYTES // 8  # decoded before they are measured
@@ -44,11 +44,16 @@ class ParquetRows:
             pa.ArrowException, OSError: The file is damaged; also raised by the methods.
         """
         self._source, self._path = source, path
-        self._options: dict[str, Any] = {"page_checksum_verification": checksums}
+        self._footer = read_footer(source)
+        self.metadata: pq.FileMetaData = pq.read_metadata(pa.BufferReader(self._footer))
+        self._options: dict[str, Any] = {
+            "metadata": self.metadata,
+            "pre_buffer": False,
+            "page_checksum_verification": checksums,
+        }
         self._threads = threads
-        self._file = pq.ParquetFile(source, pre_buffer=False, **self._options)
+        self._file = pq.ParquetFile(source, **self._options)
         self.schema: pa.Schema = self._file.schema_arrow
-        self.metadata: pq.FileMetaData = self._file.metadata
         self._num_bytes: int = source.size()
 
     def __enter__(self) -> Self:
@@ -87,14 +92,14 @@ class ParquetRows:
 
     def _step(self, rows: int, columns: Sequence[str] | None, *, streamed: bool) -> int:
         """Return how many rows to decode at a time, up to `rows`."""
-        sizes = read_sizes(self._source, self.metadata, columns)
+        sizes = read_sizes(self._source, self._footer, self.metadata.schema, columns)
         least = max(sum(each.fixed for each in sizes), sum(each.stored for each in sizes))
         check_decoded(self._path, self._num_bytes, least, streamed=streamed)
         on_average = max(1, self.metadata.num_rows * MAX_BYTES // (least + 1))
         shared = [each for each in sizes if each.repeated]
         if least + sum(each.most_in(rows) for each in shared) <= most_of(self._num_bytes):
             return min(rows, on_average)
-        share = MAX_BYTES // (2 * len(shared))
+        share = MAX_BYTES // (2 * len(shared) + 1)
         large = [each for each in shared if each.most_in(rows) > share]
         longest = self._longest_shared([each for each in large if each.is_flat])
         in_row = sum(longest.get(each.path, each.repeated) for each in large)
@@ -103,14 +108,14 @@ class ParquetRows:
     def _longest_shared(self, columns: Sequence[ColumnSizes]) -> dict[str, int]:
         """Return the length of the longest text in the dictionaries of columns, by their paths."""
         paths = [each.path for each in columns]
-        options = {**self._options, "metadata": self.metadata, "read_dictionary": paths}
         found = dict.fromkeys(paths, 0)
-        with pq.ParquetFile(self._source, pre_buffer=False, **options) as file:
+        with pq.ParquetFile(self._source, read_dictionary=paths, **self._options) as file:
             for group in range(self.metadata.num_row_groups if paths else 0):
                 first = file.iter_batches(1, row_groups=[group], columns=paths, use_threads=False)
                 row = next(first, None)
-                for each in columns if row is not None else ():
-                    longest = _longest(row[each.path], each.entries[group], each.repeated)
+                texts = {} if row is None else dict(zip(row.schema.names, row.columns, strict=True))
+                for each in columns if texts else ():
+                    longest = _longest(texts[each.path], each.entries[group], each.repeated)
                     found[each.path] = max(found[each.path], longest)
         return found
 

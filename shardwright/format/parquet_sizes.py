@@ -6,8 +6,9 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
+from operator import index
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ _WIDTHS = {
 }  # fmt: skip
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3  # types of pages
 _COUNT_AND_ENCODING = {_DATA: (5, 1, 2), _DATA_2: (8, 1, 4)}  # numbers of fields in headers
-_PREFIXES, _PREFIXES_NAME = 7, "DELTA_BYTE_ARRAY"
+_PREFIXES = 7  # DELTA_BYTE_ARRAY
+_END_BYTES = 64 << 10  # of a file, read for its metadata
 _HEADER_BYTES = (512, 64 << 10, 16 << 20)  # read at first, and at most, as by Arrow
 _MAX_DEPTH = 8
 
@@ -67,28 +69,76 @@ class ColumnSizes(NamedTuple):
         return self.repeated * (self.num_values if self.is_list else min(rows, self.num_values))
 
 
+def read_footer(source: pa.NativeFile) -> bytes:
+    """Return the end of a Parquet file, with its metadata; from a store, with one or two reads."""
+    num_bytes = source.size()
+    end: bytes = source.read_at(min(_END_BYTES, num_bytes), max(0, num_bytes - _END_BYTES))
+    wanted = min(int.from_bytes(end[-8:-4], "little") + 8, num_bytes)
+    return end if wanted <= len(end) else source.read_at(wanted, num_bytes - wanted)
+
+
 def read_sizes(
-    source: pa.NativeFile, metadata: pq.FileMetaData, columns: Sequence[str] | None
+    source: pa.NativeFile,
+    footer: bytes,
+    schema: pq.ParquetSchema,
+    columns: Collection[str] | None,
 ) -> list[ColumnSizes]:
     """Return the sizes of columns, or of all; none of a file without rows.
 
+    Args:
+        source: The file.
+        footer: Its `read_footer`. Arrow's own metadata of a chunk end the process if damaged.
+        schema: Its columns.
+        columns: Names of those that count, None for all.
+
     Raises:
-        pa.ArrowInvalid: A page is damaged.
+        pa.ArrowInvalid: The metadata or a page are damaged.
     """
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    groups = _row_groups(footer)
     wanted = None if columns is None else set(columns)
     found = []
-    for number in range(metadata.num_columns if groups else 0):
-        column = metadata.schema.column(number)
+    for number in range(len(schema) if groups else 0):
+        column = schema.column(number)
         parts = accumulate(column.path.split("."), "{}.{}".format)
         if wanted is None or not wanted.isdisjoint(parts):
-            chunks = [group.column(number) for group in groups]
+            try:
+                chunks = [_Chunk.of(group[number]) for group in groups]
+            except (IndexError, KeyError, TypeError) as error:
+                raise pa.ArrowInvalid(f"the metadata of {column.path} are damaged") from error
             found.append(_sizes_of(source, column, chunks))
     return found
 
 
+class _Chunk(NamedTuple):
+    """A column in a row group, as its metadata state it; the dictionary is at 0 without one."""
+
+    encodings: list[int]
+    num_values: int
+    num_bytes: int
+    stored_bytes: int
+    data_at: int
+    dictionary_at: int
+
+    @classmethod
+    def of(cls, column: Mapping[int, Any]) -> _Chunk:
+        # `ColumnMetaData` of https://github.com/apache/parquet-format/blob/master/src/main/thrift.
+        stated = column[3]
+        numbers = [index(stated[key]) for key in (5, 6, 7, 9)]
+        return cls(stated[2], *numbers, index(stated.get(11, 0)))
+
+
+def _row_groups(footer: bytes) -> list[list[dict[int, Any]]]:
+    """Return the columns of each row group, as fields by number."""
+    length = int.from_bytes(footer[-8:-4], "little")
+    try:
+        fields, _ = _struct(footer[max(0, len(footer) - 8 - length) : -8], 0, 0)
+        return [group[1] for group in fields.get(4, ())]
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise pa.ArrowInvalid("the metadata are damaged") from error
+
+
 def _sizes_of(
-    source: pa.NativeFile, column: pq.ColumnSchema, chunks: Sequence[pq.ColumnChunkMetaData]
+    source: pa.NativeFile, column: pq.ColumnSchema, chunks: Sequence[_Chunk]
 ) -> ColumnSizes:
     pages = [list(_read_pages(source, chunk)) for chunk in chunks]
     num_values = sum(chunk.num_values for chunk in chunks)
@@ -113,25 +163,21 @@ def _repeated(pages: Sequence[_Page]) -> int:
     )
 
 
-def _read_pages(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> Iterator[_Page]:
+def _read_pages(source: pa.NativeFile, chunk: _Chunk) -> Iterator[_Page]:
     """Yield the pages of a column in a row group, as far as Arrow reads them.
 
     In a store each header would take a request, so there sizes are those of the metadata.
-
-    Raises:
-        pa.ArrowInvalid: A header is damaged.
     """
-    is_shared = chunk.has_dictionary_page and chunk.dictionary_page_offset > 0
-    start = min(chunk.data_page_offset, chunk.dictionary_page_offset if is_shared else 1 << 62)
+    is_shared = 0 < chunk.dictionary_at < chunk.data_at
+    start = chunk.dictionary_at if is_shared else chunk.data_at
     if not isinstance(source, pa.PythonFile):
-        end = min(start + chunk.total_compressed_size, source.size())
+        end = min(start + chunk.stored_bytes, source.size())
         yield from _read_headers(source, start, end, chunk.num_values)
         return
-    num_bytes = chunk.total_uncompressed_size
     if is_shared:  # all other pages have at least their compressed sizes
-        others = chunk.total_compressed_size - (chunk.data_page_offset - start)
-        yield _Page(num_bytes - max(0, others), is_dictionary=True)
-    yield _Page(num_bytes, has_prefixes=_PREFIXES_NAME in chunk.encodings)
+        others = chunk.stored_bytes - (chunk.data_at - start)
+        yield _Page(chunk.num_bytes - max(0, others), is_dictionary=True)
+    yield _Page(chunk.num_bytes, has_prefixes=_PREFIXES in chunk.encodings)
 
 
 def _read_headers(source: pa.NativeFile, at: int, end: int, num_values: int) -> Iterator[_Page]:
@@ -145,9 +191,9 @@ def _read_headers(source: pa.NativeFile, at: int, end: int, num_values: int) -> 
                 of_data, count, of_encoding = _COUNT_AND_ENCODING[kind]
                 num_values -= header[of_data][count]
                 encoding = header[of_data][of_encoding]
-            yield _Page(header[2], kind == _DICTIONARY, encoding == _PREFIXES, entries)
+            yield _Page(index(header[2]), kind == _DICTIONARY, encoding == _PREFIXES, entries)
             at += num_bytes + max(0, header[3])
-        except (KeyError, TypeError) as error:
+        except (IndexError, KeyError, TypeError) as error:
             raise pa.ArrowInvalid(f"the page at byte {at} has no valid header") from error
 
 
@@ -186,9 +232,27 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind == 8:  # bytes
         length, at = _varint(data, at)
         return None, at + length
+    if kind in (9, 10):  # a list
+        return _list(data, at, depth)
     if kind == 12:
         return _struct(data, at, depth + 1)
-    raise ValueError(f"no header has a field of type {kind}")
+    if kind in (3, 7):  # a byte, a double
+        return None, at + (1 if kind == 3 else 8)
+    raise ValueError(f"a field has the type {kind}")
+
+
+def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    head, at, values = data[at], at + 1, []
+    number = head >> 4
+    if number == 15:
+        number, at = _varint(data, at)
+    for _ in range(number):
+        is_flag = head & 15 in (1, 2)  # in a list, a byte
+        value, at = (None, at + 1) if is_flag else _value(data, at, head & 15, depth)
+        if at > len(data):
+            raise IndexError
+        values.append(value)
+    return values, at
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
