@@ -123,8 +123,10 @@ class _Chunk(NamedTuple):
     def of(cls, column: Mapping[int, Any]) -> _Chunk:
         # `ColumnMetaData` of https://github.com/apache/parquet-format/blob/master/src/main/thrift.
         stated = column[3]
-        numbers = [index(stated[key]) for key in (5, 6, 7, 9)]
-        return cls(stated[2], *numbers, index(stated.get(11, 0)))
+        num_values, num_bytes, stored_bytes, data_at, dictionary_at = (
+            index(stated.get(key, 0)) for key in (5, 6, 7, 9, 11)
+        )
+        return cls(stated[2], num_values, num_bytes, stored_bytes, data_at, dictionary_at)
 
 
 def _row_groups(footer: bytes) -> list[list[dict[int, Any]]]:
