@@ -125,7 +125,8 @@ class RecordReader:
         (frame,) = self._read(shard, offset, length)
         if self._check:
             check_frame(frame, offset, spans.crc(row))
-            _check_image(spans, row, frame, offset)
+            if spans.images is not None:
+                _check_image(spans.images, row, frame, offset)
         return frame, HEADER_BYTES, length - FOOTER_BYTES
 
     @_healing
@@ -139,7 +140,8 @@ class RecordReader:
         header, data, footer = self._read(shard, offset, HEADER_BYTES, num_bytes, FOOTER_BYTES)
         if self._check:
             check_parts(header, data, footer, offset, spans.crc(row))
-            _check_image(spans, row, data, offset + HEADER_BYTES)
+            if spans.images is not None:
+                _check_image(spans.images, row, data, offset + HEADER_BYTES)
         return data
 
     def find_bad(self, shard: int, first: int, stop: int) -> BadRecord | None:
@@ -223,15 +225,13 @@ class RecordReader:
         return parts
 
 
-def _check_image(spans: Spans, row: int, data: bytes, start: int) -> None:
-    """Check the image in the part of a shard that begins at `start`, if its index states no more.
+def _check_image(images: Spans, row: int, data: bytes, start: int) -> None:
+    """Check the image in the part of a shard that begins at `start`.
 
     Raises:
         RecordFault: It is not that of the index.
     """
-    if spans.images is None:
-        return
-    first = int(spans.images.offsets[row]) - start
-    image = data[first : first + int(spans.images.lengths[row])]
-    if google_crc32c.value(image) != spans.images.crc(row):
+    first = int(images.offsets[row]) - start
+    image = data[first : first + int(images.lengths[row])]
+    if google_crc32c.value(image) != images.crc(row):
         raise RecordFault(start, OTHER_RECORD)

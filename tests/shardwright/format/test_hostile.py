@@ -107,6 +107,16 @@ def test_names_in_sidecars(record: dict[str, Any]) -> None:
         ShardName.from_json(record)
 
 
+@pytest.mark.parametrize("count", [1, 0, -1])
+def test_a_shard_beyond_the_count_in_its_name(dataset: Path, count: int) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["splits"]["train"]["shards"][1]["count"] = count
+
+    edit_json(dataset / "manifest.json", edit)
+    with pytest.raises(NotADatasetError, match=f"shard 1 of {count}|must be|count"):
+        sw.open(str(dataset))
+
+
 def test_counts_are_bounded(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_check, "MAX_SHARDS", 2)
     with pytest.raises(NotADatasetError, match="it has 4 shards, more than the 2 allowed"):

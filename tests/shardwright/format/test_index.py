@@ -15,11 +15,13 @@ from shardwright.format.index import (
     INDEX_SCHEMA,
     ShardSummary,
     read_index,
+    read_index_of,
     read_summary,
     read_summary_end,
     write_sidecar,
 )
 from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 
 NAME = ShardName("zoo", "train", 1, 2)
@@ -78,7 +80,10 @@ def test_some_columns(root: Folder, columns: list[str]) -> None:
     assert read_index(root, NAME, columns).equals(ROWS.select(columns))
 
 
-@pytest.mark.parametrize("known", [("features",), ("suffix",), ("features", "suffix"), ()])
+LATER = ("features", "suffix", "record_crc32c")
+
+
+@pytest.mark.parametrize("known", [("features",), ("suffix",), LATER[:2], LATER, ()])
 def test_columns_of_later_versions(root: Folder, known: tuple[str, ...]) -> None:
     """Older datasets lack them; datasets without such values stay readable by older versions."""
     rows = ROWS
@@ -87,9 +92,14 @@ def test_columns_of_later_versions(root: Folder, known: tuple[str, ...]) -> None
         values = pa.array([2**31 - 1, None, 0], field.type)
         rows = rows.set_column(rows.schema.get_field_index(name), field, values)
     write_sidecar(root, SUMMARY, rows)
-    assert {*pq.read_schema(sidecar(root)).names} & {"features", "suffix"} == {*known}
+    assert {*pq.read_schema(sidecar(root)).names} & {*LATER} == {*known}
     assert read_index(root, NAME).equals(rows)
-    for columns in (["suffix", "id"], ["features"], ["features", "etag", "suffix"]):
+    for columns in (
+        ["suffix", "id"],
+        ["features"],
+        ["features", "etag", "suffix"],
+        ["record_crc32c"],
+    ):
         assert read_index(root, NAME, columns).equals(rows.select(columns))
 
 
@@ -173,3 +183,32 @@ def test_a_cut_sidecar(root: Folder, length: int) -> None:
     assert read_summary(root, NAME) is None
     with pytest.raises(StorageError, match="cannot be read"):
         read_index(root, NAME)
+
+
+def test_ids_that_are_not_utf8(root: Folder) -> None:
+    """Such text would end a later step, or be another id."""
+    data = b"a\xffb" * 3
+    offsets = pa.py_buffer(np.arange(0, 12, 3, dtype=np.int32).tobytes())
+    ids = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(data)])
+    metadata = pq.read_schema(sidecar(root)).metadata
+    rows = ROWS.drop_columns(["features", "suffix", "record_crc32c"])
+    rows = rows.set_column(0, INDEX_SCHEMA.field("id"), ids).replace_schema_metadata(metadata)
+    pq.write_table(rows, sidecar(root))
+    with pytest.raises(StorageError, match=r"cannot be read: .*UTF8"):
+        read_index(root, NAME)
+
+
+@pytest.mark.parametrize("change", ["num_bytes", "crc32c", "num_records"])
+def test_the_index_of_another_shard(root: Folder, change: str) -> None:
+    """The manifest of an earlier release has no checksum of the index, only of the shard."""
+    info = ShardInfo(1, 3, 90, 2**32 - 1, "d1")
+    assert read_index_of(root, NAME, info).equals(ROWS)
+    other = dataclasses.replace(info, **{change: getattr(info, change) - 1})
+    with pytest.raises(StorageError, match="is not the index of the shard in the manifest"):
+        read_index_of(root, NAME, other)
+
+
+def test_an_index_with_fewer_rows_than_it_states(root: Folder) -> None:
+    write_sidecar(root, SUMMARY, ROWS.slice(0, 2))
+    with pytest.raises(StorageError, match="is not the index of the shard in the manifest"):
+        read_index_of(root, NAME, ShardInfo(1, 3, 90, 2**32 - 1, "d1"))

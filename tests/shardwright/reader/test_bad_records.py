@@ -17,3 +17,11 @@ def test_a_record_counts_once() -> None:
     assert add_bad_records([FIRST], [FIRST, SECOND, SECOND], most=2) == [FIRST, SECOND]
     with pytest.raises(BadRecordError, match="max_bad_records=1"):
         add_bad_records([FIRST], [FIRST, SECOND], most=1)
+
+
+def test_all_records_are_too_many() -> None:
+    """An endless dataset of them would never return."""
+    assert add_bad_records([FIRST], [SECOND], most=9, num_records=3) == [FIRST, SECOND]
+    with pytest.raises(BadRecordError, match=r"\(2 bad records so far\)"):
+        add_bad_records([FIRST], [SECOND], most=9, num_records=2)
+    assert add_bad_records([FIRST], [], most=9, num_records=1) == [FIRST]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 
 import shardwright as sw
+from shardwright.errors import BadRecordError
 from shardwright.images.decode import StoredImage
-from tests.support.readers import take
+from tests.support.damage import first_shard, row_offsets
+from tests.support.readers import ids_of, take
 
 UINT8 = np.dtype(np.uint8)
 
@@ -83,3 +86,23 @@ def test_readers_that_are_dropped_leave_no_file_open(zoo: Path) -> None:
     while count_open() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert count_open() <= before
+
+
+def test_after_an_error_the_same_batch_comes_next(zoo: Path, tmp_path: Path) -> None:
+    """Batches that were made ahead of it are made again, in their order."""
+    dataset = Path(shutil.copytree(zoo, tmp_path / "zoo"))
+    shard = dataset / first_shard(dataset).shard
+    sound = shard.read_bytes()
+    options: dict[str, Any] = {"global_batch_size": 2, "epochs": 1, "shuffle": False}
+    with sw.Reader(str(dataset), **options) as reader:
+        wanted = ids_of(reader)
+    at = row_offsets(dataset, first_shard(dataset))[4] + 30
+    shard.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+    with sw.Reader(str(dataset), **options) as reader:
+        found = ids_of(take(reader, 2))
+        for _ in range(2):
+            with pytest.raises(BadRecordError, match="record 4 at byte"):
+                take(reader, 1)
+            assert reader.state()["position"] == 4
+        shard.write_bytes(sound)
+        assert found + ids_of(reader) == wanted

@@ -253,3 +253,23 @@ def test_only_empty_folders_are_removed(root: Folder, tmp_path: Path) -> None:
     root.remove("x/y/a")
     root.below("x").remove_empty()
     assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_file_is_on_disk_before_it_has_its_name(
+    root: Folder, monkeypatch: pytest.MonkeyPatch, *, is_new: bool
+) -> None:
+    synced: dict[int, tuple[int, bool]] = {}
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        sync(descriptor)
+        found = os.fstat(descriptor)
+        synced[found.st_ino] = (found.st_size, os.path.lexists(root.path("a/file")))
+
+    monkeypatch.setattr(os, "fsync", note)
+    (root.create_bytes if is_new else root.write_bytes)("a/file", b"some bytes")
+    assert synced[os.stat(root.path("a/file")).st_ino] == (10, False)
+    with root.open_sink("a/shard") as sink:
+        sink.write([b"more", b" bytes"])
+    assert synced[os.stat(root.path("a/shard")).st_ino] == (10, True)
