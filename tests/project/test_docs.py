@@ -218,6 +218,7 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "--until",
         "--remove",
         "--newest",
+        "--keep-names",
     }
     others |= {"--runner", "--project", "--region"}
     text = "".join(page.read_text() for page in PAGES if page.stem not in WITH_OTHER_OPTIONS)

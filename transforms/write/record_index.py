@@ -69,7 +69,7 @@ def index_shard(
     path = root.path(name.shard)
     rows = _Rows(schema)
     try:
-        with root.local_copy(name.shard) as file:
+        with open(root.open_descriptor(name.shard), "rb") as file:
             crc = _scan(file, rows)
             num_bytes = file.tell()
             os.fsync(file.fileno())

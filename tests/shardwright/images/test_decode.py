@@ -37,6 +37,8 @@ DECODED_OTHERWISE = {
 # No build stores these either.
 REJECTED = DECODED_OTHERWISE | {
     "gif-animated-cut-in-a-later-frame": "the file is cut short, only its first frame is whole",
+    "gif-no-trailer": "the file is cut short by its last byte",
+    "gif-animated-no-trailer": "the file is cut short by its last byte",
     "gif-bomb": "the canvas is too large; TensorFlow ignores it and decodes the frame",
     "gif-half-bomb": "the canvas is too large; TensorFlow ignores it and decodes the frame",
 }
