@@ -103,7 +103,7 @@ class History:
         for each in (*self.images.values(), *self.splits.values()):
             for name in ids & each.keys():
                 del each[name]
-        assert check_erased(root, replace(receipt, ended="now")) == ([], [])
+        assert check_erased(root, replace(receipt, ended="now")) == ([], [], 0)
         for number in self.images:
             self.check(number)
 
