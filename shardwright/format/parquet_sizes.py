@@ -24,6 +24,9 @@ _END_BYTES = 64 << 10  # of a file, read for its metadata
 _HEADER_BYTES = (512, 64 << 10, 16 << 20)  # read at first, and at most, as by Arrow
 _MAX_DEPTH = 8
 
+# Of fields that are missing, of another type or too large.
+_DAMAGED = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
+
 
 class _Page(NamedTuple):
     """A page of a column.
@@ -103,9 +106,9 @@ def read_sizes(
         if wanted is None or not wanted.isdisjoint(parts):
             try:
                 chunks = [_Chunk.of(group[number]) for group in groups]
-            except (IndexError, KeyError, TypeError) as error:
+                found.append(_sizes_of(source, column, chunks))
+            except _DAMAGED as error:
                 raise pa.ArrowInvalid(f"the metadata of {column.path} are damaged") from error
-            found.append(_sizes_of(source, column, chunks))
     return found
 
 
@@ -135,7 +138,7 @@ def _row_groups(footer: bytes) -> list[list[dict[int, Any]]]:
     try:
         fields, _ = _struct(footer[max(0, len(footer) - 8 - length) : -8], 0, 0)
         return [group[1] for group in fields.get(4, ())]
-    except (IndexError, KeyError, TypeError, ValueError) as error:
+    except _DAMAGED as error:
         raise pa.ArrowInvalid("the metadata are damaged") from error
 
 
@@ -195,7 +198,7 @@ def _read_headers(source: pa.NativeFile, at: int, end: int, num_values: int) -> 
                 encoding = header[of_data][of_encoding]
             yield _Page(index(header[2]), kind == _DICTIONARY, encoding == _PREFIXES, entries)
             at += num_bytes + max(0, header[3])
-        except (IndexError, KeyError, TypeError) as error:
+        except _DAMAGED as error:
             raise pa.ArrowInvalid(f"the page at byte {at} has no valid header") from error
 
 
