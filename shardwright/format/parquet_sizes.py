@@ -107,6 +107,8 @@ def read_sizes(
             try:
                 chunks = [_Chunk.of(group[number]) for group in groups]
                 found.append(_sizes_of(source, column, chunks))
+            except pa.ArrowInvalid:  # which names the page
+                raise
             except _DAMAGED as error:
                 raise pa.ArrowInvalid(f"the metadata of {column.path} are damaged") from error
     return found
