@@ -28,7 +28,7 @@ from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
 from shardwright.reader.state import Cursor
-from shardwright.reader.steps import Remainder
+from shardwright.reader.steps import Remainder, checked_position
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 
@@ -217,15 +217,22 @@ class Reader:
 
         Raises:
             StorageError, BadRecordError: As for iterating.
+            UsageError: The position is negative, or beyond any training.
         """
-        batch, bad = self.engine.finish(self.engine.begin(self.steps.step_at(position)))
+        step = self.steps.step_at(checked_position(position))
+        batch, bad = self.engine.finish(self.engine.begin(step))
         self._note(bad)
         return batch
 
     def go_to(self, position: int) -> None:
-        """Set the position of the next iteration, as `state()["position"]` counts it."""
+        """Set the position of the next iteration, as `state()["position"]` counts it.
+
+        Raises:
+            UsageError: The position is negative, or beyond any training.
+        """
+        number = checked_position(position)
         self._stop()
-        self.position = self.steps.normalize(position)
+        self.position = self.steps.normalize(number)
 
     @property
     def position(self) -> int:

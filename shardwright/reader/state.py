@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shardwright.errors import UsageError
+from shardwright.reader.steps import NO_END
 
 STATE_VERSION = 1
-_STOP = 1 << 62  # of positions: more places than any training takes
 
 
 class Cursor:
@@ -66,7 +66,7 @@ class ReaderState:
             value = record.get(field.name)
             is_out = (
                 isinstance(value, int)
-                and not 0 <= value < _STOP
+                and not 0 <= value < NO_END
                 and field.name in ("window", "position", "epoch")
             )
             # `type`, not `isinstance`: True would pass as a seed.

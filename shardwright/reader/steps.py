@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import index
+from typing import SupportsIndex
 
 from shardwright.errors import UsageError
 from shardwright.sizes import counted
 
-_NO_END = 1 << 62  # more places than any training takes
+NO_END = 1 << 62  # more places than any training takes
 
 
 class Remainder(StrEnum):
@@ -173,7 +175,7 @@ class Steps:
         """The number of places that no batch goes beyond: an epoch's, or a pass's if carried."""
         if self.remainder != Remainder.CARRY:
             return self.epoch_size
-        return _NO_END if self.epochs is None else self.epoch_size * self.epochs
+        return NO_END if self.epochs is None else self.epoch_size * self.epochs
 
     def _steps_in(self, places: int) -> int:
         full, rest = divmod(places, self.global_batch_size)
@@ -190,6 +192,17 @@ class Steps:
         return num_places * self.host_index // self.host_count, num_places * (
             self.host_index + 1
         ) // self.host_count
+
+
+def checked_position(position: SupportsIndex) -> int:
+    """Return a position that a user gave; raise `UsageError` if no training comes that far."""
+    number = index(position)
+    if not 0 <= number < NO_END:
+        raise UsageError(
+            f"position={number} must be at least 0 and below 2**62: pass one that "
+            "state()['position'] gave"
+        )
+    return number
 
 
 def check_whole(name: str, value: object, least: int) -> None:

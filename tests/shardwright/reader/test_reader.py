@@ -139,6 +139,11 @@ def test_a_reader_continues_goes_on_and_seeks(train: str) -> None:
     assert ids_of(take(reader, 1)) == whole[4:8]
     assert ids_of([reader.batch_at(0)]) == whole[:4]
     assert reader.state()["position"] == 8, "batch_at does not move it"
+    for position in (-1, 2**62, 2**64):
+        for give in (reader.go_to, reader.batch_at):
+            with pytest.raises(UsageError, match=f"position={position} must be"):
+                give(position)
+    assert reader.state()["position"] == 8, "nor does a position that is refused"
 
 
 @pytest.mark.parametrize(
