@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardwright.format.schema import ExampleSchema
 from shardwright.pipelines.options import BuildOptions
 from shardwright.pipelines.schemas_option import kinds_of, main_image, shapes_of
+from shardwright.schemas.ready import COLUMNS
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.source import InputSource, SourceFacts, SourceRequest
@@ -16,6 +17,7 @@ def request_for(
     options: BuildOptions, spool: Folder, declared: ExampleSchema | None
 ) -> SourceRequest:
     """Return the request for INPUT; `declared` is the schema of `--schema`, if it was read."""
+    stated = declared or COLUMNS.get(options.schema or "")
     return SourceRequest(
         options.input,
         columns=_columns_of_input(options),
@@ -23,8 +25,8 @@ def request_for(
         image_root=options.image_root,
         allow_outside=options.allow_outside,
         spool=spool,
-        kinds=kinds_of(declared),
-        shapes=shapes_of(declared),
+        kinds=kinds_of(stated),
+        shapes=shapes_of(stated),
         image=main_image(options.schema, declared),
         input_format=options.input_format,
         changes=options.changes,

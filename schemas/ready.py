@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from shardwright.format.schema import ExampleSchema, Feature
-from shardwright.schemas.detection import detection
+from shardwright.schemas.detection import OBJECTS, detection
 from shardwright.schemas.image_classification import image_classification
 from shardwright.schemas.image_pairs import image_pairs
 from shardwright.schemas.image_text import image_text
@@ -33,6 +33,8 @@ def _classification(
 WITH_ALL_COLUMNS = frozenset({"image_classification", "tabular", "records"})
 # Schemas without an image.
 WITHOUT_IMAGE = frozenset({"records"})
+# The columns that a schema takes by these names from any input.
+COLUMNS: Mapping[str, ExampleSchema] = {"detection": ExampleSchema(OBJECTS)}
 READY_SCHEMAS: Mapping[str, ReadySchema] = {
     "image_classification": _classification,
     "multi_label": multi_label,

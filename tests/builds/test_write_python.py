@@ -267,6 +267,27 @@ def test_a_schema_is_an_object_a_file_or_a_name(tmp_path: Path) -> None:
         sw.write(rows, str(tmp_path / "out"))
 
 
+def test_boxes_are_arrays_or_lists(tmp_path: Path) -> None:
+    boxes = [[[0.125, 0.25, 0.5, 0.75]] * (row % 3) for row in range(6)]
+    stored = []
+    for name in ("arrays", "lists"):
+        rows = (
+            {
+                "id": f"r{row}",
+                "image": pixels_of(row),
+                "objects/bbox": np.array(given).reshape(-1, 4) if name == "arrays" else given,
+                "objects/label": ["cat"] * len(given),
+            }
+            for row, given in enumerate(boxes)
+        )
+        sw.write(rows, str(tmp_path / name), schema="detection", name="same")
+        stored.append(hashes_of(tmp_path / name))
+    (batch,) = sw.Reader(tmp_path / "arrays", "all", global_batch_size=6, epochs=1)
+    found = dict(zip(batch["id"], batch["objects/bbox"], strict=True))
+    assert [found[f"r{row}"].tolist() for row in range(6)] == boxes
+    assert stored[0] == stored[1]
+
+
 def test_records_that_cannot_be_written_are_rejects(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"image": png_of(row), "x": row, "id": row} for row in range(70)]
     rows[2]["image"] = tmp_path / "missing.png"
