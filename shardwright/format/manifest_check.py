@@ -57,7 +57,7 @@ class ContentFile(Struct):
 
 
 class History(Struct):
-    """What made a version of a dataset that has several."""
+    """The change that made a version of a dataset that has several."""
 
     version: Annotated[int, Meta(ge=1, le=naming.MAX_VERSION)]
     operation: str
@@ -70,7 +70,7 @@ class History(Struct):
 
 
 class Timing(Struct):
-    """How long a build took."""
+    """Seconds that a build took, and the shards that it wrote."""
 
     planning_s: Number
     writing_s: Number

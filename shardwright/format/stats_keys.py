@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -78,12 +79,26 @@ class Channels(Struct):
     std: Triple
 
 
-class Leak(Struct):
-    """Images that a split shares with another one."""
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """The images that a split shares with another one.
+
+    Attributes:
+        records: Records of this split whose image is byte for byte in the other split.
+        unchecked: Further records with equal length and CRC32C there that were not read.
+        examples: Some of them: (id here, id there).
+    """
 
     records: Count
-    unchecked: Count = 0
-    examples: list[tuple[str, str]] = []
+    unchecked: Count
+    examples: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "unchecked": self.unchecked,
+            "examples": [list(pair) for pair in self.examples],
+        }
 
 
 class Deviation(Struct):
@@ -94,7 +109,7 @@ class Deviation(Struct):
     label: Count
 
 
-class RecordBytes(Struct):
+class RecordSizes(Struct):
     """Mean bytes of a record."""
 
     estimated: Number
@@ -118,4 +133,4 @@ class SplitStats(Struct, kw_only=True):
     near_duplicates: dict[str, Leak] = {}
     near_duplicate_records: Count = 0
     label_deviation: Deviation | UnsetType = UNSET
-    record_bytes: RecordBytes | UnsetType = UNSET
+    record_bytes: RecordSizes | UnsetType = UNSET

@@ -158,8 +158,9 @@ def _kind_of(node: TfdsFeature) -> str:
         return f"{FeatureKind.CLASS_LABEL} of {node.class_label.num_classes}"
     if node.text is not UNSET:
         return str(FeatureKind.TEXT)
-    for key in ("image", "bounding_box", "tensor"):
-        if (found := getattr(node, key)) is not UNSET:
+    kinds = {"image": node.image, "boundingBox": node.bounding_box, "tensor": node.tensor}
+    for key, found in kinds.items():
+        if found is not UNSET:
             return f"{key} {json.dumps(to_builtins(found), sort_keys=True)}"
     return node.python_class_name
 

@@ -42,7 +42,7 @@ def leaked_ids(manifest: Manifest) -> Iterator[str]:
     for info in manifest.splits.values():
         for key in (LEAKS, NEAR_LEAKS):
             for leak in info.stats.get(key, {}).values():
-                for pair in leak.get("examples", []):
+                for pair in leak["examples"]:
                     yield from pair
 
 

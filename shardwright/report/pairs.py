@@ -35,7 +35,7 @@ def _kind(data: ReportData, key: str, told: str) -> list[Html]:
     if not found:
         return []
     rows: list[list[Cell]] = [
-        [name, other, leak["records"], leak.get("unchecked", 0)] for name, other, leak in found
+        [name, other, leak["records"], leak["unchecked"]] for name, other, leak in found
     ]
     columns = [names("split"), names("also in"), numbers("records")]
     columns.append(numbers("more by checksum only"))
@@ -90,7 +90,7 @@ def _pairs(
             tag("p", name_of(here), sign, name_of(there)),
             class_="pair",
         )
-        for here, there in leak.get("examples", [])
+        for here, there in leak["examples"]
     ]
 
 
