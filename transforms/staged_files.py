@@ -47,11 +47,6 @@ class Change:
     erased: tuple[ErasedRows, ...] = ()
     names: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name in (*self.files, *self.removed):
-            if not naming.is_build_output(name) or name == naming.MANIFEST:
-                raise ValueError(f"{name!r:.80} is not the name of a file beside the manifest")
-
 
 def staged_folder(root: Folder) -> Folder:
     """Return the folder for new files of a dataset."""
@@ -80,7 +75,14 @@ def read_change(root: Folder) -> Change | None:
         manifest = FileContent.of(root.read_bytes(naming.MANIFEST))
     except (MissingError, NotADatasetError):
         return None
-    return found if found is not None and found.replaces == manifest else None
+    if found is None or found.replaces != manifest:
+        return None
+    return found if all(map(_may_be_staged, (*found.files, *found.removed))) else None
+
+
+def _may_be_staged(name: str) -> bool:
+    """Return whether a name is that of a file beside the manifest, in the dataset's folder."""
+    return naming.is_build_output(name) and name != naming.MANIFEST
 
 
 def put_in_place(folder: Folder, name: str, root: Folder) -> None:
