@@ -100,7 +100,8 @@ def check_output(request: OutputRequest) -> None:
         raise BuildError(f"OUTPUT {request.root} is a file; give a folder")
     _check_versions(request.root)
     manifest = read_json(request.root, naming.MANIFEST, OutputFile)
-    known = manifest or read_json(request.root, naming.PLAN, OutputFile)
+    plan = read_json(request.root, naming.PLAN, OutputFile)  # also a damaged one is an error
+    known = manifest or plan
     if known is None:
         check_strangers(request.root, overwrite=request.if_exists == "overwrite")
         return

@@ -22,7 +22,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardwright.errors import BuildError, ShardwrightError, StorageError, UsageError
+from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
 from shardwright.format.json_files import parse_json
@@ -254,7 +254,7 @@ def read_listing(folder: Folder, name: str) -> Rows:
 
 def _rejects_of(file: ParquetRows, path: str) -> list[Reject]:
     data = (file.metadata.metadata or {}).get(_REJECTS, b"")
-    return parse_json(data, list[Reject], path, "remove it, and build again", error=StorageError)
+    return parse_json(data, list[Reject], path, "remove it, and build again", error=BuildError)
 
 
 def _is_incomplete(folder: Folder, listing: str) -> bool:
@@ -264,7 +264,7 @@ def _is_incomplete(folder: Folder, listing: str) -> bool:
             return any(
                 reject.reason == RejectReason.INCOMPLETE for reject in _rejects_of(file, listing)
             )
-    except (pa.ArrowException, StorageError):  # damaged, or of others
+    except (pa.ArrowException, BuildError):  # damaged, or of others
         return True
 
 
