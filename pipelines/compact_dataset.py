@@ -125,10 +125,10 @@ def _options(root: Folder, base: Manifest, folder: str, words: Sequence[str]) ->
     """Return the options of the first build, as far as they are about order and shards."""
     settings: Mapping[str, Any] = base.settings
     argv = [root.uri, root.path(folder), "--name", base.name, "--version", base.version]
-    argv += ["--seed", str(settings["seed"])]
+    argv += ["--seed", str(settings.get("seed", 0))]
     if not any(word.partition("=")[0] in _SIZES.values() for word in words):
-        for name, value in settings["shards"].items():
-            argv += [_SIZES[name], str(value)]
+        for name, value in settings.get("shards", {}).items():
+            argv += [_SIZES[name], str(value)] if name in _SIZES else []
     argv += ["--signals"] if settings.get("signals") else []
     options = parse_options([*argv, "--max-reject-fraction", "0", *words])
     return replace(options, command=("shardwright", "compact", root.uri, *words))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
-from shardwright.format.manifest import read_json, read_manifest
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.plan_file import OutputFile
 from shardwright.pipelines.estimates.even_sample import EvenSample
 from shardwright.pipelines.job import BuildJob
 from shardwright.pipelines.local_shards import LocalShards
@@ -85,7 +86,7 @@ def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
     replaces = job.options.if_exists == "overwrite" and manifest is not None
     place = job.options.root.below(naming.NEXT_DIR if replaces else "")
     if replaces:  # an earlier try may have left shards beside the dataset
-        plan = read_json(place, naming.PLAN)
+        plan = read_json(place, naming.PLAN, OutputFile)
     compare = (plan if replaces else manifest or plan) is not None
     shards = LocalShards(job, with_plans=compare, sample=sample)
     states = list(shards.states(place, unpublished=manifest is None or replaces))
@@ -120,15 +121,16 @@ def _refusal(job: BuildJob) -> str:
     return ""
 
 
-def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    return read_json(root, naming.MANIFEST), read_json(root, naming.PLAN)
+def _read_output(root: Folder) -> tuple[OutputFile | None, OutputFile | None]:
+    manifest = read_json(root, naming.MANIFEST, OutputFile)
+    return manifest, read_json(root, naming.PLAN, OutputFile)
 
 
 def _judge(
     job: BuildJob,
     planned: LocalPlan,
-    manifest: Mapping[str, Any] | None,
-    plan: Mapping[str, Any] | None,
+    manifest: OutputFile | None,
+    plan: OutputFile | None,
 ) -> LocalPlan:
     """Return the plan with its state; the checks are in the same order as in a build."""
     options = job.options
@@ -152,7 +154,7 @@ def _judge(
     return replace(planned, state=BuildState.RESUME)
 
 
-def _is_earlier_try(job: BuildJob, plan: Mapping[str, Any] | None, planned: LocalPlan) -> bool:
+def _is_earlier_try(job: BuildJob, plan: OutputFile | None, planned: LocalPlan) -> bool:
     return job.options.writer == "planned" and is_earlier_try(
         job.output_request, plan, planned.fingerprint or ""
     )

@@ -13,7 +13,8 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format import naming
-from shardwright.format.manifest import read_json
+from shardwright.format.json_files import read_json
+from shardwright.format.plan_file import PlanFile
 from shardwright.pipelines.dataflow import console_url
 from shardwright.pipelines.options import BuildOptions
 from shardwright.transforms.progress import PROGRESS, Progress
@@ -92,22 +93,22 @@ def written_so_far(options: BuildOptions) -> Progress | None:
     """
     finished = options.root.num_bytes_of(naming.MANIFEST) is not None
     root = options.root.below(naming.NEXT_DIR if finished else "")
-    plan = read_json(root, naming.PLAN)
-    if plan is None or plan.get("settings") != options.settings:
+    plan = read_json(root, naming.PLAN, PlanFile)
+    if plan is None or plan.settings != options.settings:
         return None
     sidecars = root.names(naming.INDEX_DIR)
     found = Progress()
-    for split, planned in plan["splits"].items():
-        shards = planned["num_shards"]
+    for split, planned in plan.splits.items():
+        shards = planned.num_shards
         done = sum(
             name.startswith(f"{split}-") and name.endswith(f"-of-{shards:05d}.parquet")
             for name in sidecars
         )
         found.total_shards += shards
-        found.total_images += planned["num_records"]
+        found.total_images += planned.num_records
         found.shards += done
-        found.images += planned["num_records"] * done // shards
-        found.num_bytes += planned["num_bytes"] * done // shards
+        found.images += planned.num_records * done // max(shards, 1)
+        found.num_bytes += planned.num_bytes * done // max(shards, 1)
     return found
 
 

@@ -176,12 +176,9 @@ def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
         return ExampleSchema.from_json(load_json(files_of(place, storage).read_bytes(place)))
     except StorageError as error:
         raise UsageError(f"--schema {path} cannot be read: {error}") from error
-    except UsageError as error:
-        raise UsageError(f"--schema {path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        told = f"{type(error).__name__}: {error}"
+    except ValueError as error:
         raise UsageError(
-            f"--schema {path} is not the JSON of ExampleSchema.to_json ({told}); kinds are "
+            f"--schema {path} is not the JSON of ExampleSchema.to_json ({error}); kinds are "
             f"{', '.join(FeatureKind)}"
         ) from error
 

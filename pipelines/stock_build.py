@@ -16,7 +16,6 @@ import apache_beam as beam
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
-from shardwright.format.manifest import read_json
 from shardwright.pipelines.beam_running import run_pipeline
 from shardwright.pipelines.graphs import plan_graph
 from shardwright.pipelines.job import BuildJob
@@ -54,7 +53,7 @@ def run_stock_build(job: BuildJob) -> None:
     if planned.state == BuildState.RESTART:
         say("Beam's WriteToTFRecord cannot resume an unfinished build: starting over")
     # `WriteToTFRecord` takes its folder, too, when the graph is built.
-    folder = "" if read_json(root, naming.MANIFEST) is None else naming.NEXT_DIR
+    folder = "" if root.num_bytes_of(naming.MANIFEST) is None else naming.NEXT_DIR
     written = root.below(folder).own_path()
     remove_leftovers(written)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwright.format import naming
-from shardwright.format.manifest import read_json, read_manifest
+from shardwright.format.manifest import read_manifest
 from shardwright.pipelines.job import BuildJob
 from shardwright.pipelines.local_shards import LocalShards
 from shardwright.pipelines.runners import is_local
@@ -25,7 +25,7 @@ def publish_finished(job: BuildJob) -> bool:
     if (
         not is_local(options.beam_args)
         or options.if_exists != "resume"
-        or read_json(options.root, naming.MANIFEST) is None
+        or options.root.num_bytes_of(naming.MANIFEST) is None
         or _lacks_shards(options.root)
     ):
         return False

@@ -20,8 +20,10 @@ from shardwright.errors import (
 )
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.manifest import json_bytes, read_json, write_json
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import json_bytes, write_json
 from shardwright.format.manifest_check import MAX_SHARDS
+from shardwright.format.plan_file import OutputFile
 from shardwright.format.versions import version_numbers
 from shardwright.storage.folder import Folder
 from shardwright.transforms.free_output import check_room, check_strangers
@@ -97,7 +99,8 @@ def check_output(request: OutputRequest) -> None:
     if request.root.is_file():
         raise BuildError(f"OUTPUT {request.root} is a file; give a folder")
     _check_versions(request.root)
-    manifest, plan = read_json(request.root, naming.MANIFEST), read_json(request.root, naming.PLAN)
+    manifest = read_json(request.root, naming.MANIFEST, OutputFile)
+    plan = read_json(request.root, naming.PLAN, OutputFile)  # also a damaged one is an error
     known = manifest or plan
     if known is None:
         check_strangers(request.root, overwrite=request.if_exists == "overwrite")
@@ -107,7 +110,7 @@ def check_output(request: OutputRequest) -> None:
             f"OUTPUT {request.root} already holds a dataset, and --if-exists error was given"
         )
     if request.if_exists == "resume":
-        _compare_settings(request, known.get("settings"), finished=manifest is not None)
+        _compare_settings(request, known.settings, finished=manifest is not None)
 
 
 def _check_versions(root: Folder) -> None:
@@ -120,8 +123,8 @@ def _check_versions(root: Folder) -> None:
         )
 
 
-def _compare_settings(request: OutputRequest, there: object, *, finished: bool) -> None:
-    details = differences(there if isinstance(there, dict) else {}, request.settings)
+def _compare_settings(request: OutputRequest, there: Mapping[str, Any], *, finished: bool) -> None:
+    details = differences(there, request.settings)
     if details:
         state = "a finished dataset" if finished else "an unfinished build"
         raise BuildError(
@@ -163,7 +166,7 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str) -> Bu
     # A stopped repair's: this build decides about the same shards, so it must not be finished.
     request.root.remove(naming.CHANGES)
     was_replacing = finish_promotion(request.root)
-    manifest = read_json(request.root, naming.MANIFEST)
+    manifest = read_json(request.root, naming.MANIFEST, OutputFile)
     folder = "" if manifest is None else naming.NEXT_DIR
     if manifest is not None and (
         request.if_exists != "overwrite"
@@ -191,7 +194,7 @@ def _claim(request: OutputRequest, layout: Layout, fingerprint: str) -> None:
     """Write the plan where the build writes, after removing what `overwrite` replaces there."""
     abort_leftovers(request.root)
     if request.if_exists == "overwrite" and not is_earlier_try(
-        request, read_json(request.root, naming.PLAN), fingerprint
+        request, read_json(request.root, naming.PLAN, OutputFile), fingerprint
     ):
         remove_outputs(request.root)
     # Sizes of images that are re-encoded are known only if they were estimated.
@@ -220,7 +223,7 @@ def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
     Raises:
         BuildError: Another build has claimed OUTPUT first.
     """
-    if read_json(request.root, naming.PLAN) is not None:
+    if read_json(request.root, naming.PLAN, OutputFile) is not None:
         write_json(request.root, naming.PLAN, plan)
         return
     try:
@@ -244,12 +247,12 @@ def check_owner(root: Folder, fingerprint: str | None, *, unpublished: bool = Fa
         BuildError: `plan.json` is of another plan, or gone.
     """
     try:
-        plan = None if fingerprint is None else read_json(root, naming.PLAN)
+        plan = None if fingerprint is None else read_json(root, naming.PLAN, OutputFile)
     except NotADatasetError:  # damaged, so no other build has just written it
         return
     if plan is None and fingerprint is not None and unpublished:
         raise BuildError(f"{root.path(naming.PLAN)} is gone, because {_why_gone(root)}")
-    if plan is not None and plan.get("fingerprint") != fingerprint:
+    if plan is not None and plan.fingerprint != fingerprint:
         raise BuildError(
             f"another build with a different INPUT or other options has started in OUTPUT {root}: "
             "this one stops"
@@ -266,24 +269,19 @@ def _why_gone(root: Folder) -> str:
     return "the build has ended"
 
 
-def is_earlier_try(
-    request: OutputRequest, plan: Mapping[str, Any] | None, fingerprint: str
-) -> bool:
+def is_earlier_try(request: OutputRequest, plan: OutputFile | None, fingerprint: str) -> bool:
     """Return whether `plan.json`, read as `plan`, is of this build, so its shards may stay."""
-    return request.resumable and plan is not None and plan.get("fingerprint") == fingerprint
+    return request.resumable and plan is not None and plan.fingerprint == fingerprint
 
 
-def check_fingerprint(
-    request: OutputRequest, manifest: Mapping[str, Any], fingerprint: str
-) -> None:
+def check_fingerprint(request: OutputRequest, manifest: OutputFile, fingerprint: str) -> None:
     """Check that a finished dataset was built from this input.
 
     Raises:
-        BuildError: The manifest, as JSON, is of another plan.
+        BuildError: The manifest is of another plan.
     """
-    if manifest.get("fingerprint") != fingerprint:
-        provenance = manifest.get("provenance")
-        there = provenance.get("input") if isinstance(provenance, dict) else None
+    if manifest.fingerprint != fingerprint:
+        there = manifest.provenance.get("input")
         why = "files added, removed or changed"
         if there and request.input not in ("", there):
             why = f"it was {there}, and is {request.input}: the index has the images' addresses"

@@ -17,7 +17,9 @@ from dataclasses import replace
 
 from shardwright.errors import BuildError, MissingError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, read_json, read_manifest
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.plan_file import OutputFile
 from shardwright.inspect.quick_verify import listed_faults, verify_quickly
 from shardwright.storage.folder import Folder
 
@@ -36,7 +38,8 @@ def promote(root: Folder, fingerprint: str) -> Manifest:
     if faults := verify_quickly(beside).faults:
         raise BuildError(f"{beside} is not whole ({faults[0]}): run the build again")
     manifest = read_manifest(beside)
-    if read_json(beside, naming.PLAN) is None:  # another worker has done all this meanwhile
+    # Another worker has done all this meanwhile.
+    if read_json(beside, naming.PLAN, OutputFile) is None:
         return promoted(root, fingerprint)
     root.write_bytes(naming.MANIFEST, replace(manifest, folder=naming.NEXT_DIR).to_bytes())
     return promoted(root, fingerprint)
@@ -61,7 +64,8 @@ def finish_promotion(root: Folder) -> bool:
     Raises:
         StorageError: A file cannot be written.
     """
-    if not (read_json(root, naming.MANIFEST) or {}).get("folder"):
+    found = read_json(root, naming.MANIFEST, OutputFile)
+    if found is None or not found.folder:
         return False
     manifest = read_manifest(root)
     if not manifest.folder:  # another worker has just ended this; `source` would be OUTPUT itself

@@ -15,7 +15,8 @@ from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.erasures import ErasedRows
-from shardwright.format.manifest import read_json, write_json
+from shardwright.format.json_files import Count, read_json
+from shardwright.format.manifest import write_json
 from shardwright.storage.folder import Folder
 from shardwright.transforms.promotion import remove_outputs
 
@@ -41,7 +42,7 @@ class Change:
     replaces: FileContent
     shards: tuple[str, ...]
     files: tuple[str, ...]
-    rejects: Mapping[str, int]
+    rejects: Mapping[str, Count]
     removed: tuple[str, ...] = ()
     erased: tuple[ErasedRows, ...] = ()
     names: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -70,25 +71,18 @@ def note_change(root: Folder, change: Change) -> None:
 def read_change(root: Folder) -> Change | None:
     """Return the change that a stopped command has noted; None if the manifest is another one."""
     try:
-        found = read_json(root, naming.CHANGES)
+        found = read_json(root, naming.CHANGES, Change)
         manifest = FileContent.of(root.read_bytes(naming.MANIFEST))
-        if found is None or FileContent(*found["replaces"]) != manifest:
-            return None
-        shards, files = tuple(found["shards"]), tuple(found["files"])
-        rejects = {str(reason): int(number) for reason, number in found["rejects"].items()}
-        removed = tuple(found.get("removed", ()))
-        erased = tuple(map(ErasedRows.from_json, found.get("erased", ())))
-        names = {str(name): tuple(found["names"][name]) for name in found.get("names", {})}
-    except (AttributeError, KeyError, TypeError, ValueError, MissingError, NotADatasetError):
+    except (MissingError, NotADatasetError):
         return None
-    if not all(map(_may_be_staged, (*files, *removed))):
+    if found is None or found.replaces != manifest:
         return None
-    return Change(manifest, shards, files, rejects, removed, erased, names)
+    return found if all(map(_may_be_staged, (*found.files, *found.removed))) else None
 
 
-def _may_be_staged(name: object) -> bool:
+def _may_be_staged(name: str) -> bool:
     """Return whether a name is that of a file beside the manifest, in the dataset's folder."""
-    return isinstance(name, str) and naming.is_build_output(name) and name != naming.MANIFEST
+    return naming.is_build_output(name) and name != naming.MANIFEST
 
 
 def put_in_place(folder: Folder, name: str, root: Folder) -> None:

@@ -6,6 +6,7 @@ from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
+from shardwright.format.json_files import Count, Crc32c
 from shardwright.sizes import counted
 
 _BLOCK_BYTES = 1 << 20
@@ -14,8 +15,8 @@ _BLOCK_BYTES = 1 << 20
 class FileContent(NamedTuple):
     """A file's length in bytes and unmasked CRC32C."""
 
-    num_bytes: int
-    crc32c: int
+    num_bytes: Count
+    crc32c: Crc32c
 
     @classmethod
     def of(cls, data: bytes) -> FileContent:

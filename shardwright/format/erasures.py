@@ -6,15 +6,16 @@ those of a version, or of a change that is committed later.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.format.contents import FileContent
+from shardwright.format.json_files import Count, Crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +24,27 @@ class ErasedRows:
 
     Attributes:
         shard: The shard's file name.
-        before: The content that the file had.
+        num_bytes: The length that the file had.
+        crc32c: The checksum that it had.
         rows: The rows of that file: uint32 in little-endian bytes, ascending.
     """
 
     shard: str
-    before: FileContent
+    num_bytes: Count
+    crc32c: Crc32c
     rows: bytes
 
-    def to_json(self) -> dict[str, Any]:
-        rows = b64encode(self.rows).decode()
-        return {"shard": self.shard, **self.before._asdict(), "rows": rows}
+    def __post_init__(self) -> None:
+        if len(self.rows) % 4:
+            raise ValueError(f"the erased rows of {self.shard} are cut")
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> ErasedRows:
-        """Return the rows of a `to_json` record; raise `KeyError`, `TypeError` or `ValueError`."""
-        before = FileContent(record["num_bytes"], record["crc32c"])
-        if not all(type(number) is int for number in before):
-            raise TypeError(f"erased rows of a file of {before}")
-        found = cls(str(record["shard"]), before, b64decode(record["rows"], validate=True))
-        if len(found.rows) % 4:
-            raise ValueError(f"the erased rows of {found.shard} are cut")
-        return found
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "rows": b64encode(self.rows).decode()}
+
+    @property
+    def before(self) -> FileContent:
+        """The content that the file had."""
+        return FileContent(self.num_bytes, self.crc32c)
 
     @property
     def numbers(self) -> NDArray[np.uint32]:

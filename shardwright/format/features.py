@@ -69,17 +69,6 @@ INDEXED = CLASSES | WORDS
 _BLOBS = PICTURES | {FeatureKind.TENSOR}
 # Their length varies by record, so that `shape` does not apply.
 _ALWAYS_LISTS = WORDS | {FeatureKind.MULTI_LABEL}
-_JSON_TYPES: Mapping[str, type] = {
-    "name": str,
-    "shape": list,
-    "encoding": str,
-    "dtype": str,
-    "normalize": str,
-    "column": str,
-    "names": list,
-    "keys": list,
-    "sequence": str,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,33 +231,6 @@ class Feature:
         if self.vocabulary is not None:
             record["vocabulary"] = asdict(self.vocabulary)
         return record
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Feature:
-        """Return the feature of a `to_json` record.
-
-        Raises:
-            KeyError, TypeError, ValueError: The record is invalid.
-        """
-        known = dict(record) | {
-            "kind": FeatureKind(record["kind"]),
-            "source": Source(record.get("source", Source.COLUMN)),
-        }
-        for key, kind in _JSON_TYPES.items():
-            if not isinstance(record.get(key, kind()), kind):
-                raise TypeError(f"{key} is {record[key]!r:.80}, expected {kind.__name__}")
-        known |= {key: tuple(record[key]) for key in ("shape", "names", "keys") if key in record}
-        texts_of([*record.get("names", []), *record.get("keys", [])])
-        if "vocabulary" in record:
-            known["vocabulary"] = VocabularyRule(**record["vocabulary"])
-        return cls(**known)
-
-
-def texts_of(values: Any) -> tuple[str, ...]:
-    """Return a list of texts from JSON as a tuple; raise `TypeError` if it is not one."""
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{values!r:.80} is not a list of texts")
-    return tuple(values)
 
 
 def check_feature(feature: Feature) -> None:

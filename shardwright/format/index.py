@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, RecordFault, StorageError
 from shardwright.format.contents import FileContent
+from shardwright.format.json_files import Count, Crc32c, typed
 from shardwright.format.json_text import load_json
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import ParquetRows
@@ -84,11 +85,11 @@ class ShardSummary:
     """
 
     name: ShardName
-    num_records: int
-    num_bytes: int
-    crc32c: int
+    num_records: Count
+    num_bytes: Count
+    crc32c: Crc32c
     digest: str
-    rejects: Mapping[str, int] = field(default_factory=dict)
+    rejects: Mapping[str, Count] = field(default_factory=dict)
     stats: Mapping[str, Any] = field(default_factory=dict)
     etag: str | None = None
     sidecar: FileContent | None = None
@@ -104,21 +105,11 @@ class ShardSummary:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ShardSummary:
-        """Return the summary of a `to_json` record.
-
-        Raises:
-            KeyError, TypeError, ValueError: The record is invalid.
-        """
-        known: dict[str, Any] = {"name": ShardName.from_json(record["name"]), "sidecar": None}
-        known["reject_file"] = None
-        if record.get("signals_file") is not None:
-            known["signals_file"] = FileContent(*record["signals_file"])
-        found = cls(**{**record, **known})
-        counts = (found.num_records, found.num_bytes, found.crc32c, *(found.signals_file or ()))
-        if any(type(count) is not int for count in counts):
-            raise TypeError(f"{counts} are not numbers")
-        if not (isinstance(found.rejects, dict) and isinstance(found.stats, dict)):
-            raise TypeError("rejects and stats are not objects")
+        """Return the summary of a `to_json` record; raise `ValueError` if it is invalid."""
+        found = replace(typed(record, cls), sidecar=None, reject_file=None)
+        # Through its text, so that no folder gets into a path.
+        if ShardName.parse(found.name.shard) != found.name:
+            raise ValueError(f"{found.name.shard!r:.80} is not the name of a shard")
         return found
 
 
@@ -168,7 +159,7 @@ def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
             return replace(_summary_in(file), sidecar=FileContent.of(data))
     except MissingError:
         return None
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+    except (pa.ArrowException, OSError, KeyError, ValueError):
         return None  # a damaged sidecar does not count as done: the shard is written again
 
 
@@ -190,7 +181,7 @@ def read_summary_end(root: Folder, name: str, num_bytes: int) -> ShardSummary | 
             return _summary_in(file)
     except MissingError:
         return None
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+    except (pa.ArrowException, OSError, KeyError, ValueError):
         return None
 
 
@@ -300,7 +291,7 @@ def image_in(row: Mapping[str, Any], frame: bytes) -> bytes:
 def _check_is_of(file: ParquetRows, path: str, info: ShardInfo) -> None:
     try:
         found = _summary_in(file)
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError):
         found = None
     if (
         found is None

@@ -33,7 +33,16 @@ def load_json(data: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
     if not encoding.startswith("utf-8"):
         data = data.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
     check_depth(data)
-    return json.loads(data)
+    return json.loads(data, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # which of the values counts depends on the parser
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r:.80} comes twice")
+    return found
 
 
 def check_depth(data: bytes) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import google_crc32c
@@ -19,8 +20,10 @@ from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.erasures import ErasedRows
-from shardwright.format.json_text import MAX_BYTES, load_json
-from shardwright.format.manifest_check import check_manifest
+from shardwright.format.features import Feature
+from shardwright.format.json_files import check_fields, parse_json, typed
+from shardwright.format.json_text import MAX_BYTES
+from shardwright.format.manifest_check import ManifestFile
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo, SplitInfo
@@ -130,26 +133,28 @@ class Manifest:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Manifest:
-        """Return the manifest of a `to_json` record; raise as `check_manifest`, or `TypeError`."""
-        check_manifest(record)
+        """Return the manifest of a `to_json` record; raise `ValueError` if it is invalid."""
+        found = typed(record, ManifestFile)
+        splits = record["splits"]
+        check_fields(record["schema"]["features"], Feature)
+        check_fields(chain.from_iterable(split["shards"] for split in splits.values()), ShardInfo)
         return cls(
-            name=record["name"],
-            version=record["version"],
-            schema=ExampleSchema.from_json(record["schema"]),
+            name=found.name,
+            version=found.version,
+            schema=found.schema,
             splits={
-                name: SplitInfo.from_json(name, split) for name, split in record["splits"].items()
+                name: SplitInfo(name, split.shards, splits[name]["stats"])
+                for name, split in found.splits.items()
             },
-            rejects=record["rejects"],
-            num_inputs=record["num_inputs"],
+            rejects=found.rejects,
+            num_inputs=found.num_inputs,
             settings=record["settings"],
-            fingerprint=record["fingerprint"],
+            fingerprint=found.fingerprint,
             provenance=record["provenance"],
-            files={
-                name: FileContent(**content) for name, content in record.get("files", {}).items()
-            },
-            folder=record.get("folder", ""),
+            files={name: each.content for name, each in found.files.items()},
+            folder=found.folder,
             history=record.get("history", {}),
-            erased=tuple(map(ErasedRows.from_json, record.get("erased", ()))),
+            erased=found.erased,
         )
 
 
@@ -180,41 +185,6 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def read_json(
-    root: Folder, filename: str, *, fix: str = "rebuild the dataset"
-) -> dict[str, Any] | None:
-    """Return the content of a JSON file of the dataset, None if the file is missing.
-
-    Args:
-        root: The dataset's folder.
-        filename: The file.
-        fix: The end of the message if it is damaged.
-
-    Raises:
-        NotADatasetError: The file is not a JSON object.
-        StorageError: The file cannot be read.
-    """
-    data = _read(root, filename)
-    return None if data is None else _parse(data, root.path(filename), fix)
-
-
-def _read(root: Folder, filename: str) -> bytes | None:
-    try:
-        return root.read_bytes(filename, max_bytes=MAX_BYTES)
-    except MissingError:
-        return None
-
-
-def _parse(data: bytes, path: str, fix: str) -> dict[str, Any]:
-    try:
-        content = load_json(data)
-    except ValueError as error:
-        raise NotADatasetError(f"{path} is not readable JSON ({error}): {fix}") from error
-    if not isinstance(content, dict):
-        raise NotADatasetError(f"{path} does not hold a JSON object: {fix}")
-    return content
-
-
 def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
     """Return the manifest of a finished dataset.
 
@@ -226,10 +196,12 @@ def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
         NotADatasetError: The manifest is missing, damaged, or of another format version.
         StorageError: The folder cannot be read.
     """
-    data, path = _read(root, filename), root.path(filename)
-    if data is None:
-        raise NotADatasetError(_why_no_manifest(root, filename))
-    content = _parse(data, path, "copy it again")
+    path = root.path(filename)
+    try:
+        data = root.read_bytes(filename, max_bytes=MAX_BYTES)
+    except MissingError as error:
+        raise NotADatasetError(_why_no_manifest(root, filename)) from error
+    content = parse_json(data, dict[str, Any], path, "copy it again")
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise NotADatasetError(
@@ -240,10 +212,8 @@ def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
         raise NotADatasetError(f"{path} is damaged (its checksum is wrong): copy it again")
     try:
         return Manifest.from_json(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotADatasetError(
-            f"{path} is damaged ({type(error).__name__}: {error}): rebuild"
-        ) from error
+    except ValueError as error:
+        raise NotADatasetError(f"{path} is damaged ({error}): rebuild") from error
 
 
 def is_intact(data: bytes) -> bool:

@@ -8,9 +8,7 @@ the plan only, not on the run: a retry overwrites the same file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
@@ -96,19 +94,6 @@ class ShardName:
     @property
     def _position(self) -> str:
         return f"{self.index:05d}-of-{self.count:05d}"
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> ShardName:
-        """Return the name in a sidecar.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is not one that builds make.
-        """
-        found = cls(record["name"], record["split"], record["index"], record["count"])
-        # Through its text, so that neither folders nor other types get into a path.
-        if type(found.index) is not int or cls.parse(found.shard) != found:
-            raise ValueError(f"{found.shard!r:.80} is not the name of a shard")
-        return found
 
     @classmethod
     def parse(cls, filename: str) -> ShardName | None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from shardwright.errors import ExistsError, MissingError, StorageError, UsageError
 from shardwright.format import naming
-from shardwright.format.json_text import load_json
+from shardwright.format.json_files import parse_json
 from shardwright.format.manifest import is_intact, seal, time_text
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
@@ -19,6 +22,12 @@ from shardwright.storage.folder import Folder
 
 _MAX_BYTES = 4096
 _SUFFIX = ".json"
+
+
+class _PinFile(Struct):
+    version: Annotated[int, Meta(ge=1)]
+    created: str
+    until: date | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,27 +161,16 @@ def read_pin(root: Folder, name: str) -> Pin | None:
         data = root.read_bytes(naming.pin_file(name), max_bytes=_MAX_BYTES)
     except MissingError:
         return None
-    try:
-        return _parse(name, data)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        path = root.path(naming.pin_file(name))
-        raise StorageError(
-            f"{path} is not a readable pin ({error!r}): {_removal(root, name)}, and pin the "
-            "version again"
-        ) from error
-
-
-def _parse(name: str, data: bytes) -> Pin:
-    content = load_json(data, max_bytes=_MAX_BYTES)
+    path = root.path(naming.pin_file(name))
+    fix = f"{_removal(root, name)}, and pin the version again"
+    found = parse_json(data, _PinFile, path, fix, error=StorageError)
+    keys = parse_json(data, dict[str, Any], path, fix).keys()
     # Without a checksum, as earlier releases wrote pins, it must have nothing else.
-    if content.keys() != {"version", "created", "until"} and not is_intact(data):
-        raise ValueError("its checksum is wrong")
-    version, created, until = (content[key] for key in ("version", "created", "until"))
-    if type(version) is not int or version < 1 or not isinstance(created, str):
-        raise ValueError("its version must be a number from 1, and its time a text")
+    if keys != {*_PinFile.__struct_fields__} and not is_intact(data):
+        raise StorageError(f"{path} is damaged (its checksum is wrong): {fix}")
     if not naming.is_pin_name(name):
-        raise ValueError("its name must have letters, digits, - and _ only")
-    return Pin(name, version, created, None if until is None else date.fromisoformat(until))
+        raise StorageError(f"{path} must have letters, digits, - and _ in its name only: {fix}")
+    return Pin(name, found.version, found.created, found.until)
 
 
 def _check_name(name: str) -> None:

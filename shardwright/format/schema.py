@@ -26,8 +26,8 @@ from shardwright.format.features import (
     StoredFeature,
     VocabularyRule,
     check_feature,
-    texts_of,
 )
+from shardwright.format.json_files import check_fields, typed
 
 __all__ = [
     "ARROW_TYPES",
@@ -192,12 +192,8 @@ class ExampleSchema:
         """Return the schema of a `to_json` record.
 
         Raises:
-            KeyError, TypeError, ValueError: The record is invalid.
+            ValueError: The record is invalid.
         """
-        return cls(
-            features=tuple(Feature.from_json(feature) for feature in record["features"]),
-            class_names=texts_of(record.get("class_names", [])),
-            vocabularies={
-                name: texts_of(words) for name, words in record.get("vocabularies", {}).items()
-            },
-        )
+        found = typed(record, cls)
+        check_fields(record["features"], Feature)
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.format.contents import FileContent
+from shardwright.format.json_files import Count, Crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,16 @@ class ShardInfo:
             ascending.
     """
 
-    index: int
-    num_records: int
-    num_bytes: int
-    crc32c: int
+    index: Count
+    num_records: Count
+    num_bytes: Count
+    crc32c: Crc32c
     digest: str
     etag: str | None = None
-    sidecar_bytes: int | None = None
-    sidecar_crc32c: int | None = None
+    sidecar_bytes: Count | None = None
+    sidecar_crc32c: Crc32c | None = None
     folder: str = ""
-    count: int = 0
+    count: Count = 0
     removed: bytes = b""
 
     @property
@@ -84,11 +85,6 @@ class ShardInfo:
             record["removed"] = b64encode(self.removed).decode()
         return record
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> ShardInfo:
-        """Return the shard of a `to_json` record; raise `TypeError` for unknown fields."""
-        return cls(**{**record, "removed": b64decode(record.get("removed", ""))})
-
 
 @dataclass(frozen=True, slots=True)
 class SplitInfo:
@@ -114,9 +110,3 @@ class SplitInfo:
             "shards": [shard.to_json() for shard in self.shards],
             "stats": dict(self.stats),
         }
-
-    @classmethod
-    def from_json(cls, name: str, record: Mapping[str, Any]) -> SplitInfo:
-        """Return the split of a `to_json` record."""
-        shards = tuple(map(ShardInfo.from_json, record["shards"]))
-        return cls(name=name, shards=shards, stats=record["stats"])

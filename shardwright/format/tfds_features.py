@@ -6,9 +6,10 @@ Format: `tensorflow_datasets/core/proto/feature.proto` as JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shardwright.format.schema import (
     CLASSES,
@@ -23,6 +24,54 @@ _TFDS = "tensorflow_datasets.core.features"
 _DTYPES = {pa.int64(): "int64", pa.float32(): "float32", pa.binary(): "string"}
 # TFDS stores arrays of these as one feature; for other kinds it has single values and sequences.
 _NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BYTES)
+
+Size = Annotated[str, Meta(pattern=r"\A(-1|[0-9]{1,7})\Z")]  # "-1" for any
+
+
+class TfdsShape(Struct, frozen=True):
+    """The shape of a tensor."""
+
+    dimensions: list[Size] = []
+
+
+class TfdsTensor(Struct):
+    """A tensor."""
+
+    shape: TfdsShape = TfdsShape()
+    dtype: str = ""
+    encoding: str = "none"
+
+
+class TfdsClasses(Struct, rename="camel"):
+    """The classes of a label."""
+
+    num_classes: Size = "0"
+
+
+class TfdsSequence(Struct):
+    """A list of features."""
+
+    feature: TfdsFeature
+    length: Size = "-1"
+
+
+class TfdsDict(Struct):
+    """Features by name."""
+
+    features: dict[str, TfdsFeature]
+
+
+class TfdsFeature(Struct, rename="camel"):
+    """A feature in `features.json`, as far as it decides how TFDS reads records."""
+
+    python_class_name: str = ""
+    features_dict: TfdsDict | UnsetType = UNSET
+    sequence: TfdsSequence | UnsetType = UNSET
+    class_label: TfdsClasses | UnsetType = UNSET
+    text: dict[str, Any] | UnsetType = UNSET
+    image: dict[str, Any] | UnsetType = UNSET
+    bounding_box: dict[str, Any] | UnsetType = UNSET
+    tensor: TfdsTensor | UnsetType = UNSET
 
 
 def features_json(schema: ExampleSchema) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _begins(root: Folder, number: int) -> bool:
 
 def number_of(manifest: Manifest) -> int:
     """Return the number of a version."""
-    return int(manifest.history.get("version", 1))
+    return manifest.history.get("version", 1)
 
 
 def is_collected(manifest: Manifest) -> bool:
@@ -122,9 +122,9 @@ def is_collected(manifest: Manifest) -> bool:
 
 def created_at(manifest: Manifest) -> datetime:
     """Return when a version was made; the start of time if it does not say."""
-    told = manifest.history.get("created") or manifest.provenance.get("created")
+    told = manifest.history.get("created") or manifest.provenance.get("created", "")
     try:
-        found = datetime.fromisoformat(str(told))
+        found = datetime.fromisoformat(told)
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
@@ -190,10 +190,10 @@ def read_stated(root: Folder, number: int) -> Manifest:
     """
     file = naming.version_file(number) if number > 1 else naming.MANIFEST
     found = read_manifest(root, file)
-    stated = found.history.get("version", 1)
+    stated = number_of(found)
     if stated != number:
         raise NotADatasetError(
-            f"{root.path(file)} states version {stated!r:.80}, but its name is that of version "
+            f"{root.path(file)} states version {stated}, but its name is that of version "
             f"{number}: it is a copy of another file; remove it, or copy version {number} again"
         )
     return found

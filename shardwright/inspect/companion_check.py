@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Struct, to_builtins
 
 from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, read_json
+from shardwright.format.json_files import read_json, typed
+from shardwright.format.manifest import Manifest
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.parquet import read_rows
 from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.format.superseded import companion_content
-from shardwright.format.tfds_features import features_json
+from shardwright.format.tfds_features import TfdsFeature, TfdsSequence, features_json
 from shardwright.inspect.faults import DatasetFault
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
+
+T = TypeVar("T")
 
 
 def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
@@ -46,31 +51,47 @@ def _content_fault(root: Folder, name: str, manifest: Manifest) -> str | None:
 
 def _companion_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     yield from _manifest_faults(root, manifest)
-    for filename, check in (
-        (naming.DATASET_INFO, _dataset_info_faults),
-        (naming.FEATURES, _features_faults),
-        (naming.STATS, _stats_faults),
-    ):
-        try:
-            content = read_json(root, filename)
-        except (NotADatasetError, StorageError) as error:
-            yield DatasetFault.of_file(filename, str(error))
-            continue
-        try:
-            faults = ["the file is missing"] if content is None else list(check(content, manifest))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            faults = [f"the structure is invalid ({type(error).__name__}: {error})"]
-        yield from (DatasetFault.of_file(filename, what) for what in faults)
+    yield from _faults_of(root, manifest, naming.DATASET_INFO, _DatasetInfo, _dataset_info_faults)
+    yield from _faults_of(root, manifest, naming.FEATURES, TfdsFeature, _features_faults)
+    yield from _faults_of(root, manifest, naming.STATS, dict[str, Any], _stats_faults)
     if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
         yield DatasetFault.of_file(naming.SCHEMA_PBTXT, "the file is missing")
     yield from _names_faults(root, manifest.schema)
     yield from _reject_faults(root, manifest)
 
 
+def _faults_of(
+    root: Folder,
+    manifest: Manifest,
+    filename: str,
+    kind: type[T],
+    check: Callable[[T, Manifest], Iterable[str]],
+) -> Iterator[DatasetFault]:
+    faults: Iterable[str]
+    try:
+        content = read_json(root, filename, kind)
+        faults = ["the file is missing"] if content is None else check(content, manifest)
+    except (NotADatasetError, StorageError) as error:
+        faults = [str(error)]
+    yield from (DatasetFault.of_file(filename, what) for what in faults)
+
+
+class _InfoSplit(Struct, rename="camel"):
+    name: str
+    shard_lengths: list[str]
+
+
+class _DatasetInfo(Struct):
+    name: str
+    version: str
+    splits: list[_InfoSplit]
+
+
 def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield contradictions within the manifest: totals, shard numbers and number of inputs."""
     # In `next/`, while it replaces an older dataset, the manifest does not name that folder.
-    there, sums = read_json(root, naming.MANIFEST) or {}, replace(manifest, folder="").to_json()
+    there = read_json(root, naming.MANIFEST, dict[str, Any]) or {}
+    sums = replace(manifest, folder="").to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
     if differing:
         yield DatasetFault.of_file(
@@ -92,15 +113,11 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]
         yield DatasetFault.of_file(naming.MANIFEST, what)
 
 
-def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
-    for key, wanted in (("name", manifest.name), ("version", manifest.version)):
-        if content.get(key) != wanted:
-            yield f"{key} is {content.get(key)!r}, the manifest says {wanted!r}"
-    entries = content.get("splits")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        yield "splits is not a list of objects"
-        return
-    lengths = {str(entry.get("name")): entry.get("shardLengths") for entry in entries}
+def _dataset_info_faults(info: _DatasetInfo, manifest: Manifest) -> Iterator[str]:
+    for key in ("name", "version"):
+        if getattr(info, key) != (wanted := getattr(manifest, key)):
+            yield f"{key} is {getattr(info, key)!r}, the manifest says {wanted!r}"
+    lengths = {split.name: split.shard_lengths for split in info.splits}
     for name in sorted({*lengths, *manifest.splits}):
         shards = manifest.splits[name].shards if name in manifest.splits else ()
         if lengths.get(name, []) != [str(shard.num_records) for shard in shards]:
@@ -110,9 +127,9 @@ def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iter
             )
 
 
-def _features_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
+def _features_faults(content: TfdsFeature, manifest: Manifest) -> Iterator[str]:
     there = dict(_flatten_features(content, ""))
-    wanted = dict(_flatten_features(features_json(manifest.schema), ""))
+    wanted = dict(_flatten_features(typed(features_json(manifest.schema), TfdsFeature), ""))
     for name in sorted({*there, *wanted}):
         if there.get(name) != wanted.get(name):
             yield (
@@ -121,37 +138,35 @@ def _features_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator
             )
 
 
-def _flatten_features(node: Any, name: str) -> Iterator[tuple[str, str]]:
+def _flatten_features(node: TfdsFeature, name: str) -> Iterator[tuple[str, str]]:
     """Yield (name, kind) for each feature of TFDS's JSON, nested names joined by `/`."""
-    if not isinstance(node, dict):
-        yield name, "not a feature"
-    elif "featuresDict" in node:
-        for key, child in node["featuresDict"].get("features", {}).items():
+    if node.features_dict is not UNSET:
+        for key, child in node.features_dict.features.items():
             yield from _flatten_features(child, f"{name}/{key}" if name else key)
-    elif "sequence" in node and "featuresDict" in node["sequence"].get("feature", {}):
-        for inner, kind in _flatten_features(node["sequence"]["feature"], name):
-            yield inner, f"{kind} in {_list_of(node)} {name}"
+    elif node.sequence is not UNSET and node.sequence.feature.features_dict is not UNSET:
+        for inner, kind in _flatten_features(node.sequence.feature, name):
+            yield inner, f"{kind} in {_list_of(node.sequence)} {name}"
     else:
         yield name, _kind_of(node)
 
 
-def _kind_of(node: Mapping[str, Any]) -> str:
+def _kind_of(node: TfdsFeature) -> str:
     """Return a text of everything that decides how TFDS reads a feature."""
-    if "sequence" in node:
-        return f"{_list_of(node)} {_kind_of(node['sequence'].get('feature', {}))}"
-    if "classLabel" in node:
-        return f"{FeatureKind.CLASS_LABEL} of {node['classLabel'].get('numClasses')}"
-    if "text" in node:
+    if node.sequence is not UNSET:
+        return f"{_list_of(node.sequence)} {_kind_of(node.sequence.feature)}"
+    if node.class_label is not UNSET:
+        return f"{FeatureKind.CLASS_LABEL} of {node.class_label.num_classes}"
+    if node.text is not UNSET:
         return str(FeatureKind.TEXT)
-    for key in ("image", "boundingBox", "tensor"):
-        if key in node:
-            return f"{key} {json.dumps(node[key], sort_keys=True)}"
-    return str(node.get("pythonClassName"))
+    kinds = {"image": node.image, "boundingBox": node.bounding_box, "tensor": node.tensor}
+    for key, found in kinds.items():
+        if found is not UNSET:
+            return f"{key} {json.dumps(to_builtins(found), sort_keys=True)}"
+    return node.python_class_name
 
 
-def _list_of(node: Mapping[str, Any]) -> str:
-    length = str(node["sequence"].get("length"))
-    return "list of" if length == "-1" else f"list of {length}"
+def _list_of(sequence: TfdsSequence) -> str:
+    return "list of" if sequence.length == "-1" else f"list of {sequence.length}"
 
 
 def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:

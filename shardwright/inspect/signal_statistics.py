@@ -34,15 +34,19 @@ def _histograms(manifest: Manifest) -> dict[str, dict[str, list[Any]]]:
         for name, each in split.stats.get("signals", {}).items():
             if each["basis"] != ALL:
                 return {}
-            if "histogram" in each:
-                _add(found, name, each["histogram"])
+            if "histogram" in each and not _add(found, name, each["histogram"]):
+                return {}
     return found
 
 
-def _add(found: dict[str, dict[str, list[Any]]], name: str, more: Mapping[str, list[Any]]) -> None:
+def _add(found: dict[str, dict[str, list[Any]]], name: str, more: Mapping[str, list[Any]]) -> bool:
+    """Add a histogram; return False if its edges are others."""
     there = found.setdefault(name, {"edges": more["edges"], "counts": [0] * len(more["counts"])})
+    if there["edges"] != more["edges"]:
+        return False
     pairs = zip(there["counts"], more["counts"], strict=True)
     there["counts"] = [one + other for one, other in pairs]
+    return True
 
 
 def mean_and_deviation(manifest: Manifest, split: str) -> MeanStd:

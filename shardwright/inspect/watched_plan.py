@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shardwright.errors import NotADatasetError
 from shardwright.format import naming
 from shardwright.format.index import read_summary_end
-from shardwright.format.manifest import read_json
-from shardwright.format.manifest_check import MAX_SHARDS
+from shardwright.format.json_files import read_json
 from shardwright.format.naming import ShardName
+from shardwright.format.plan_file import PlanFile, PlannedSplit
 from shardwright.inspect.build_progress import (
     Amount,
     BuildPhase,
@@ -34,14 +34,6 @@ from shardwright.storage.stamps import FileStamp
 MOST_READS = 200  # of new sidecars, in one look
 MOST_REJECT_FILES = 4  # of the plan, in one look; each has at most 250,000 rows
 _READS_AT_ONCE = 16
-
-
-class _Split(NamedTuple):
-    """The plan of one split."""
-
-    num_shards: int
-    num_records: int
-    num_bytes: int
 
 
 class _Read(NamedTuple):
@@ -72,9 +64,13 @@ class WatchedPlan:
     def __init__(self, root: Folder, stamp: FileStamp) -> None:
         self.root, self.stamp = root, stamp
         splits = _read_plan(root)
-        self.planned = Amount(*map(sum, zip(*splits.values(), strict=True)))
+        self.planned = Amount(
+            sum(each.num_shards for each in splits.values()),
+            sum(each.num_records for each in splits.values()),
+            sum(each.num_bytes for each in splits.values()),
+        )
         # All by the file name of a sidecar.
-        self._splits: dict[str, _Split] = {}
+        self._splits: dict[str, PlannedSplit] = {}
         self._found: dict[str, FileStamp] = {}
         self._read: dict[str, _Read | None] = {}  # None if it is damaged
         self._begun: dict[str, float] = {}
@@ -144,7 +140,7 @@ class WatchedPlan:
     def _read_sidecar(self, name: str) -> _Read | None:
         path = f"{naming.INDEX_DIR}/{name}"
         summary = read_summary_end(self.root, path, self._found[name].num_bytes)
-        if summary is None or not all(map(_is_count, summary.rejects.items())):
+        if summary is None or not all(map(is_reason, summary.rejects)):
             return None
         return _Read(summary.num_records, summary.num_bytes, summary.rejects)
 
@@ -199,11 +195,6 @@ class WatchedPlan:
         return sorted(in_work, key=lambda pair: (-pair[1], pair[0]))
 
 
-def _is_count(reject: tuple[object, object]) -> bool:
-    reason, number = reject
-    return isinstance(reason, str) and is_reason(reason) and type(number) is int
-
-
 def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -212,21 +203,8 @@ def _shard(sidecar: str) -> str:
     return sidecar.removesuffix(".parquet")
 
 
-def _read_plan(root: Folder) -> dict[str, _Split]:
-    content = read_json(root, naming.PLAN) or {}
-    try:
-        splits = {name: _split_of(name, split) for name, split in content["splits"].items()}
-        if sum(split.num_shards for split in splits.values()) > MAX_SHARDS:
-            raise ValueError(f"more than {MAX_SHARDS:,} shards")
-        return splits
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotADatasetError(
-            f"{root.path(naming.PLAN)} is damaged ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _split_of(name: str, split: Mapping[str, Any]) -> _Split:
-    numbers = [split[key] for key in ("num_shards", "num_records", "num_bytes")]
-    if not naming.is_split_name(name) or any(type(each) is not int or each < 0 for each in numbers):
-        raise ValueError(f"split {name!r} has numbers {numbers}")
-    return _Split(*numbers)
+def _read_plan(root: Folder) -> dict[str, PlannedSplit]:
+    plan = read_json(root, naming.PLAN, PlanFile, fix="run the build again")
+    if plan is None:
+        raise NotADatasetError(f"{root.path(naming.PLAN)} is gone: run the build again")
+    return plan.splits

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,23 +37,12 @@ class NearPair(NamedTuple):
     distance: int
 
 
-def leaks_of(found: Any) -> dict[str, Mapping[str, Any]]:
-    """Return the leaks by other split; other values beside them are left out."""
-    if not isinstance(found, Mapping):
-        return {}
-    return {
-        other: leak
-        for other, leak in found.items()
-        if isinstance(leak, Mapping) and "examples" in leak
-    }
-
-
 def leaked_ids(manifest: Manifest) -> Iterator[str]:
     """Yield the ids of the images that are stated as examples of being in two splits."""
     for info in manifest.splits.values():
         for key in (LEAKS, NEAR_LEAKS):
-            for leak in leaks_of(info.stats.get(key)).values():
-                for pair in leak.get("examples", []):
+            for leak in info.stats.get(key, {}).values():
+                for pair in leak["examples"]:
                     yield from pair
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, join, name_of, tag
-from shardwright.report.paired import NearPair, leaks_of
+from shardwright.report.paired import NearPair
 from shardwright.report.reject_rows import RejectedInput
 from shardwright.report.sections import Section, bare_picture, class_name, note, picture
 from shardwright.report.tables import Cell, names, numbers, table
@@ -30,13 +30,12 @@ def _kind(data: ReportData, key: str, told: str) -> list[Html]:
     found = [
         (name, other, leak)
         for name, split in data.manifest.splits.items()
-        for other, leak in leaks_of(split.stats.get(key)).items()
+        for other, leak in split.stats.get(key, {}).items()
     ]
     if not found:
         return []
     rows: list[list[Cell]] = [
-        [name, other, leak.get("records", 0), leak.get("unchecked", 0)]
-        for name, other, leak in found
+        [name, other, leak["records"], leak["unchecked"]] for name, other, leak in found
     ]
     columns = [names("split"), names("also in"), numbers("records")]
     columns.append(numbers("more by checksum only"))
@@ -81,7 +80,7 @@ def _pairs(
 ) -> list[Html]:
     """Return the examples of a split and another one, once for both directions."""
     sign = " = " if key == LEAKS else " \u2248 "
-    if other < split and split in leaks_of(data.manifest.splits[other].stats.get(key)):
+    if other < split and split in data.manifest.splits[other].stats.get(key, {}):
         return []
     return [
         tag(

@@ -14,14 +14,14 @@ def provenance(data: ReportData) -> Section:
     """Return the section of the origin and the settings."""
     manifest = data.manifest
     known = dict(manifest.provenance)
-    packages = known.pop("packages", None)
+    packages = known.pop("packages", {})
     known.pop("timing", None)  # in a section of its own
     origin = {**known, "fingerprint": manifest.fingerprint}
     parts = [
         pairs_table("Source", origin),
         more("Settings", pairs_table("Settings", _flat(manifest.settings))),
     ]
-    if isinstance(packages, Mapping):
+    if packages:
         parts.append(more("Versions", pairs_table("Versions", packages)))
     return Section("provenance", "Source and settings", join(parts))
 

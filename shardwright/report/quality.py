@@ -76,7 +76,9 @@ def _counts_of_all(data: ReportData, signal: Signal) -> list[int]:
     """Return the histogram of a signal over all records, [] if not all were measured."""
     found = [split.stats.get(SIGNALS_KEY, {}) for split in data.manifest.splits.values()]
     parts = [each[signal.name] for each in found if signal.name in each]
-    histograms = [part["histogram"] for part in parts if part.get("basis") == "all"]
+    histograms = [
+        part["histogram"] for part in parts if part["basis"] == "all" and "histogram" in part
+    ]
     if not histograms or len(histograms) < len(found):
         return []
     if any(list(each["edges"]) != list(signal.edges) for each in histograms):

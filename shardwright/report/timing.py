@@ -15,10 +15,7 @@ from shardwright.sizes import counted, show_bytes, show_seconds
 def timing(data: ReportData) -> Section | None:
     """Return the section of times; None for a dataset whose build did not record them."""
     found = data.manifest.provenance.get("timing")
-    try:
-        return _section(found) if isinstance(found, Mapping) else None
-    except (KeyError, TypeError, ValueError):  # of another version of the format
-        return None
+    return None if found is None else _section(found)
 
 
 def _section(found: Mapping[str, Any]) -> Section:

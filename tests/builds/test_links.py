@@ -17,7 +17,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import LinkError, ShardwrightError
-from shardwright.format.manifest import read_json
+from shardwright.format.json_files import read_json
+from shardwright.format.plan_file import OutputFile
 from shardwright.inspect.cli import main
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import make_images, png_of
@@ -272,7 +273,9 @@ def test_a_stopped_replacement_ends_through_no_link(
     plain(dataset)()
     with killed(PROMOTED):
         plain(dataset, *OVERWRITE)()
-    assert read_json(Folder(str(dataset)), "manifest.json")["folder"] == "next"
+    found = read_json(Folder(str(dataset)), "manifest.json", OutputFile)
+    assert found is not None
+    assert found.folder == "next"
     put_link(dataset / link, only(places.strange / "set", link.removeprefix("next/")))
     for call in (plain(dataset, *OVERWRITE), lambda: read(dataset)):
         check_refused(call, dataset / link)

@@ -123,7 +123,7 @@ def test_files_without_a_schema(tmp_path: Path, name: str, content: str, message
     [
         ((LABEL, Feature("w", K.INT64, Source.WIDTH)),
          "feature 'w' has the source width, but no feature has the source image: add one"),
-        ((IMAGE, IMAGE), "a.json: two features have the name 'image'"),
+        ((IMAGE, IMAGE), "two features have the name 'image'"),
         ((IMAGE, Feature("other", K.IMAGE, Source.IMAGE)),
          "'image' and 'other' both have the source image; only one may"),
         ((IMAGE, Feature("l", K.MULTI_LABEL, Source.LABEL)),

@@ -32,7 +32,7 @@ VERBS = {
 }  # fmt: skip
 # Verb files share these; they import Beam, so no noun file may import them.
 BEAM_HELPERS = {"routing", "metrics"}
-READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "PIL"}
+READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "msgspec", "PIL"}
 # The stores' own clients are optional and slow to import: only functions of these files ask them.
 PEER_FILES = {"storage/credentials.py", "storage/gcs_peer.py", "storage/s3_peer.py"}
 PEER_PACKAGES = {"boto3", "botocore", "requests"}

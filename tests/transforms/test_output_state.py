@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
-from shardwright.format.manifest import read_json, write_json
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import write_json
 from shardwright.storage.folder import Folder
 from shardwright.transforms import output_state as state
 from shardwright.transforms.output_state import BuildPlace
@@ -46,7 +47,7 @@ def finish(root: Path) -> None:
 
 
 def plan_of(root: Path) -> Any:
-    return read_json(Folder(str(root)), naming.PLAN)
+    return read_json(Folder(str(root)), naming.PLAN, dict[str, Any])
 
 
 def refusal(step: Callable[..., object], *arguments: Any) -> str:
@@ -177,7 +178,9 @@ def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
     assert "use --if-exists overwrite to rebuild it" in said
     root = Folder(str(tmp_path))
     provenance = {"provenance": {"input": "/old/photos"}}
-    write_json(root, naming.MANIFEST, (read_json(root, naming.MANIFEST) or {}) | provenance)
+    write_json(
+        root, naming.MANIFEST, (read_json(root, naming.MANIFEST, dict[str, Any]) or {}) | provenance
+    )
     asked = replace(ask(tmp_path), input="/new/photos")
     said = refusal(state.clear_output, asked, LAYOUT, "g")
     assert "(it was /old/photos, and is /new/photos: the index has the images' addresses)" in said

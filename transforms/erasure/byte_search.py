@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from shardwright.format.json_files import Count
 from shardwright.transforms.erasure.wanted_ids import WantedIds
 
 _SHORT, _LONG = 4, 8  # bytes of an end; shorter ids are found by chance, except in short texts
@@ -55,15 +57,18 @@ class Ends(NamedTuple):
         return {"ids": self.num_ids, "lengths": list(self.lengths), "tags": tags}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Ends:
-        """Return the ends of a `to_json` record; raise `KeyError`, `TypeError`, `ValueError`."""
-        tags = {size: tuple(map(int, record["tags"].get(str(size), ()))) for size in _TYPES}
-        if any(not 0 <= tag < 1 << _TAG_BITS for each in tags.values() for tag in each):
-            raise ValueError("a tag is out of range")
-        lengths = tuple(map(int, record["lengths"]))
-        if any(not 0 < length <= _MAX_LENGTH for length in lengths):
-            raise ValueError("a length is out of range")
-        return cls(lengths, tags, int(record["ids"]))
+    def from_file(cls, found: EndsFile) -> Ends:
+        """Return the ends in a receipt."""
+        tags = {size: found.tags.get(str(size), ()) for size in _TYPES}
+        return cls(found.lengths, tags, found.ids)
+
+
+class EndsFile(Struct, frozen=True):
+    """Ends as JSON, as of `Ends.to_json`."""
+
+    ids: Count
+    lengths: tuple[Annotated[int, Meta(ge=1, le=_MAX_LENGTH)], ...]
+    tags: dict[str, tuple[Annotated[int, Meta(ge=0, lt=1 << _TAG_BITS)], ...]]
 
 
 class ByteSearch:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from shardwright.errors import UsageError
+from msgspec import Struct
+
 from shardwright.format.contents import FileContent
-from shardwright.format.manifest import json_bytes, read_json, time_text
+from shardwright.format.json_files import Count, read_json
+from shardwright.format.manifest import json_bytes, time_text
+from shardwright.format.manifest_check import ContentFile
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.byte_search import Ends
+from shardwright.transforms.erasure.byte_search import Ends, EndsFile
 from shardwright.transforms.erasure.wanted_ids import hash_of, new_salt
 
 _KIND = "erasure"
@@ -169,42 +172,75 @@ class Receipt:
             "not_reached": [*NOT_REACHED, *([KEPT_NAMES] if self.keeps_names else [])],
         }
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Receipt:
-        """Return the receipt of a `to_json` record; raise `KeyError`, `TypeError`, `ValueError`."""
-        if record.get("receipt") != _KIND or record["format_version"] != 1:
-            raise ValueError("it is not the receipt of an erasure")
+
+class _Id(Struct):
+    sha256: str
+    found_in: list[str]
+    made_of_it: list[str] = []
+
+
+class _Object(Struct):
+    path: str
+    before: ContentFile
+    after: ContentFile | None
+
+
+class _Names(Struct, frozen=True):
+    kept: bool = False
+    sha256: frozenset[str] = frozenset()
+
+
+class _ReceiptFile(Struct):
+    """A receipt as JSON, without what follows from the rest."""
+
+    receipt: Literal["erasure"]
+    format_version: Literal[1]
+    dataset: str
+    begun: str
+    ended: str | None
+    salt: str
+    ids: list[_Id]
+    versions: list[int]
+    generations: list[str]
+    objects: list[_Object]
+    caches: dict[str, dict[str, Count]]
+    aborted_uploads: list[str]
+    old_versions_removed: dict[str, Count]
+    not_removed: list[dict[str, str]]
+    not_checked: list[dict[str, str]]
+    # One of an earlier release has neither.
+    search: EndsFile = EndsFile(0, (), {})
+    names: _Names = _Names()
+
+    def opened(self) -> Receipt:
         found: dict[str, list[str]] = {}
-        made = {each["sha256"]: each.get("made_of_it", []) for each in record["ids"]}
-        for each in record["ids"]:
-            for path in each["found_in"]:
-                found.setdefault(path, []).append(each["sha256"])
-        objects = {each["path"]: each for each in record["objects"]}
-        names = record.get("names", {})  # one of an earlier release has neither these nor ends
-        return cls(
-            record["dataset"],
-            record["salt"],
-            frozenset(each["sha256"] for each in record["ids"]),
-            record["begun"],
-            record["ended"],
+        for each in self.ids:
+            for path in each.found_in:
+                found.setdefault(path, []).append(each.sha256)
+        return Receipt(
+            self.dataset,
+            self.salt,
+            frozenset(each.sha256 for each in self.ids),
+            self.begun,
+            self.ended,
             found,
-            made,
-            {path: FileContent(**each["before"]) for path, each in objects.items()},
+            {each.sha256: each.made_of_it for each in self.ids},
+            {each.path: each.before.content for each in self.objects},
             {
-                path: each["after"] and FileContent(**each["after"])
-                for path, each in objects.items()
-                if record["ended"] is not None
+                each.path: None if each.after is None else each.after.content
+                for each in self.objects
+                if self.ended is not None
             },
-            record["versions"],
-            record["generations"],
-            record["caches"],
-            record["aborted_uploads"],
-            record["old_versions_removed"],
-            record["not_removed"],
-            record["not_checked"],
-            Ends.from_json(record["search"]) if "search" in record else Ends(),
-            names.get("kept", False),
-            frozenset(names.get("sha256", ())),
+            self.versions,
+            self.generations,
+            self.caches,
+            self.aborted_uploads,
+            self.old_versions_removed,
+            self.not_removed,
+            self.not_checked,
+            Ends.from_file(self.search),
+            self.names.kept,
+            self.names.sha256,
         )
 
 
@@ -217,14 +253,12 @@ def read_receipt(folder: Folder, name: str) -> Receipt | None:
     """Return the receipt in a file, None if there is no such file.
 
     Raises:
-        NotADatasetError, UsageError: It holds something else.
+        NotADatasetError: It holds something else.
         StorageError: It cannot be read.
     """
-    record = read_json(folder, name, fix="give a receipt that `shardwright erase` has written")
-    try:
-        return None if record is None else Receipt.from_json(record)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{folder.path(name)} is not a receipt of `erase`: {error}") from error
+    fix = "give a receipt that `shardwright erase` has written"
+    found = read_json(folder, name, _ReceiptFile, fix=fix)
+    return None if found is None else found.opened()
 
 
 def _is_shard(path: str) -> bool:

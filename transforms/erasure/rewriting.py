@@ -108,7 +108,7 @@ class _Staging:
             self._note(file, is_left=content is not None)
         if len(rows):
             before = self._manifest.splits[name.split].shards[name.index].content
-            self._erased.append(ErasedRows(name.shard, before, rows.astype("<u4").tobytes()))
+            self._erased.append(ErasedRows(name.shard, *before, rows.astype("<u4").tobytes()))
 
     def add_list(self, file: str) -> None:
         """Write a file of rejects that is of no shard, or the list of near-duplicates.

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
+from shardwright.format.json_files import parse_json
 from shardwright.format.manifest import read_manifest
 from shardwright.format.parquet import ParquetRows
 from shardwright.storage.addresses import is_remote
@@ -248,22 +249,22 @@ def read_listing(folder: Folder, name: str) -> Rows:
     path = folder.path(f"{name}.parquet")
     with folder.open_input(f"{name}.parquet") as source, ParquetRows(source, path) as file:
         yield from file.batches(BATCH_ROWS)
-        yield from _rejects_of(file)
+        yield from _rejects_of(file, path)
 
 
-def _rejects_of(file: ParquetRows) -> list[Reject]:
-    return [
-        Reject(**{**values, "reason": RejectReason(values["reason"])})
-        for values in json.loads(file.metadata.metadata[_REJECTS])
-    ]
+def _rejects_of(file: ParquetRows, path: str) -> list[Reject]:
+    data = (file.metadata.metadata or {}).get(_REJECTS, b"")
+    return parse_json(data, list[Reject], path, "remove it, and build again", error=BuildError)
 
 
 def _is_incomplete(folder: Folder, listing: str) -> bool:
     """Return whether a part was not read to its end, maybe by a fault of its disk."""
     try:
         with folder.open_input(listing) as source, ParquetRows(source, listing) as file:
-            return any(reject.reason == RejectReason.INCOMPLETE for reject in _rejects_of(file))
-    except (pa.ArrowException, KeyError, TypeError, ValueError):  # damaged, or of others
+            return any(
+                reject.reason == RejectReason.INCOMPLETE for reject in _rejects_of(file, listing)
+            )
+    except (pa.ArrowException, BuildError):  # damaged, or of others
         return True
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
+
+from shardwright.format.json_files import Number
 
 _RISK = 0.001  # probability that the mean, or the largest shard, exceeds its margin
 
@@ -29,12 +31,12 @@ class SizeEstimate:
     """
 
     sample: str
-    num_sampled: int
-    num_records: int
-    mean: float
-    ratio: float | None
-    error: float
-    skewness: float
+    num_sampled: Annotated[int, Meta(ge=1)]
+    num_records: Annotated[int, Meta(ge=1)]
+    mean: Number
+    ratio: Number | None
+    error: Number
+    skewness: Number
 
     @classmethod
     def of(
@@ -57,10 +59,6 @@ class SizeEstimate:
         return cls(
             sample, len(made), num_records, mean, ratio if by_ratio else None, error, skewness
         )
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> SizeEstimate:
-        return cls(**record)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

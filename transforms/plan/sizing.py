@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
+from shardwright.errors import NotADatasetError
 from shardwright.format import naming
-from shardwright.format.manifest import read_json
+from shardwright.format.json_files import read_json
 from shardwright.storage.folder import Folder
 from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from shardwright.transforms.plan.size_estimate import SizeEstimate
@@ -120,14 +122,17 @@ def estimate_sizes(
     )
 
 
+class _EstimatedPlan(Struct):
+    estimate: SizeEstimate | None = None
+
+
 def _recorded(root: Folder, digest: str) -> SizeEstimate | None:
-    record = (read_json(root, naming.PLAN) or {}).get("estimate")
-    if not isinstance(record, dict) or record.get("sample") != digest:
-        return None
     try:
-        return SizeEstimate.from_json(record)
-    except TypeError:  # of a version with other fields
+        plan = read_json(root, naming.PLAN, _EstimatedPlan)
+    except NotADatasetError:  # of a version with other fields
         return None
+    found = None if plan is None else plan.estimate
+    return found if found is not None and found.sample == digest else None
 
 
 def _measure_noted(references: pa.RecordBatch, job: WriteJob, digest: str) -> np.ndarray:

@@ -11,7 +11,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow as pa
 from shardwright.format import stats_keys
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
+from shardwright.format.stats_keys import Leak
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.batch_file import BatchFile, Place
@@ -31,28 +31,6 @@ _READERS = 16  # concurrent reads of sidecars or images
 _NUM_RANGES = 256  # bounds the keys that are compared at once
 _MAX_HELD = 1 << 20  # records whose keys are in memory, 16 bytes each
 _KEY_COLUMNS = ["image_length", "crc32c"]
-
-
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """The images that a split shares with another one.
-
-    Attributes:
-        records: Records of this split whose image is byte for byte in the other split.
-        unchecked: Further records with equal length and CRC32C there that were not read.
-        examples: Some of them: (id here, id there).
-    """
-
-    records: int
-    unchecked: int
-    examples: tuple[tuple[str, str], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "records": self.records,
-            "unchecked": self.unchecked,
-            "examples": [list(pair) for pair in self.examples],
-        }
 
 
 def find_leaks(

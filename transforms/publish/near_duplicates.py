@@ -22,11 +22,11 @@ from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import read_rows
+from shardwright.format.stats_keys import Leak
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.duplicates.contents import is_among
 from shardwright.transforms.hashing import distinct, hash64, joined
-from shardwright.transforms.publish.leaks import Leak
 
 NEAR_LEAKS = "near_duplicates"  # key in a split's statistics, in the form of `LEAKS`
 NEAR_RECORDS = "near_duplicate_records"  # key: number of records of the split that are in a group

@@ -19,8 +19,10 @@ from shardwright.errors import (
 )
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
+from shardwright.format.json_files import read_json
 from shardwright.format.json_text import MAX_BYTES
-from shardwright.format.manifest import Manifest, read_json
+from shardwright.format.manifest import Manifest
+from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.inspect.quick_verify import listed_faults
@@ -132,14 +134,14 @@ def _replace(
     """Publish beside a dataset, and replace that, unless another worker does both before."""
     root, fingerprint = publication.root, clearance.fingerprint
     beside = root.below(clearance.folder)
-    if read_json(beside, naming.PLAN) is None:  # a repeated call
+    if read_json(beside, naming.PLAN, OutputFile) is None:  # a repeated call
         return promoted(root, fingerprint)
     try:
         _publish_in(beside, publication, shards, layout, clearance)
         check_owner(beside, fingerprint)
         return promote(root, fingerprint)
     except ShardwrightError:
-        if read_json(beside, naming.PLAN) is not None:
+        if read_json(beside, naming.PLAN, OutputFile) is not None:
             raise
         remove_outputs(beside)  # written after the other one had moved the shards
         beside.remove_empty()

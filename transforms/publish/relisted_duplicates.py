@@ -19,8 +19,8 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.format.parquet import read_rows
+from shardwright.format.stats_keys import Leak
 from shardwright.storage.folder import Folder
-from shardwright.transforms.publish.leaks import Leak
 from shardwright.transforms.publish.near_duplicates import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS
 
 

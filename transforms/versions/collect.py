@@ -157,8 +157,7 @@ def _once_named(root: Folder, numbers: Sequence[int]) -> set[str]:
     found = {""} if 1 in numbers else set()
     for number in numbers:
         if number > 1:
-            history = read_stated(root, number).history
-            found |= {folder for folder in history["generations"] if isinstance(folder, str)}
+            found.update(read_stated(root, number).history["generations"])
     return found
 
 

@@ -121,7 +121,7 @@ def test_a_damaged_pin_is_an_error(root: Folder, content: bytes) -> None:
 
 def test_a_pin_with_a_wrong_name_is_an_error(root: Folder) -> None:
     root.write_bytes("versions/pins/a b.json", Pin("a", 1, "").to_bytes())
-    with pytest.raises(StorageError, match=r"is not a readable pin .*: remove the file, and pin"):
+    with pytest.raises(StorageError, match=r"in its name only: remove the file, and pin"):
         read_pins(root)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -102,9 +103,14 @@ def test_json_leaves_defaults_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "record",
-    [{}, {"name": "a", "kind": "x", "source": "id"}, {"name": "a", "kind": "text", "source": "x"}],
+    ("record", "what"),
+    [
+        ({}, "missing required field name"),
+        ({"name": "a", "kind": "x", "source": "id"}, r"features\[1\].kind is 'x': invalid enum"),
+        ({"name": "a", "kind": "text", "source": "x"}, r"source is 'x'"),
+        ({"name": "a", "kind": "text", "later": 1}, "'later' is a field of a later release"),
+    ],
 )
-def test_json_of_no_feature(record: dict[str, str]) -> None:
-    with pytest.raises((KeyError, ValueError)):
-        Feature.from_json(record)
+def test_json_of_no_feature(record: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        ExampleSchema.from_json({"features": [ID.to_json(), record]})

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from shardwright.format.json_files import typed
 from shardwright.transforms.plan.layouts import (
     BucketSizes,
     count_bucket,
@@ -37,7 +38,7 @@ def test_the_model_with_the_smaller_error_is_used() -> None:
 
 def test_json_round_trip() -> None:
     estimate = estimate_of(np.array([1.0, 2, 4]), np.array([2.0, 4, 8]), 10)
-    assert SizeEstimate.from_json(json.loads(json.dumps(estimate.to_json()))) == estimate
+    assert typed(json.loads(json.dumps(estimate.to_json())), SizeEstimate) == estimate
 
 
 @pytest.mark.parametrize(

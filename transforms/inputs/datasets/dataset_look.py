@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from shardwright.errors import NotADatasetError, UsageError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, read_json
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo
@@ -73,7 +75,7 @@ def _manifest_of(request: SourceRequest) -> Manifest | None:
             return None
         filename = naming.version_file(2)
     try:
-        content = read_json(UserFolder(root.uri, root.options), filename)
+        content = read_json(UserFolder(root.uri, root.options), filename, dict[str, Any])
     except NotADatasetError:  # another program's file
         return None
     return read_version(root) if "format_version" in (content or {}) else None

@@ -10,17 +10,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from msgspec import UNSET
 
 from shardwright.errors import MissingError, NotADatasetError, UsageError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, read_json, read_manifest
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.tfds_features import TfdsFeature, TfdsTensor
 from shardwright.format.versions import version_numbers
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
+
+T = TypeVar("T")
 
 _DERIVED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.LABEL_TEXT)
 _WITH_WORDS = (FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS)
@@ -66,7 +71,7 @@ def read_stated(folder: Folder) -> Stated:
     """
     names = set(folder.names())
     if naming.MANIFEST in names and "format_version" in (
-        _read_object(folder, naming.MANIFEST) or {}
+        _read_object(folder, naming.MANIFEST, dict[str, Any]) or {}
     ):
         folder = Folder(folder.uri, folder.options)  # of a dataset, which has no links
         manifest = read_manifest(folder)
@@ -85,8 +90,10 @@ def read_stated(folder: Folder) -> Stated:
             f"{folder} holds an unfinished build of shardwright: run its command again first"
         )
     files = {name.removesuffix(_LABELS): name for name in names if name.endswith(_LABELS)}
-    content = _read_object(folder, naming.FEATURES) if naming.FEATURES in names else None
-    if content is not None and "featuresDict" in content:
+    content = None
+    if naming.FEATURES in names:
+        content = _read_object(folder, naming.FEATURES, TfdsFeature)
+    if content is not None and content.features_dict is not UNSET:
         return _of_tfds(content, {key: _read_names(folder, name) for key, name in files.items()})
     single = (
         next(iter(files.values()), None)
@@ -98,9 +105,9 @@ def read_stated(folder: Folder) -> Stated:
     return Stated(names={"": _read_names(folder, single)}) if single else NOTHING_STATED
 
 
-def _read_object(folder: Folder, name: str) -> dict[str, Any] | None:
+def _read_object(folder: Folder, name: str, kind: type[T]) -> T | None:
     try:
-        return read_json(folder, name)
+        return read_json(folder, name, kind)
     except NotADatasetError:  # another program's file
         return None
 
@@ -159,7 +166,7 @@ def _own_features(schema: ExampleSchema) -> Iterator[Feature]:
             )
 
 
-def _of_tfds(content: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) -> Stated:
+def _of_tfds(content: TfdsFeature, labels: Mapping[str, tuple[str, ...]]) -> Stated:
     features = {feature.name: feature for feature in _tfds_features("", content, labels)}
     classes = [
         name
@@ -181,16 +188,15 @@ def _of_tfds(content: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) 
 
 
 def _tfds_features(
-    name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]
+    name: str, node: TfdsFeature, labels: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Feature]:
     """Yield the leaves of a features.json that have a kind; others are inferred from records."""
-    if "featuresDict" in node:
-        for key, child in node["featuresDict"]["features"].items():
+    if node.features_dict is not UNSET:
+        for key, child in node.features_dict.features.items():
             yield from _tfds_features(f"{name}/{key}" if name else key, child, labels)
-    elif "sequence" in node:
-        child, length = node["sequence"]["feature"], int(node["sequence"].get("length", -1))
-        size = None if length < 0 else length
-        sequence = name if "featuresDict" in child else ""
+    elif node.sequence is not UNSET:
+        child, size = node.sequence.feature, _size(node.sequence.length)
+        sequence = "" if child.features_dict is UNSET else name
         for feature in _tfds_features(name, child, labels):
             if (
                 None not in feature.shape
@@ -205,34 +211,35 @@ def _tfds_features(
 
 
 def _tfds_leaf(
-    name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]
+    name: str, node: TfdsFeature, labels: Mapping[str, tuple[str, ...]]
 ) -> Feature | None:
-    if "image" in node:
-        is_mask = node.get("pythonClassName", "").endswith("LabeledImage")
+    if node.image is not UNSET:
+        is_mask = node.python_class_name.endswith("LabeledImage")
         return Feature(name, FeatureKind.MASK if is_mask else FeatureKind.IMAGE)
-    if "classLabel" in node:
-        numbers = map(str, range(int(node["classLabel"].get("numClasses", 0))))
+    if node.class_label is not UNSET:
+        numbers = map(str, range(int(node.class_label.num_classes)))
         return Feature(
             name,
             FeatureKind.CLASS_LABEL,
             names=labels.get(name.replace("/", "-")) or tuple(numbers),
         )
-    if "boundingBox" in node:
+    if node.bounding_box is not UNSET:
         return Feature(name, FeatureKind.BOX, shape=(4,))
-    if "text" in node:
+    if node.text is not UNSET:
         return Feature(name, FeatureKind.TEXT)
-    return _tfds_tensor(name, node["tensor"]) if "tensor" in node else None
+    return None if node.tensor is UNSET else _tfds_tensor(name, node.tensor)
 
 
-def _tfds_tensor(name: str, tensor: Mapping[str, Any]) -> Feature | None:
+def _size(text: str) -> int | None:
+    return None if text == "-1" else int(text)
+
+
+def _tfds_tensor(name: str, tensor: TfdsTensor) -> Feature | None:
     """Return the feature of a tensor stored as a list of values; only its first size may vary."""
-    shape = tuple(
-        None if size == "-1" else int(size)
-        for size in tensor.get("shape", {}).get("dimensions", ())
-    )
-    if tensor.get("encoding", "none") != "none" or None in shape[1:]:
+    shape = tuple(map(_size, tensor.shape.dimensions))
+    if tensor.encoding != "none" or None in shape[1:]:
         return None
-    dtype = tensor.get("dtype", "")
+    dtype = tensor.dtype
     short = "" if dtype in _DEFAULT_DTYPES else dtype
     if dtype in INTEGER_DTYPES:
         return Feature(name, FeatureKind.INT64, shape=shape, dtype=short)

@@ -1,0 +1,122 @@
+"""Open the JSON files of a dataset, each by a type that states what it must hold.
+
+A stranger may have edited any of them. So the type, which `msgspec` compares, is the only check:
+what is opened has it, or the error names the file, the place, the value and what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, ValidationError, convert
+
+from shardwright.errors import MissingError, NotADatasetError, ShardwrightError
+from shardwright.format.json_text import MAX_BYTES, load_json
+from shardwright.storage.folder import Folder
+
+T = TypeVar("T")
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # counts are added as int64
+Crc32c = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+# Neither NaN nor infinite, which Python reads in JSON.
+Number = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+
+_FAULT = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+def read_json(
+    root: Folder, filename: str, kind: type[T], *, fix: str = "rebuild the dataset"
+) -> T | None:
+    """Return the content of a JSON file of a dataset, None if the file is missing.
+
+    Args:
+        root: The dataset's folder.
+        filename: The file.
+        kind: The type of its content. Fields that it does not have are left out.
+        fix: The end of the message if the file is damaged.
+
+    Raises:
+        NotADatasetError: The file is not JSON, or not of this type.
+        StorageError: The file cannot be read.
+    """
+    try:
+        data = root.read_bytes(filename, max_bytes=MAX_BYTES)
+    except MissingError:
+        return None
+    return parse_json(data, kind, root.path(filename), fix)
+
+
+def parse_json(
+    data: bytes,
+    kind: type[T],
+    path: str,
+    fix: str,
+    *,
+    error: type[ShardwrightError] = NotADatasetError,
+) -> T:
+    """Return the content of a JSON file that was read from `path`; raise `error` if it is damaged.
+
+    Other arguments as of `read_json`.
+    """
+    try:
+        content = load_json(data)
+    except ValueError as fault:
+        raise error(f"{path} is not readable JSON ({fault}): {fix}") from fault
+    try:
+        return typed(content, kind)
+    except ValueError as fault:
+        raise error(f"{path} is damaged ({fault}): {fix}") from fault
+
+
+def typed(content: Any, kind: type[T]) -> T:
+    """Return JSON as a value of a type; raise `ValueError` if it is not of that type."""
+    try:
+        return convert(content, kind)
+    except ValidationError as error:
+        raise ValueError(_told(content, kind, str(error))) from error
+
+
+def check_fields(records: Iterable[Mapping[str, Any]], kind: Any) -> None:
+    """Raise `ValueError` for a field that a dataclass lacks and that may change what others say."""
+    known = {each.name for each in fields(kind)}
+    for record in records:
+        if not record.keys() <= known:
+            raise ValueError(f"{min(record.keys() - known)!r:.80} is a field of a later release")
+
+
+def _told(content: Any, kind: Any, text: str) -> str:
+    """Return an error of `convert` with the keys and the value, which it leaves out."""
+    found = _FAULT.fullmatch(text)
+    what, of_key, steps = found.groups() if found else (text, None, "")
+    place, value = "$", content
+    for step in _STEP.finditer(steps or ""):
+        key: Any = step[1] or (int(step[2]) if step[2] else _wrong_key(value, content, kind, text))
+        place += f".{key}" if isinstance(key, str) else f"[{key}]"
+        value = value[key]
+    if of_key:
+        place, value = f"a key of {place}", _wrong_key(value, content, kind, text)
+    shown = "" if isinstance(value, dict | list) else f" is {value!r:.80}"
+    return f"{place}{shown}: {what[:1].lower()}{what[1:]}".replace("`", "")
+
+
+def _wrong_key(entries: dict[str, Any], content: Any, kind: Any, text: str) -> str:
+    """Return the key of the entry, of an object in `content`, that the error `text` is about."""
+    whole = left = list(entries.items())
+    while len(left) > 1:
+        half = left[: len(left) // 2]
+        entries.clear()
+        entries.update(half)
+        try:
+            convert(content, kind)
+            is_here = False
+        except ValidationError as error:
+            is_here = str(error) == text
+        left = half if is_here else left[len(half) :]
+    entries.clear()
+    entries.update(whole)
+    return left[0][0]

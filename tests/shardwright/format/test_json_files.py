@@ -1,0 +1,77 @@
+"""JSON files are opened by a type: the error names the place, the value and what was expected."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from shardwright.errors import NotADatasetError, StorageError
+from shardwright.format.json_files import Count, Crc32c, Number, parse_json, read_json, typed
+from shardwright.storage.folder import Folder
+
+
+class Part(Struct):
+    size: Count
+    sums: dict[str, Crc32c] = {}
+
+    def __post_init__(self) -> None:
+        if self.size == 13:
+            raise ValueError("the size is unlucky")
+
+
+@dataclass(frozen=True)
+class Whole:
+    parts: dict[str, list[Part]]
+    share: Number = 0.5
+
+
+def parts(**changes: Any) -> dict[str, Any]:
+    """Return JSON of 100 lists of parts, of which one in the middle is changed."""
+    lists = {f"list {number}": [{"size": 1}, {"size": 2}] for number in range(100)}
+    return {"parts": {**lists, "list 57": [{"size": 1}, {"size": 2, **changes}]}}
+
+
+@pytest.mark.parametrize(("content", "what"), [
+    ([], "$: expected object, got array"),
+    ({}, "$: object missing required field parts"),
+    (parts(size="x"), "$.parts.list 57[1].size is 'x': expected int, got str"),
+    (parts(size=-1), "$.parts.list 57[1].size is -1: expected int >= 0"),
+    (parts(size=2**63), "$.parts.list 57[1].size is 9223372036854775808: expected int <= 9223372"),
+    (parts(size=13), "$.parts.list 57[1]: the size is unlucky"),
+    (parts(sums={"a": 1, "b": 2**32}), "$.parts.list 57[1].sums.b is 4294967296: expected int <="),
+    (parts(sums={"a": 1, 2: 1}), "a key of $.parts.list 57[1].sums is 2: expected str, got int"),
+    ({"parts": {}, "share": math.nan}, "$.share is nan: expected float >= -1.797693"),
+    ({"parts": {}, "share": math.inf}, "$.share is inf: expected float <= 1.797693"),
+    ({"parts": {}, "share": 10**400}, "$.share is 1000000000"),
+    ({"parts": {"\ud800": 3}}, "$.parts.\ud800 is 3: expected array, got int"),
+    ({"parts": {}, "\ud800": 3}, "surrogates not allowed"),
+])  # fmt: skip
+def test_the_error_names_the_place(content: Any, what: str) -> None:
+    before = repr(content)
+    with pytest.raises(ValueError, match=re.escape(what)):
+        typed(content, Whole)
+    assert repr(content) == before
+
+
+def test_later_fields_are_left_out() -> None:
+    assert typed({**parts(later=3), "later": []}, Whole) == typed(parts(), Whole)
+
+
+def test_files(tmp_path: Path) -> None:
+    root = Folder(str(tmp_path))
+    assert read_json(root, "a.json", Whole) is None
+    (tmp_path / "a.json").write_text('{"parts": {}}')
+    assert read_json(root, "a.json", Whole) == Whole({})
+    (tmp_path / "a.json").write_text('{"parts": 3}')
+    with pytest.raises(NotADatasetError) as caught:
+        read_json(root, "a.json", Whole, fix="copy it")
+    what = "is damaged ($.parts is 3: expected object, got int): copy it"
+    assert str(caught.value) == f"{tmp_path}/a.json {what}"
+    with pytest.raises(StorageError, match="a pin is not readable JSON"):
+        parse_json(b"\xff", Whole, "a pin", "", error=StorageError)
