@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
-from shardwright.format.notes import Note, is_noted
+from shardwright.format.notes import begin_build, giving_up
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.pipelines.append import build_additions, prepare_append
 from shardwright.pipelines.job import BuildJob, Detect, prepare_job
 from shardwright.pipelines.options import BuildOptions
+from shardwright.pipelines.runners import is_local
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.versions.additions import commit_additions
@@ -22,6 +24,7 @@ from shardwright.transforms.versions.additions import commit_additions
 def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
     """Return the build of what a dataset lacks; that of the whole dataset if there is none yet.
 
+    A note says that the folder of the additions is in use, until they are committed or have failed.
     `detect` finds the format of INPUT.
 
     Raises:
@@ -33,20 +36,23 @@ def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> Bu
     if version_numbers(root)[-1] == 1 and root.num_bytes_of(naming.MANIFEST) is None:
         return prepare_job(replace(options, if_exists="resume"), detect)
     base = read_version(root)
-    return prepare_append(options, base, next(_free_folders(root, base, options)), detect)
+    folder, note = begin_build(root, _free_folders(root, base, options))
+    with giving_up(root, note):
+        job = prepare_append(options, base, folder, detect)
+    assert job.known is not None, "a job of `prepare_append`"
+    return replace(job, known=replace(job.known, note=note))
 
 
 def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterator[str]:
     """Yield folders for the additions: the same ones in every try, so that it can resume.
 
     A finished folder is left out. It is never written again, because another process may be about
-    to commit it. So is one that `gc` or `erase` removes now, or did when it was killed.
+    to commit it.
     """
     token = hashlib.blake2b(options.append_key.encode(), digest_size=4).hexdigest()
     for number in count():
         folder = naming.generation_folder(number_of(base) + 1, f"{token}x{number}")
-        is_finished = root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is not None
-        if not is_finished and not is_noted(root, Note.REMOVE, folder):
+        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
             yield folder
 
 
@@ -64,12 +70,24 @@ def append_version(job: BuildJob, *, here: bool = False) -> Manifest:
     known, append = job.known, job.append
     assert known is not None, "a job of `prepare_append`"
     assert append is not None
-    additions = build_additions(job, here=here)
-    if additions is not None:
-        return commit_additions(append, known.base, additions)
-    # Late, because both take longer than a small build.
-    from shardwright.pipelines.beam_running import run_pipeline
-    from shardwright.pipelines.graphs import build_graph
+    with giving_up_append(job):
+        additions = build_additions(job, here=here)
+        if additions is not None:
+            return commit_additions(append, known.base, additions)
+        # Late, because both take longer than a small build.
+        from shardwright.pipelines.beam_running import run_pipeline
+        from shardwright.pipelines.graphs import build_graph
 
-    run_pipeline(build_graph, job)
-    return read_version(known.root)
+        run_pipeline(build_graph, job)
+        return read_version(known.root)
+
+
+def giving_up_append(job: BuildJob) -> AbstractContextManager[None]:
+    """Return a block that removes the note of an append, if the job is one and fails in it.
+
+    On other machines the job may go on, whatever becomes of this process.
+    """
+    known = job.known
+    if known is None or not known.note or not is_local(job.options.beam_args):
+        return nullcontext()
+    return giving_up(known.root, known.note)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from shardwright.errors import ShardwrightError
+from shardwright.format.notes import time_at
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     fail,
@@ -38,7 +41,9 @@ next shard that it opens, so pin the versions that trainings use.
 
 A build that stops before its version is committed leaves a generation that no version names. It is
 removed, too, once none of its files was written for --orphans-after hours: until then its build may
-still run. An append or compaction whose generation is removed fails, and loses nothing.
+still run. An append or compaction leaves a note while it runs, and its generation stays, whatever
+--orphans-after says, until a day after the last file that it wrote; `left` says so. One that was
+killed leaves its note, too. If its generation is removed nevertheless, it fails, and loses nothing.
 
 Exit codes: 0 done, 1 dataset unreadable or a file not removed, 2 wrong usage or not a dataset.
 """
@@ -69,7 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     try:
         root = root_of(args)
-        found = plan_collection(root, args.keep, orphans_after=args.orphans_after * _HOUR)
+        age = args.orphans_after * _HOUR
+        # Without --yes nothing is written, so this machine's clock must do.
+        clock = partial(time_at, root) if args.yes else time.time
+        found = plan_collection(root, args.keep, orphans_after=age, clock=clock)
         if args.yes:
             found = collect(root, found)
     except ShardwrightError as error:
@@ -87,22 +95,31 @@ def _json(found: Collection, *, done: bool) -> dict[str, Any]:
         "files": found.files,
         "num_bytes": found.num_bytes,
         "pins": [describe_pin(pin) for pin in found.pins],
+        "left": [one.folder for one in found.left],
     }
 
 
 def _told(found: Collection, done: bool) -> str:
-    pinned = [f"kept by a pin: version {pin.version} ({pin})" for pin in found.pins]
+    kept = [f"kept by a pin: version {pin.version} ({pin})" for pin in found.pins]
+    kept += [
+        "left, because an append or compaction writes it, or was killed less than a day ago: "
+        f"{one.folder}, last written {_time(one)}"
+        for one in found.left
+    ]
     if not found.versions and not found.generations:
-        return join_lines(["nothing to remove", *pinned])
+        return join_lines(["nothing to remove", *kept])
     verb = "removed" if done else "would remove (add --yes)"
     versions = ", ".join(map(str, found.versions)) or "none"
     files = f"{counted(len(found.files), 'file')}, {show_bytes(found.num_bytes)}"
     folders = [f"  {_told_of(one)}" for one in found.generations]
-    return join_lines([f"{verb} versions: {versions}; {files}", *folders, *pinned])
+    return join_lines([f"{verb} versions: {versions}; {files}", *folders, *kept])
 
 
 def _told_of(one: Generation) -> str:
     if not one.is_orphan:
         return one.folder or "the first generation"
-    written = datetime.fromtimestamp(one.written, UTC).isoformat(timespec="seconds")
-    return f"{one.folder}, which was never committed; last written {written}"
+    return f"{one.folder}, which was never committed; last written {_time(one)}"
+
+
+def _time(one: Generation) -> str:
+    return datetime.fromtimestamp(one.written, UTC).isoformat(timespec="seconds")

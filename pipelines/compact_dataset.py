@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from shardwright.errors import BuildError, ShardwrightError, UsageError
+from shardwright.errors import BuildError, ShardwrightError, StorageError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.notes import Note, is_noted
+from shardwright.format.notes import begin_build, end_build
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import fail, make_parser
 from shardwright.pipelines.build_dataset import run_job
@@ -77,13 +78,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ShardwrightError as error:
         return fail(error)
     stores = [word for option in args.storage_option for word in ("--storage-option", option)]
-    folder = _folder_for(root, base, words)
+
+    def prepare() -> BuildJob:
+        return _prepare(root, base, folder, [*stores, *words])
 
     def run(job: BuildJob) -> None:
         run_job(job)
         _commit(root, base, folder)
 
-    code = run_build(run, lambda: _prepare(root, base, folder, [*stores, *words]))
+    try:
+        with _folder_for(root, base, words) as folder:
+            code = run_build(run, prepare)
+    except ShardwrightError as error:
+        return fail(error)
     if code == EXIT_DONE:
         version = read_version(root)
         shards = counted(len(version.named_shards()), "shard")
@@ -98,16 +105,23 @@ def _check_words(words: Sequence[str]) -> None:
             raise UsageError(f"compact keeps what {word} would change: leave it out")
 
 
-def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> str:
-    """Return the folder for the shards: the same one in every try of the same command.
+@contextmanager
+def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> Iterator[str]:
+    """Yield the folder for the shards: the same one in every try of the same command.
 
     So a try resumes, or commits what an earlier one has finished: the records are those of `base`.
-    A folder that `gc` or `erase` removes now, or did when it was killed, is left out.
+    A folder that `gc` or `erase` removes now, or did when it was killed, is left out. A note says
+    that the folder is in use while the block runs.
     """
     token = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
     names = (f"compact{token}{f'x{number}' if number else ''}" for number in count())
     folders = (naming.generation_folder(number_of(base) + 1, name) for name in names)
-    return next(each for each in folders if not is_noted(root, Note.REMOVE, each))
+    folder, note = begin_build(root, folders)
+    try:
+        yield folder
+    finally:
+        with suppress(StorageError):  # it counts no longer after a day
+            root.remove(note)
 
 
 def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildJob:
@@ -143,6 +157,7 @@ def _commit(root: Folder, base: Manifest, folder: str) -> None:
     commit(
         root, VersionChange(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced)
     )
+    end_build(root, folder)
 
 
 def _check_whole(added: Manifest, base: Manifest, folder: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from shardwright.dataset import Dataset, open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from shardwright.pipelines.append_version import append_version
+from shardwright.pipelines.append_version import append_version, giving_up_append
 from shardwright.pipelines.build_dataset import prepare_build, run_job
 from shardwright.pipelines.display import ProgressDisplay
 from shardwright.pipelines.job import BuildJob
@@ -222,7 +222,8 @@ def _spooled_job(
     source = iter(records)
     sample = list(itertools.islice(source, SAMPLE_RECORDS))
     job = _prepared(options, split, sample, partial(open_records, sample))
-    spool_records(job.source, itertools.chain(sample, source))
+    with giving_up_append(job):
+        spool_records(job.source, itertools.chain(sample, source))
     return job
 
 

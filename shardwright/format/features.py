@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -179,6 +180,10 @@ class Feature:
     sequence: str = ""
     normalize: str = ""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle makes it of: `dataclasses` would look up its fields each time."""
+        return Feature, _VALUES_OF(self)
+
     @property
     def is_optional(self) -> bool:
         """True for an image or a mask that records may lack; it is then stored as no bytes."""
@@ -231,6 +236,9 @@ class Feature:
         if self.vocabulary is not None:
             record["vocabulary"] = asdict(self.vocabulary)
         return record
+
+
+_VALUES_OF = attrgetter(*(each.name for each in fields(Feature)))
 
 
 def check_feature(feature: Feature) -> None:

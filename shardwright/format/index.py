@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import google_crc32c
@@ -97,8 +97,11 @@ class ShardSummary:
     signals_file: FileContent | None = None
 
     def to_json(self) -> dict[str, Any]:
-        record = asdict(self)
-        del record["sidecar"], record["reject_file"], record["name"]["folder"]
+        # Not `asdict`, which copies the statistics of each feature.
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        del record["sidecar"], record["reject_file"]
+        record["name"] = asdict(self.name)
+        del record["name"]["folder"]
         if self.signals_file is None:
             del record["signals_file"]
         return record

@@ -1,36 +1,43 @@
-"""Notes by which commands see what others are about to do with a version or a generation.
+"""Notes by which commands see what others do, or are about to do, with a version or a generation.
 
 `gc` removes what it believes nobody needs, while another command may begin to need it: a pin of the
-version, or the commit of the generation. Each writes its note first, and looks for that of the
-other one then. So at least one of both finds out, and gives way; if both do, the next try succeeds.
-The file of a pin is its own note.
+version, or the build or the commit of the generation. Each writes its note first, and looks for
+that of the other one then. So at least one of both finds out, and gives way; if both do, the next
+try succeeds. The file of a pin is its own note.
+
+Clocks of machines may be days apart. So the age of a note is the time from it to the newest note:
+both are stamped by the disk or store, and whoever looks has just written a note of its own.
 """
 
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 
+from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.storage.folder import Folder
 
-# A note is needed for seconds. One that a killed process has left counts no longer than this.
+# Of a note that a killed process has left. A commit or a removal needs its own for seconds. A build
+# may take longer, but writes files meanwhile, on any machine.
 _LIFE_SECONDS = 24 * 3600
 
 
 class Note(StrEnum):
-    """The next action of the writer of a note."""
+    """The present or next action of the writer of a note."""
 
+    BUILD = "build"
     COMMIT = "commit"
     REMOVE = "remove"
 
 
 @contextmanager
-def noted(root: Folder, note: Note, subjects: Iterable[int | str]) -> Iterator[None]:
-    """Keep notes while the block runs.
+def noted(
+    root: Folder, note: Note, subjects: Iterable[int | str]
+) -> Iterator[dict[int | str, str]]:
+    """Keep notes while the block runs, and yield the path of each by its subject.
 
     Args:
         root: The dataset's folder.
@@ -40,25 +47,88 @@ def noted(root: Folder, note: Note, subjects: Iterable[int | str]) -> Iterator[N
     Raises:
         StorageError: A note cannot be written or removed.
     """
-    token = secrets.token_hex(4)
-    names = [f"{_start(note, subject)}{token}{naming.TEMPORARY_SUFFIX}" for subject in subjects]
+    paths = {subject: _new_path(note, subject) for subject in subjects}
     try:
-        for name in names:
-            root.write_bytes(f"{naming.VERSIONS_DIR}/{name}", b"{}", sync=False)
-        yield
+        for path in paths.values():
+            root.write_bytes(path, b"{}", sync=False)
+        yield paths
     finally:
-        root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in names])
+        root.remove_all(list(paths.values()))
 
 
-def is_noted(root: Folder, note: Note, subject: int | str) -> bool:
-    """Return whether a process is about to do something with a version or a generation.
+def is_noted(
+    root: Folder, note: Note, subject: int | str, *, now: float = 0.0, alive: float = 0.0
+) -> bool:
+    """Return whether a process does, or is about to do, something with a version or a generation.
+
+    Args:
+        root: The dataset's folder.
+        note: What the process does.
+        subject: The version or the generation.
+        now: A time by the clock of the disk or store; needed without a note of one's own.
+        alive: When the process has last written another file.
 
     Raises:
         StorageError: The notes cannot be listed.
     """
-    start, since = _start(note, subject), time.time() - _LIFE_SECONDS
-    found = root.stamps(naming.VERSIONS_DIR).items()
-    return any(name.startswith(start) and stamp.modified > since for name, stamp in found)
+    stamps = root.stamps(naming.VERSIONS_DIR).items()
+    notes = {name: one.modified for name, one in stamps if naming.is_temporary(name)}
+    found = [when for name, when in notes.items() if name.startswith(_start(note, subject))]
+    since = max(now, *notes.values(), 0.0) - _LIFE_SECONDS
+    return bool(found) and max(*found, alive) > since
+
+
+def begin_build(root: Folder, folders: Iterator[str]) -> tuple[str, str]:
+    """Return the first of endless folders that no process removes, and the path of a note of it.
+
+    The note says that a generation is built there. It stays until `end_build` removes it.
+
+    Raises:
+        StorageError: The note cannot be written or removed.
+    """
+    while True:
+        folder = next(folders)
+        path = _new_path(Note.BUILD, folder)
+        root.write_bytes(path, b"{}", sync=False)
+        if not is_noted(root, Note.REMOVE, folder):
+            return folder, path
+        root.remove(path)
+
+
+@contextmanager
+def giving_up(root: Folder, path: str) -> Iterator[None]:
+    """Remove a note of `begin_build` if the block raises an exception."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StorageError):  # it counts no longer after a day
+            root.remove(path)
+        raise
+
+
+def end_build(root: Folder, folder: str) -> None:
+    """Remove all notes of builds of a generation, as it is committed, or gone."""
+    with suppress(StorageError):
+        start = _start(Note.BUILD, folder)
+        names = [name for name in root.names(naming.VERSIONS_DIR) if name.startswith(start)]
+        root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in names])
+
+
+def time_at(root: Folder) -> float:
+    """Return the time by the clock of the disk or store, in seconds since 1970 (UTC).
+
+    It is that of a listing: stores may state whole seconds for a single object.
+
+    Raises:
+        StorageError: A note cannot be written, listed or removed.
+    """
+    with noted(root, Note.REMOVE, ["time"]) as paths:
+        return root.stamps(naming.VERSIONS_DIR)[paths["time"].rpartition("/")[2]].modified
+
+
+def _new_path(note: Note, subject: int | str) -> str:
+    name = f"{_start(note, subject)}{secrets.token_hex(4)}{naming.TEMPORARY_SUFFIX}"
+    return f"{naming.VERSIONS_DIR}/{name}"
 
 
 def _start(note: Note, subject: int | str) -> str:

@@ -139,7 +139,9 @@ def _check_kept(root: Folder, pin: Pin, before: Pin | None) -> None:
     or not begun, and then it will see the pin.
     """
     try:
-        leaving = is_noted(root, Note.REMOVE, pin.version)
+        own = root.stamp(naming.pin_file(pin.name))
+        now = 0.0 if own is None else own.modified
+        leaving = is_noted(root, Note.REMOVE, pin.version, now=now)
         read_version(root, pin.version)
     except UsageError:
         leaving = True

@@ -6,10 +6,12 @@ and the manifest's copy: no feature name is typed twice, and a reader needs only
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from shardwright.errors import UsageError
@@ -45,6 +47,12 @@ __all__ = [
 ]
 
 _FOLDERS = re.compile("/")
+_KEPT = 4  # schemas of a build: as it is declared, and with its vocabularies
+
+
+@lru_cache(_KEPT)
+def _unpickled(data: bytes) -> ExampleSchema:
+    return ExampleSchema(*pickle.loads(data))
 
 
 def erased_name(number: int) -> str:
@@ -89,6 +97,13 @@ class ExampleSchema:
                     f"feature {name!r} is also the folder of {inside!r}: "
                     "rename one of the two columns"
                 )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle makes it of: one value, because Beam looks at each object.
+
+        Every step of a graph has the schema, and a process makes it once.
+        """
+        return _unpickled, (pickle.dumps((self.features, self.class_names, self.vocabularies)),)
 
     def find(self, source: Source) -> Feature | None:
         """Return the first feature that is filled from `source`."""

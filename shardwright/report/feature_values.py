@@ -35,12 +35,12 @@ def feature_values(data: ReportData) -> Section | None:
     ]
     largest = max(data.manifest.splits.values(), key=lambda split: split.num_records).name
     drawn = [
-        _chart(name, summary)
+        (name, summary)
         for split, name, summary in found
         if split == largest and "histogram" in summary
     ]
     told = f"Charts show the values of {largest}; the area of a bar is its number of values."
-    parts = [note(told), charts(*drawn[:_DRAWN])] if drawn else []
+    parts = [note(told), charts(*(_chart(*each) for each in drawn[:_DRAWN]))] if drawn else []
     return Section("values", "Values", join([*parts, table("Values of features", columns, rows)]))
 
 

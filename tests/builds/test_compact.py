@@ -116,8 +116,8 @@ def test_a_finished_try_is_committed(grown: Path) -> None:
     """One that was stopped just before its commit."""
     out = Folder(str(grown / "out"))
     base = read_version(out)
-    folder = _folder_for(out, base, [])
-    build_here(_prepare(out, base, folder, []))
+    with _folder_for(out, base, []) as folder:
+        build_here(_prepare(out, base, folder, []))
     shards = {name: at for name, at in stamps_of(grown / "out" / folder).items() if "-of-" in name}
     assert main([out.uri]) == 0
     assert read_version(out).history["generations"] == [folder]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from threading import Thread, current_thread
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format import naming
+from shardwright.format.notes import time_at
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
@@ -26,7 +28,7 @@ from shardwright.transforms.erasure.wanted_ids import WantedIds
 from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 from tests.support.build_helpers import png_of
 from tests.support.growing import Grown, Source
-from tests.support.turns import Turns
+from tests.support.turns import Turns, before_requests
 
 LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)
@@ -99,7 +101,7 @@ class Collector:
 
     Attributes:
         orphans_after: Age of what it removes of builds that have no version yet; 0 also takes away
-            what the builds beside it write.
+            what failed builds have just written.
     """
 
     grown: Grown
@@ -107,7 +109,8 @@ class Collector:
 
     def __call__(self) -> None:
         root = self.grown.root
-        collect(root, plan_collection(root, 2, orphans_after=self.orphans_after))
+        clock = partial(time_at, root)
+        collect(root, plan_collection(root, 2, orphans_after=self.orphans_after, clock=clock))
 
 
 @dataclass
@@ -297,3 +300,29 @@ def test_an_erasure_beside_others(tmp_path: Path, rng: np.random.Generator) -> N
     for number in range(4):
         folder = tmp_path / str(number)
         check_erasure(Folder(str(folder / "out")), folder, rng)
+
+
+def check_collections_within(root: Folder, folder: Path, share: float) -> None:
+    """Collect, whatever the age, at this share of the requests of an append and a compaction."""
+    rng, left = np.random.default_rng(7), set[str]()
+    grown, _ = begun(root, folder, rng, "ant/0.png")
+    source = appender(grown, folder / "more", rng).source
+
+    def gc() -> None:
+        if current_thread() is main_thread() and rng.random() < share:
+            clock = partial(time_at, root)
+            plan = plan_collection(root, 9, orphans_after=timedelta(0), clock=clock)
+            done = collect(root, plan)
+            assert not done.generations
+            left.update(one.folder for one in done.left)
+
+    with before_requests(gc):
+        assert number_of(grown.append(source, "--keep-missing")) == 3
+        assert number_of(grown.compact()) == 4
+    assert left == set(read_version(root).folders) | {read_version(root, 3).folders[-1]}
+    assert not [name for name in root.names(naming.VERSIONS_DIR) if name.startswith(".")]
+    assert not verify(root.uri, storage_options=root.options).faults
+
+
+def test_collections_within_an_append_and_a_compaction(tmp_path: Path) -> None:
+    check_collections_within(Folder(str(tmp_path / "out")), tmp_path, share=1)

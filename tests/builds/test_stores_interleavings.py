@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builds.test_interleavings import check_erasure, check_interleaving
+from tests.builds.test_interleavings import (
+    check_collections_within,
+    check_erasure,
+    check_interleaving,
+)
 from tests.support.buckets import Bucket, on_s3_and_gcs
 
 
@@ -27,3 +31,8 @@ def test_an_erasure_beside_others(bucket: Bucket, tmp_path: Path, rng: np.random
     for number in range(2):
         root = bucket.folder(f"{tmp_path.name}/{number}/out")
         check_erasure(root, tmp_path / str(number), rng)
+
+
+@on_s3_and_gcs
+def test_collections_within_an_append_and_a_compaction(bucket: Bucket, tmp_path: Path) -> None:
+    check_collections_within(bucket.folder(f"{tmp_path.name}/out"), tmp_path, share=0.1)

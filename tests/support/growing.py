@@ -119,9 +119,9 @@ class Grown:
         """Compact if there is more than one generation, and return the newest version."""
         base = read_version(self.root)
         if base.history and base.num_records:
-            folder = _folder_for(self.root, base, [])
-            build_here(_prepare(self.root, base, folder, self._stores()))
-            _commit(self.root, base, folder)
+            with _folder_for(self.root, base, []) as folder:
+                build_here(_prepare(self.root, base, folder, self._stores()))
+                _commit(self.root, base, folder)
         return read_version(self.root)
 
     def _stores(self) -> list[str]:

@@ -52,7 +52,7 @@ class Turns:
             Thread(target=self._run, args=(task,), name=str(number))
             for number, task in enumerate(every)
         ]
-        with self._pausing():
+        with before_requests(self._pause):
             for thread in threads:
                 thread.start()
             self._schedule(every)
@@ -85,16 +85,25 @@ class Turns:
             self._stopped.release()
             task.may_go.acquire()
 
-    @contextmanager
-    def _pausing(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            for name in _REQUESTS:
-                patch.setattr(Folder, name, self._paused(getattr(Folder, name)))
-            yield
 
-    def _paused(self, request: Callable[..., Any]) -> Callable[..., Any]:
+@contextmanager
+def before_requests(task: Callable[[], object]) -> Iterator[None]:
+    """Do a task before each request to a disk or a store inside the block, but its own ones."""
+    here = local()
+
+    def after_task(request: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **options: Any) -> Any:
-            self._pause()
+            if not getattr(here, "is_busy", False):
+                here.is_busy = True
+                try:
+                    task()
+                finally:
+                    here.is_busy = False
             return request(*args, **options)
 
         return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _REQUESTS:
+            patch.setattr(Folder, name, after_task(getattr(Folder, name)))
+        yield

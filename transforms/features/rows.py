@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import INDEXED, PICTURES, ExampleSchema, Feature
-from shardwright.transforms.features.columns import settle_column
+from shardwright.transforms.features.columns import settle_column, settle_numbers
 from shardwright.transforms.features.conversions import Misfit
 from shardwright.transforms.features.indices import index_column
 from shardwright.transforms.features.vocabularies import Vocabularies, is_storable
@@ -42,12 +42,16 @@ def settle_references(
     keep = np.ones(batch.num_rows, bool)
     settled: dict[str, pa.Array] = {}
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for feature in schema.column_features:
-        raw = columns.get(extra_name(feature.column_name))
+    features = [
+        (each, columns.get(extra_name(each.column_name))) for each in schema.column_features
+    ]
+    together = settle_numbers([(each, raw) for each, raw in features if raw is not None])
+    for feature, raw in features:
         if raw is None:
             settled[feature.name] = _computed(feature, batch.num_rows)
             continue
-        settled[feature.name], misfits = settle_column(raw, feature)
+        found = together.get(feature.name)
+        settled[feature.name], misfits = found or settle_column(raw, feature)
         for misfit in misfits:
             yield from _rejects(batch, raw, feature, misfit._replace(rows=misfit.rows & keep))
             keep &= ~misfit.rows

@@ -66,6 +66,11 @@ class NumberSum:
         self._sums = [Fraction(0), Fraction(0)]
         self._bins: Counter[int] = Counter()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle makes it of: plain values, because a runner pickles many sums."""
+        sums = [total.as_integer_ratio() for total in self._sums]
+        return _number_sum, (dict(self._counts), self._ends, sums, dict(self._bins))
+
     def add(self, part: Mapping[str, Any]) -> None:
         """Add a part."""
         self._counts.update({key: part.get(key, 0) for key in ("count", "nonfinite", "zeros")})
@@ -124,6 +129,19 @@ class NumberSum:
             if number == _ZERO:  # reaches to its neighbors, or to the next bin's edge
                 edges[place], edges[place + 1] = _zero_edges(bins, place, shift)
         return {"edges": edges, "counts": [count for _, count in bins]}
+
+
+def _number_sum(
+    counts: Mapping[str, int],
+    ends: tuple[float, float] | None,
+    sums: Sequence[tuple[int, int]],
+    bins: Mapping[int, int],
+) -> NumberSum:
+    found = NumberSum()
+    found._counts.update(counts)
+    found._ends, found._sums = ends, [Fraction(*total) for total in sums]
+    found._bins.update(bins)
+    return found
 
 
 def _bins_of(values: NDArray[np.float64], edges: Sequence[float] | None) -> NDArray[np.intp]:

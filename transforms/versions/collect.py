@@ -5,20 +5,20 @@ what a stop leaves is found and removed by the next run. The file of a version s
 number must not be used again: a writer that has read an older version would create it.
 
 A plan is old once it is made. So a removal leaves notes about all that it is going to remove
-(`shardwright.format.notes`), and then looks again: what is pinned, named by a version, about to be
-committed or written by now stays.
+(`shardwright.format.notes`), and then looks again: what is pinned, named by a version, being built
+or about to be committed by now stays. Ages are by the clock that stamps files.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
-from shardwright.format.notes import Note, is_noted, noted
+from shardwright.format.notes import Note, end_build, is_noted, noted
 from shardwright.format.pins import Pin, read_pins
 from shardwright.format.versions import (
     generation_folders,
@@ -68,11 +68,13 @@ class Collection:
         versions: Numbers of the versions, ascending.
         generations: The generations that no kept version names.
         pins: The pins by which further versions stay.
+        left: Generations that stay, because a note says that they are built or committed just now.
     """
 
     versions: tuple[int, ...]
     generations: tuple[Generation, ...]
     pins: tuple[Pin, ...] = ()
+    left: tuple[Generation, ...] = ()
 
     @property
     def files(self) -> list[str]:
@@ -86,7 +88,11 @@ class Collection:
 
 
 def plan_collection(
-    root: Folder, keep: int, *, orphans_after: timedelta = ORPHANS_AFTER
+    root: Folder,
+    keep: int,
+    *,
+    orphans_after: timedelta = ORPHANS_AFTER,
+    clock: Callable[[], float] = time.time,
 ) -> Collection:
     """Return what is removed if only the newest and the pinned versions are kept.
 
@@ -94,7 +100,9 @@ def plan_collection(
         root: The dataset's folder.
         keep: Number of versions to keep, at least 1.
         orphans_after: How long no file of a generation without a version must have been written:
-            a younger one may be about to be committed.
+            a younger one may be about to be committed. One with the note of a build stays for a
+            day after the newest of its files and its note, in any case.
+        clock: The clock of their ages: `time_at` asks that of the disk or store, and writes there.
 
     Raises:
         NotADatasetError: There is no finished dataset.
@@ -107,14 +115,18 @@ def plan_collection(
     kept = newest | {pin.version for pin in pins}
     named = _named_by(version for version in readable if number_of(version) in kept)
     leaving = [number for number in version_numbers(root) if number not in kept]
-    found = _generations(root, named, _once_named(root, leaving))
-    old = time.time() - orphans_after.total_seconds()
+    found = list(_generations(root, named, _once_named(root, leaving)))
+    now = clock() if found else 0.0
+    old = now - orphans_after.total_seconds()
+    ripe = [one for one in found if not one.is_orphan or one.written <= old]
+    left = tuple(one for one in ripe if _is_under_way(root, one, now))
     # The first version can be read as long as its generation is there.
     gone = older - kept - ({1} if "" in named else set())
     return Collection(
         tuple(sorted(gone)),
-        tuple(one for one in found if not one.is_orphan or one.written <= old),
+        tuple(one for one in ripe if one not in left),
         pins,
+        left,
     )
 
 
@@ -126,22 +138,24 @@ def collect(root: Folder, plan: Collection) -> Collection:
         StorageError: A file cannot be read, written or removed.
     """
     folders = [one.folder for one in plan.generations if one.folder]
-    with noted(root, Note.REMOVE, [*plan.versions, *folders]):
+    with noted(root, Note.REMOVE, [*plan.versions, *folders]) as notes:
         pins = tuple(pin for pin in _held(root) if pin.version in plan.versions)
         gone = set(plan.versions) - {pin.version for pin in pins}
         for number in gone - {1}:
             name = naming.version_file(number)
             root.write_bytes(name, _collected(read_stated(root, number)).to_bytes())
-        free = [one for one in plan.generations if not _is_in_use(root, one)]
-        # After the notes of commits: one that has none has ended by now, or will see ours.
-        left = (version for version in read_versions(root) if number_of(version) not in gone)
-        named = _named_by(left)
+        left = tuple(one for one in plan.generations if _is_in_use(root, one))
+        root.remove_all([notes[one.folder] for one in left])  # else their commits would give way
+        # After the notes of others: one that has none has ended by now, or will see ours.
+        named = _named_by(one for one in read_versions(root) if number_of(one) not in gone)
+        free = (one for one in plan.generations if one not in left)
         removed = tuple(one for one in free if one.folder not in named)
         for one in removed:
             _remove(root, one)
     if "" in named:
         gone -= {1}
-    return Collection(tuple(sorted(gone)), removed, (*plan.pins, *pins))
+    left = tuple(one for one in (*plan.left, *left) if one.folder not in named)
+    return Collection(tuple(sorted(gone)), removed, (*plan.pins, *pins), left)
 
 
 def _held(root: Folder) -> list[Pin]:
@@ -182,12 +196,22 @@ def _files_in(root: Folder, folder: str) -> dict[str, FileStamp]:
 
 
 def _is_in_use(root: Folder, one: Generation) -> bool:
-    """Return whether a generation of a plan is about to be committed, or goes on being written."""
-    if not one.folder:
-        return False
-    if is_noted(root, Note.COMMIT, one.folder):
+    """Return whether a generation of a plan is built or committed, or goes on being written."""
+    if _is_under_way(root, one):
         return True
     return one.is_orphan and _files_in(root, one.folder) != one.files
+
+
+def _is_under_way(root: Folder, one: Generation, now: float = 0.0) -> bool:
+    """Return whether a note says that a generation is being built or committed.
+
+    What a build writes is a sign that it lives: its workers need no clock, and no process of its
+    own need renew its note.
+    """
+    return bool(one.folder) and (
+        is_noted(root, Note.BUILD, one.folder, now=now, alive=one.written)
+        or is_noted(root, Note.COMMIT, one.folder, now=now)
+    )
 
 
 def _remove(root: Folder, one: Generation) -> None:
@@ -198,6 +222,7 @@ def _remove(root: Folder, one: Generation) -> None:
         root.remove_all([name for name in one.files if name.startswith(spool)])
         abort_leftovers(below)
         below.remove_empty()
+        end_build(root, one.folder)
 
 
 def _collected(version: Manifest) -> Manifest:

@@ -62,7 +62,8 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
         return _commit(root, change)
     # From here on `gc` leaves the generation alone, unless it has begun before it could see this
     # note: then its own note is there, or, once it has ended, files are missing. What is left is a
-    # `gc` that is halted for a day in between, after which notes do not count.
+    # `gc` that is halted for a day in between, after which notes do not count. An append or a
+    # compaction has said so from its beginning (`Note.BUILD`), but `erase` heeds commits alone.
     with noted(root, Note.COMMIT, [change.folder]):
         _check_whole(root, change.folder)
         return _commit(root, change)

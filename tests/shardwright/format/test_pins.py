@@ -12,7 +12,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import ShardwrightError, StorageError, UsageError
-from shardwright.format.notes import Note, is_noted, noted
+from shardwright.format.notes import Note, is_noted, noted, time_at
 from shardwright.format.pins import Pin, add_pin, read_pins, remove_pin
 from shardwright.inspect.cli import main
 from shardwright.inspect.verify import verify
@@ -151,7 +151,11 @@ def test_a_note_of_a_killed_process_counts_for_a_day(root: Folder) -> None:
         assert not is_noted(root, Note.REMOVE, 3)
         for path in Path(root.uri, "versions").glob(".*"):
             os.utime(path, (0, path.stat().st_mtime - 25 * 3600))
-        assert not is_noted(root, Note.COMMIT, 3)
+        now = time_at(root)
+        assert not is_noted(root, Note.COMMIT, 3, now=now)
+        assert is_noted(root, Note.COMMIT, 3, now=now, alive=now - 23 * 3600)
+        with noted(root, Note.REMOVE, [3]):  # by the same clock
+            assert not is_noted(root, Note.COMMIT, 3)
     assert list(Path(root.uri, "versions").glob(".*")) == []
 
 

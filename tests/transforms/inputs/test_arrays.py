@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.arrays.array_files import read_records
 from shardwright.transforms.inputs.arrays.array_source import FORMAT
 from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_schemas import MAX_COLUMNS
 from tests.support.build_helpers import build, manifest_of
 
 RANDOM = np.random.default_rng(0)
@@ -146,3 +149,17 @@ def test_a_build_reads_them(tmp_path: Path) -> None:
     splits = manifest_of(tmp_path / "out")["splits"]
     assert {name: sum(shard["num_records"] for shard in split["shards"])
             for name, split in splits.items()} == {"train": 70, "test": 9}  # fmt: skip
+
+
+def test_a_list_of_too_many_arrays_is_not_read(tmp_path: Path) -> None:
+    path, one = tmp_path / "many.npz", npy(np.zeros(2, np.uint8))
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(MAX_COLUMNS + 1):
+            archive.writestr(f"a{number}.npy", one)
+    with pytest.raises(BuildError, match=r"many.npz lists 16,385 arrays in .* 16,384 arrays and"):
+        next(read_records(str(path), NO_OPTIONS))
+    # More than the end of the file says, up to its last bytes.
+    end = path.read_bytes()[-22:]
+    path.write_bytes(b"PK\1\2" * (5 << 20) + end[:8] + struct.pack("<HHIIH", 5, 5, 20 << 20, 0, 0))
+    with pytest.raises(BuildError, match=r"lists 5 arrays in 21\.0 MB, more than"):
+        next(read_records(str(path), NO_OPTIONS))

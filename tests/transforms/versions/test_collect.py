@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,19 +12,20 @@ from typing import Any
 
 import pytest
 
-from shardwright.errors import BuildError, NotADatasetError, UsageError
+from shardwright.errors import BuildError, NotADatasetError, StorageError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import notice_file
 from shardwright.format.notes import Note, noted
 from shardwright.format.pins import Pin, add_pin
 from shardwright.format.versions import number_of, read_version, read_versions, version_numbers
 from shardwright.inspect.cli import main as command
+from shardwright.pipelines.append_version import append_version
 from shardwright.pipelines.collect_versions import main
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.collect import Collection, collect, plan_collection
 from shardwright.transforms.versions.commit import commit
-from tests.support.build_helpers import stamps_of
+from tests.support.build_helpers import leftovers_of, stamps_of
 from tests.support.growing import Grown, Source
 from tests.support.tfrecord_makers import source_of
 from tests.transforms.versions.histories import append, append_change, pictures_of, wanted, write
@@ -237,6 +239,8 @@ from shardwright.pipelines.collect_versions import main
 def collect(record):
     if record.id == "{id}" and not os.path.exists("{done}"):
         open("{done}", "x").close()
+        for note in glob.glob("{root}/versions/.*"):
+            os.remove(note)
         while glob.glob("{root}/generations/*/plan.json"):  # one that is being written stays
             main(["{root}", "--keep", "9", "--orphans-after", "0", "--yes"])
     return record
@@ -245,7 +249,7 @@ def collect(record):
 
 @pytest.mark.parametrize("number", [10, 13, 15])
 def test_an_append_whose_generation_is_removed_says_why(tmp_path: Path, number: int) -> None:
-    """While any of its records is made, as by a machine whose clock is days ahead."""
+    """While any of its records is made, as once its note is too old."""
     root, code = tmp_path / "out", tmp_path / "code.py"
     names = {"root": root, "done": tmp_path / "done", "id": f"cat/{number}.png"}
     code.write_text(_COLLECT.format(**names))
@@ -258,6 +262,78 @@ def test_an_append_whose_generation_is_removed_says_why(tmp_path: Path, number: 
     with pytest.raises(BuildError, match=why):
         grown.append(source)
     assert number_of(grown.append(source)) == 2
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> tuple[Grown, Source]:
+    """Return a dataset, and its folder of images with a new one."""
+    grown = Grown(Folder(str(tmp_path / "out")), ("--records-per-shard", "2"))
+    source = Source(tmp_path / "photos")
+    source.change({f"cat/{one}.png": one for one in range(4)})
+    grown.append(source)
+    source.change({"cat/new.png": 5})
+    return grown, source
+
+
+_NOW = ("--keep", 9, "--orphans-after", 0)
+
+
+def generation_of(root: Path) -> str:
+    [folder] = root.glob("generations/*")
+    return str(folder.relative_to(root))
+
+
+def test_the_generation_of_a_running_append_stays(
+    grown: tuple[Grown, Source],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if the clock of the machine that collects is three days ahead."""
+    dataset, source = grown
+    job, root = dataset.prepare(source), Path(dataset.root.uri)
+    folder = generation_of(root)
+    assert gc(capsys, root, *_NOW)["left"] == [folder]
+    ahead = time.time() + 3 * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    assert gc(capsys, root, "--keep", 9, "--yes")["orphans"] == []
+    assert gc(capsys, root, *_NOW, "--yes")["left"] == [folder]
+    monkeypatch.undo()
+    assert main([str(root), *map(str, _NOW), "--yes"]) == 0
+    told = capsys.readouterr().out
+    assert f"was killed less than a day ago: {folder}, last written 20" in told
+    assert number_of(append_version(job)) == 2
+    assert leftovers_of(root) == []
+
+
+def test_an_append_that_fails_leaves_no_note(grown: tuple[Grown, Source]) -> None:
+    dataset, source = grown
+    job, root = dataset.prepare(source), Path(dataset.root.uri)
+    for path in root.glob("generations/*/spool/*.known"):
+        path.unlink()
+    with pytest.raises(StorageError, match="run the build again"):
+        append_version(job)
+    with pytest.raises(BuildError, match="other settings"):
+        dataset.prepare(source, "--seed", "9")
+    assert list((root / "versions").iterdir()) == []
+
+
+@pytest.mark.parametrize(("hours", "is_removed"), [(0, False), (23, False), (25, True)])
+def test_the_generation_of_a_killed_append_stays_for_a_day(
+    grown: tuple[Grown, Source], hours: float, is_removed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the newest of its files, whose clock is that of the note."""
+    dataset, source = grown
+    dataset.prepare(source)
+    root = Path(dataset.root.uri)
+    folder, notes = generation_of(root), list((root / "versions").iterdir())
+    for path in [*notes, *(root / folder).rglob("*")]:
+        age = 99 if path in notes else hours
+        os.utime(path, (0, path.stat().st_mtime - age * 3600))
+    found = gc(capsys, root, *_NOW, "--yes")
+    assert (found["orphans"], found["left"]) == ([folder] * is_removed, [folder] * (not is_removed))
+    assert (root / folder).exists() is not is_removed
+    assert number_of(dataset.append(source)) == 2
+    assert leftovers_of(root) == []
 
 
 @pytest.mark.parametrize("hours", ["-1", "nan", "1e9"])

@@ -19,16 +19,20 @@ import numpy as np
 from numpy.lib import format as npy
 
 from shardwright.errors import BuildError
+from shardwright.sizes import show_bytes
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
 from shardwright.transforms.inputs.records.record_columns import Record
 from shardwright.transforms.inputs.records.record_values import input_key, simple_value
+from shardwright.transforms.inputs.tables.table_roles import first_doubled
+from shardwright.transforms.inputs.tables.table_schemas import MAX_COLUMNS
 
 _INPUTS = "x"
 _NAMES = {_INPUTS: _INPUTS, "images": "image", "labels": "label", "y": "label",
           "targets": "label", "ids": "id"}  # fmt: skip
 _SPLIT = "split"
+_MOST_LISTED = 16 << 20  # bytes of the list of a `.npz` file's arrays
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 # RuntimeError: of zipfile, for an encrypted member or an unknown compression.
 _FAULTS = (
@@ -103,9 +107,9 @@ def records_in(file: IO[bytes], uri: str) -> Iterator[Record]:
 
 def _check_columns(uri: str, columns: list[_Column]) -> None:
     """Raise BuildError for arrays of different lengths, or two that are the same column."""
-    names = [column.name for column in columns]
-    if doubled := [name for name in names if names.count(name) > 1]:
-        raise BuildError(f"two arrays of {uri} are both the column {doubled[0]!r}: rename one")
+    doubled = first_doubled(column.name for column in columns)
+    if doubled is not None:
+        raise BuildError(f"two arrays of {uri} are both the column {doubled!r}: rename one")
     if len({column.shape[0] for column in columns}) > 1:
         lengths = ", ".join(f"{column.name!r} {column.shape[0]}" for column in columns)
         raise BuildError(f"the arrays of {uri} must have the same length, got {lengths}")
@@ -116,12 +120,26 @@ def _open_columns(file: IO[bytes], uri: str) -> Iterator[list[_Column]]:
     if uri.lower().endswith(".npy"):
         yield [_column(_INPUTS, file)]
         return
+    _check_directory(file, uri)
     with ExitStack() as stack:
         archive = stack.enter_context(zipfile.ZipFile(file))
         yield [
             _column(name.removesuffix(".npy"), stack.enter_context(archive.open(name)))
             for name in archive.namelist()
         ]
+
+
+def _check_directory(file: IO[bytes], uri: str) -> None:
+    """Raise BuildError for too many arrays, before their list takes half a kilobyte for each."""
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # as `ZipFile` finds the list
+    count, num_bytes = (end[4], end[5]) if end else (0, 0)
+    if count > MAX_COLUMNS or num_bytes > _MOST_LISTED:
+        raise BuildError(
+            f"{uri} lists {count:,} arrays in {show_bytes(num_bytes)}, more than the "
+            f"{MAX_COLUMNS:,} arrays and {show_bytes(_MOST_LISTED)} allowed: an array is a column, "
+            "and its rows are the records"
+        )
+    file.seek(0)
 
 
 def _column(name: str, file: IO[bytes]) -> _Column:

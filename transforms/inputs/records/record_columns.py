@@ -36,6 +36,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 
 Record = Mapping[str, Any]
 SAMPLE_RECORDS = 64  # the schema is inferred from them; as many are in memory at once
+_LARGE_BYTES = 8 << 10  # of an array that a thread encodes
 URI = "python"  # stands for the place of records in rejects
 _PICTURE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
@@ -246,10 +247,14 @@ def _pictures(
     values: Sequence[Any], name: str, pool: Executor, is_mask: bool
 ) -> tuple[list[PictureParts], dict[int, str]]:
     """Return the images of a column, and what is wrong with the others."""
-    # Handing bytes to a thread takes longer than what it does with them.
-    is_array = any(isinstance(value, np.ndarray | IndexedPixels) for value in values)
+    # Handing bytes or a few pixels to a thread takes longer than what it does with them.
+    is_large = any(
+        isinstance(value, IndexedPixels)
+        or (isinstance(value, np.ndarray) and value.nbytes >= _LARGE_BYTES)
+        for value in values
+    )
     encode = partial(_encoded, is_mask=is_mask)
-    encoded = list((pool.map if is_array else map)(encode, values))
+    encoded = list((pool.map if is_large else map)(encode, values))
     faults = {
         row: f"key {name!r}: {result}"
         for row, result in enumerate(encoded)

@@ -36,6 +36,7 @@ _OPEN_QUOTE = {
 }
 MAX_COLUMNS = 16_384  # as many as spreadsheets have; each is a feature in every step of a build
 _FILES_AT_A_TIME = 8  # when reading types
+_TESTED_TOGETHER = 4096  # values of several columns; longer columns are tested one by one
 # Numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
 _NO_FLOAT = r"^[+-]?0[0-9]|^[+]|^-?[0-9]{16,}$"
 _NARROWEST_FIRST = (pa.int64(), pa.float64(), pa.bool_())
@@ -144,6 +145,7 @@ def _check_same_columns(
 
 # Column -> types that can hold every value in a file, narrowest first; None without values.
 _Possible = dict[str, Sequence[pa.DataType] | None]
+_Column = tuple[str, pa.Array]  # name, texts
 
 
 def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]]) -> pa.Schema:
@@ -174,19 +176,60 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
         last = ""
         with open_csv(path, by, dict.fromkeys(names, pa.string()), [], storage) as reader:
             for batch in reader:
-                for name, column in zip(names, batch.columns, strict=True):
-                    values = column.filter(pc.not_equal(column, ""))
-                    if len(values):
-                        known = possible[name]
-                        possible[name] = [
-                            kind
-                            for kind in (_NARROWEST_FIRST if known is None else known)
-                            if _holds(kind, values)
-                        ]
+                columns = list(zip(names, batch.columns, strict=True))
+                step = max(1, _TESTED_TOGETHER // max(batch.num_rows, 1))
+                for start in range(0, len(columns), step):
+                    _narrow(possible, columns[start : start + step])
                 if batch.num_rows and batch.num_columns:
                     last = batch.columns[-1][-1].as_py()
         _check_last_quote(path, by, last, storage)
     return names, possible
+
+
+def _narrow(possible: _Possible, columns: Sequence[_Column]) -> None:
+    """Leave to each column the types that also hold these values of it."""
+    filled = [(name, values) for name, column in columns if len(values := _filled(column))]
+    held: dict[str, list[pa.DataType]] = {name: [] for name, _ in filled}
+    for kind in _NARROWEST_FIRST:
+        known = ((name, possible[name]) for name, _ in filled)
+        left = {name for name, kinds in known if kinds is None or kind in kinds}
+        tested = [
+            (name, values)
+            for name, values in filled
+            if name in left and _may_hold(kind, values[0].as_py())
+        ]
+        for name in _holding(kind, tested):
+            held[name].append(kind)
+    possible.update(held)
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    is_empty = pc.equal(column, "")
+    return column.filter(pc.invert(is_empty)) if is_empty.true_count else column
+
+
+def _may_hold(kind: pa.DataType, text: str) -> bool:
+    """Return False if a text cannot be a value of a type: most texts are none of a number."""
+    if pa.types.is_boolean(kind):
+        return text in TRUE_TEXTS or text in FALSE_TEXTS
+    try:
+        float(text)  # takes all that Arrow takes but hexadecimal numbers, which change
+    except ValueError:
+        return False
+    return True
+
+
+def _holding(kind: pa.DataType, columns: Sequence[_Column]) -> list[str]:
+    """Return the columns whose values are all of a type: tested together, else by halves.
+
+    A test of one value takes as long as one of a thousand.
+    """
+    if not columns:
+        return []
+    if _holds(kind, pa.concat_arrays([values for _, values in columns])):
+        return [name for name, _ in columns]
+    half = len(columns) // 2
+    return _holding(kind, columns[:half]) + _holding(kind, columns[half:]) if half else []
 
 
 def _check_last_quote(path: str, by: str, last: str, storage: StorageOptions) -> None:
