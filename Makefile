@@ -46,7 +46,7 @@ test: install servers torch  ## the test suite, a process more than cores; sets 
 test-all: install servers torch  ## what `make test` leaves out: the long tests, and the random ones from new seeds for MINUTES=5
 	$(PYTEST) --long --minutes $(or $(MINUTES),5)
 
-golden: install  ## what users rely on, against tests/golden/expected: every published file of each input, texts (about 5 minutes)
+golden: install  ## what users rely on, against tests/golden/expected: every published file of each input, texts (about 4 minutes)
 	$(BIN)/python -m tests.golden
 
 mutants: install servers torch  ## 300 fixed mutants of the source against the tests: which are killed; results in .mutants/

@@ -66,7 +66,9 @@ def references(place: Path) -> Iterator[str]:
     """Yield the columns of each input's references, and references and rejects, as planned."""
     for form in FORMS:
         root = place / form.name
-        listed = LocalReferences(prepare_job(parse_options(_arguments(form, "keep", root, BEFORE))))
+        with contextlib.redirect_stderr(io.StringIO()):  # of the dataset that is an input
+            words = _arguments(form, "keep", root, BEFORE)
+        listed = LocalReferences(prepare_job(parse_options(words)))
         rows = pa.Table.from_batches(listed.batches())
         listed.rejects.pack()
         rejects = map(unpack_rejects, listed.rejects.packed)
@@ -154,11 +156,9 @@ def _operate(
     yield "append", run("append", prepare_version(parse_options([*argv, "--if-exists=append"])))
     folder = Folder(str(output))
     base = read_version(folder)
-    if base.history:  # a copy of a dataset has nothing to append if only times have changed
-        copy = compact_dataset._folder_for(folder, base, [])
-        run("compact", compact_dataset._prepare(folder, base, copy, []))
-        compact_dataset._commit(folder, base, copy)
-    yield "compact", None
+    copy = compact_dataset._folder_for(folder, base, [])
+    run("compact", compact_dataset._prepare(folder, base, copy, []))
+    yield "compact", compact_dataset._commit(folder, base, copy)
     (root / "ids.txt").write_text(f"{erased}\n")
     words = ["--ids", str(root / "ids.txt"), "--receipt", str(root / "receipt.json"), "--yes"]
     yield "erase", _check(erase_records.main([str(output), *words]))
