@@ -1,4 +1,4 @@
-"""What every operation publishes, for every input format and three encodings.
+"""Hash what every operation publishes, for every input format and three encodings.
 
 Each input of tests/support/input_forms.py has two broken pictures more, and later one picture is
 gone, one is changed and two are new. In one OUTPUT: build, damage and repair, overwrite with
