@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python bench-damaged peers clean
+.PHONY: help install torch servers demo test test-all golden mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python bench-damaged peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -45,6 +45,9 @@ test: install servers torch  ## the test suite, a process more than cores; sets 
 
 test-all: install servers torch  ## what `make test` leaves out: the long tests, and the random ones from new seeds for MINUTES=5
 	$(PYTEST) --long --minutes $(or $(MINUTES),5)
+
+golden: install  ## what users rely on, against tests/golden/expected: every published file of each input, texts (about 4 minutes)
+	$(BIN)/python -m tests.golden
 
 mutants: install servers torch  ## 300 fixed mutants of the source against the tests: which are killed; results in .mutants/
 	rm -rf .mutants && mkdir .mutants

@@ -29,7 +29,7 @@ def example(**features: Any) -> bytes:
         feature = made.features.feature[name.replace("__", "/")]
         getattr(feature, kind).SetInParent()
         getattr(feature, kind).value.extend(values)
-    return bytes(made.SerializeToString())
+    return bytes(made.SerializeToString(deterministic=True))
 
 
 def sequence_example() -> bytes:
