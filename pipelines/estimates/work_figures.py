@@ -18,8 +18,8 @@ from shardwright.storage.uploads import PART_BYTES
 
 LONG_SHARD_SECONDS = 300.0
 # Of one shard in a store: the plan three times, manifest, sidecar, note of the attempt, length.
-READS_OF_SHARD = 11
-READS_OF_BUILD = 27
+READS_OF_SHARD = 14
+READS_OF_BUILD = 31
 WRITES_BESIDE_SHARD = 2  # sidecar, and the note of the attempt
 BEGIN_AND_COMPLETE = 2
 WRITES_OF_BUILD = 8  # plan.json, manifest.json and the files beside it

@@ -80,7 +80,7 @@ def test_a_store_to_write_to() -> None:
     # 3 parts, begin and complete; the small one in one request.
     assert found["gs writes"] == 3 + 2 + 1 + 2 * 2 + 8
     # The report has pictures of 64 records, read 16 at a time, from two shards.
-    assert found["gs reads"] == 2 * 11 + 27 + 4 + 2
+    assert found["gs reads"] == 2 * 14 + 31 + 4 + 2
     assert found["gs lists"] == 3 + 10
     assert found["memory"] == 350e6 + 190 * 1000 + 40e6
     unknown = [f"cost of gs {kind}: the price table has none" for kind in ("reads", "writes")]
@@ -91,7 +91,7 @@ def test_a_store_to_write_to() -> None:
 def test_two_stores_and_a_spool() -> None:
     work = replace(LOCAL, output="gs", sample=replace(SAMPLE, stores={"s3": 0.5}))
     assert values(work)["s3 reads"] == 500
-    assert values(work)["gs reads"] == 55
+    assert values(work)["gs reads"] == 65
     spooled = replace(work.sample, stores={"gs": 1.0}, spooled=1.0, num_timed=0)
     work = replace(work, sample=spooled)
     estimate = estimate_build(work, PRICES)
