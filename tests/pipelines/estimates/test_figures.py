@@ -96,7 +96,7 @@ def test_two_stores_and_a_spool() -> None:
     work = replace(work, sample=spooled)
     estimate = estimate_build(work, PRICES)
     found = values(work)
-    assert (found["gs reads"], found["gs writes"]) == (1055, 18 + 4)
+    assert (found["gs reads"], found["gs writes"]) == (1065, 18 + 4)
     assert found["bytes spooled"] == 16 * MIB
     assert "time: INPUT must be unpacked first" in estimate.unknown
     assert {"image", "shard", "all"}.isdisjoint(found)
