@@ -203,7 +203,8 @@ class Reader:
         """Return the position as a small JSON object, equal on all hosts; valid between batches.
 
         Raises:
-            UsageError: A DataLoader with workers has not ended its pass: see `ReaderBatches`.
+            UsageError: Workers of a DataLoader have not made all batches of their pass: inside it
+                use `state_after` of `ReaderBatches`.
         """
         self._cursor.check()
         return self.state_at(self.position)

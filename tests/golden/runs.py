@@ -156,9 +156,9 @@ def _operate(
     yield "append", run("append", prepare_version(parse_options([*argv, "--if-exists=append"])))
     folder = Folder(str(output))
     base = read_version(folder)
-    copy = compact_dataset._folder_for(folder, base, [])
-    run("compact", compact_dataset._prepare(folder, base, copy, []))
-    yield "compact", compact_dataset._commit(folder, base, copy)
+    with compact_dataset._folder_for(folder, base, []) as copy:
+        run("compact", compact_dataset._prepare(folder, base, copy, []))
+        yield "compact", compact_dataset._commit(folder, base, copy)
     (root / "ids.txt").write_text(f"{erased}\n")
     words = ["--ids", str(root / "ids.txt"), "--receipt", str(root / "receipt.json"), "--yes"]
     yield "erase", _check(erase_records.main([str(output), *words]))

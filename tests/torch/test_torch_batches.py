@@ -266,7 +266,8 @@ def test_a_pass_of_workers_that_was_left(pictures: str, persistent: bool) -> Non
     reader, twin = read(pictures, **options), read(pictures, **options)
     passes = [ids_of(map_ids(twin)) for _ in range(3)]
     batches = reader.torch()
-    loader = load(batches, 2, persistent_workers=persistent)
+    # Workers that have made all batches of a pass ahead know of no more to take.
+    loader = load(batches, 2, persistent_workers=persistent, prefetch_factor=1)
     assert ids_of(islice(loader, 3)) == passes[0][:3]
     with pytest.raises(UsageError, match=r"use state_after\(that number\)"):
         reader.state()
