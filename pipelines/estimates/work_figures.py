@@ -17,7 +17,8 @@ from shardwright.storage.objects import COALESCE_BYTES
 from shardwright.storage.uploads import PART_BYTES
 
 LONG_SHARD_SECONDS = 300.0
-# Of one shard in a store: the plan three times, manifest, sidecar, note of the attempt, length.
+# Of one shard in a store, counted at a server: plan, sidecar and shard four times each, the note
+# of the attempt twice.
 READS_OF_SHARD = 14
 READS_OF_BUILD = 31
 WRITES_BESIDE_SHARD = 2  # sidecar, and the note of the attempt
