@@ -203,7 +203,7 @@ class Reader:
         """Return the position as a small JSON object, equal on all hosts; valid between batches.
 
         Raises:
-            UsageError: Workers of a DataLoader have not made all batches of their pass: inside it
+            UsageError: The last batches came from workers of a DataLoader, which make them ahead:
                 use `state_after` of `ReaderBatches`.
         """
         self._cursor.check()

@@ -43,11 +43,12 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
 
     With `num_workers=0` a pass moves the reader, and `reader.state()` is the state after the last
     batch yielded. With workers, each reads its share of the steps, and the loader restores the
-    exact order. Then `reader.state()` is the state after a whole pass; inside one it raises
-    `UsageError`: use `state_after(number of batches taken in this pass)`. A pass that was left
-    does not continue: the next one begins after its end. torchdata's StatefulDataLoader keeps
-    count itself. Each worker allows `max_bad_records` of its own. Workers that read from a store
-    must not be forked: set `multiprocessing_context` to "spawn" or "forkserver".
+    exact order. They make batches ahead, so `reader.state()` raises `UsageError`: use
+    `state_after(number of batches taken in this pass)`, or `state_after()` when all were. A pass
+    that was left does not continue: the next one begins after its end. torchdata's
+    StatefulDataLoader keeps count itself. Each worker allows `max_bad_records` of its own. Workers
+    that read from a store must not be forked: set `multiprocessing_context` to "spawn" or
+    "forkserver".
 
     Args:
         reader: Source of the batches.
@@ -64,7 +65,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         if not isinstance(reader._cursor, SharedCursor):
             reader._cursor = SharedCursor(reader.position)
         self._cursor = reader._cursor
-        self._pass_start: int | None = None
+        self._pass: Bounds | None = None
         self._next = self._turn = 0
         self._stop: int | None = None
         self._resume: Bounds | None = None
@@ -102,17 +103,17 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
                 "set_epoch: with remainder='carry' batches span epochs: read them in one pass"
             )
         self._epoch.fill_(epoch)
-        self._pass_start = None
+        self._pass = None
 
-    def state_after(self, num_batches: int) -> dict[str, Any]:
-        """Return the state after that many batches of this pass, for `Reader(state=...)`."""
+    def state_after(self, num_batches: int | None = None) -> dict[str, Any]:
+        """Return the state after that many batches of this pass, or all, for `Reader(state=...)`.
+
+        Raises:
+            UsageError: The pass has no such number of batches, or no end.
+        """
         reader = self._here()
-        start = self._pass_start
-        if self._cursor.is_of_workers:
-            start = self._cursor.pass_start
-        elif start is None:
-            start = self._bounds(reader.steps)[0]
-        return reader.state_at(reader.steps.skip(start, num_batches))
+        bounds = self._cursor.pass_of_workers or self._pass or self._bounds(reader.steps)
+        return reader.state_at(_position_after(num_batches, reader.steps, bounds))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the reader's state; in a worker, that of its share, for the same worker count."""
@@ -132,7 +133,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         saved.check_same(ReaderState.from_json(reader.state_at(saved.position)))
         if worker is None:
             reader.go_to(saved.position)
-            self._pass_start = None
+            self._pass = None
         else:
             stop = state[_STOP] if _STOP in state else reader.steps.pass_end(saved.position)
             self._resume = saved.position, stop
@@ -141,7 +142,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         reader = self._here()
         start, stop = self._bounds(reader.steps)
         reader.go_to(start)
-        self._pass_start = reader.position
+        self._pass = reader.position, stop
         for batch in reader:
             yield self._tensors.batch(batch)
             if stop is not None and reader.position >= stop:
@@ -189,6 +190,22 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             )
             self._owner = os.getpid()
         return self._reader
+
+
+def _position_after(num_batches: int | None, steps: Steps, bounds: Bounds) -> int:
+    start, stop = bounds
+    if num_batches is None:
+        if stop is None:
+            raise UsageError("state_after() of an endless pass: give the number of batches taken")
+        return stop
+    check_whole("num_batches", num_batches, 0)
+    position = steps.skip(start, num_batches)
+    if stop is not None and position > stop:
+        raise UsageError(
+            f"state_after({num_batches}): this pass has fewer batches; count those of this pass "
+            "alone, not of all passes"
+        )
+    return position
 
 
 class ReaderExamples(Dataset[dict[str, Any]]):

@@ -64,17 +64,19 @@ class SharedCursor(Cursor):
         return int(self._numbers[_START])
 
     @property
-    def is_of_workers(self) -> bool:
-        """True if the last pass was that of workers."""
-        return int(self._numbers[_STOP]) != _NO_PASS
+    def pass_of_workers(self) -> Bounds | None:
+        """The bounds of the last pass if it was one of workers."""
+        stop = int(self._numbers[_STOP])
+        if stop == _NO_PASS:
+            return None
+        return self.pass_start, None if stop == _NO_END else stop
 
     def check(self) -> None:
-        stop = int(self._numbers[_STOP])
-        if stop == _NO_END or (stop != _NO_PASS and bool((self._shares < stop).any())):
+        if self.pass_of_workers is not None:
             raise UsageError(
-                "reader.state() in a pass of DataLoader workers, which is not over: only you know "
-                "how many batches were taken: use state_after(that number) of reader.torch(), or "
-                "set the reader's position with reader.go_to(...)"
+                "reader.state() after batches of DataLoader workers, which make them ahead: only "
+                "you know how many were taken. Use state_after(that number) of the dataset that "
+                "reader.torch() returned, or state_after() if the pass is over"
             )
 
     def join(
@@ -95,8 +97,9 @@ class SharedCursor(Cursor):
         while (turn := self._turn_of(key)) <= int(self._joined[worker.id]):
             time.sleep(_WAIT_SECONDS)
         self._joined[worker.id] = turn
-        start, stop = self.pass_start, int(self._numbers[_STOP])
-        found = (steps.skip(start, worker.id), None if stop == _NO_END else stop)
+        assert self.pass_of_workers is not None, "worker 0 has begun it"
+        start, stop = self.pass_of_workers
+        found = (steps.skip(start, worker.id), stop)
         self.note(turn, worker.id, (resume or found)[0])
         return turn, resume or found
 

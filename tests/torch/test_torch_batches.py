@@ -219,30 +219,33 @@ WORKERS = [(0, None, False), (2, "fork", False), (2, "fork", True)]
 def test_iterating_again_reads_the_next_pass(
     pictures: str, num_workers: int, context: Any, persistent: bool, epochs: int
 ) -> None:
-    """In the same loader, in a new one and after a resume; and `state()` counts."""
+    """In the same loader, in a new one and after a resume; and `state_after()` counts."""
     options: dict[str, Any] = {"shuffle": True, "remainder": "keep", "epochs": epochs}
     reader, twin = read(pictures, **options), read(pictures, **options)
-    loader = load(reader.torch(), num_workers, context, persistent_workers=persistent)
+    batches = reader.torch()
+    loader = load(batches, num_workers, context, persistent_workers=persistent)
     for number in (1, 2, 3):
         first, second = list(loader), list(twin)
         assert ids_of(first) == [list(batch["id"]) for batch in second]
         pixels = second[-1]["image"].transpose(0, 3, 1, 2)
         np.testing.assert_array_equal(first[-1]["image"].numpy(), pixels)
-        assert reader.state() == twin.state()
+        assert batches.state_after() == twin.state()
         assert reader.epoch == number * epochs
     expected = [ids_of(map_ids(twin)), ids_of(map_ids(twin))]
-    assert ids_of(load(reader.torch(), num_workers, context)) == expected[0]
-    resumed = read(pictures, **options, state=reader.state())
+    batches = reader.torch()
+    assert ids_of(load(batches, num_workers, context)) == expected[0]
+    resumed = read(pictures, **options, state=batches.state_after())
     assert ids_of(load(resumed.torch(), num_workers, context)) == expected[1]
 
 
 def test_spawned_workers_learn_where_a_pass_begins(pictures: str) -> None:
     """One worker: each start of a process takes seconds."""
     reader, twin = read(pictures, **ONE_EPOCH), read(pictures, **ONE_EPOCH)
-    loader = load(reader.torch(), 1, "spawn")
+    batches = reader.torch()
+    loader = load(batches, 1, "spawn")
     for _ in range(2):
         assert ids_of(loader) == ids_of(map_ids(twin))
-        assert reader.state() == twin.state()
+        assert batches.state_after() == twin.state()
 
 
 def map_ids(reader: sw.Reader) -> list[dict[str, Any]]:
@@ -264,21 +267,42 @@ def test_a_pass_of_workers_that_was_left(pictures: str, persistent: bool) -> Non
     """Nobody knows what was taken, so `state()` says how to get it; the next pass is whole."""
     options: dict[str, Any] = {"shuffle": True, "epochs": 1}
     reader, twin = read(pictures, **options), read(pictures, **options)
-    passes = [ids_of(map_ids(twin)) for _ in range(3)]
+    passes = [ids_of(map_ids(twin)) for _ in range(2)]
     batches = reader.torch()
-    # Workers that have made all batches of a pass ahead know of no more to take.
-    loader = load(batches, 2, persistent_workers=persistent, prefetch_factor=1)
+    loader = load(batches, 2, persistent_workers=persistent)
     assert ids_of(islice(loader, 3)) == passes[0][:3]
-    with pytest.raises(UsageError, match=r"use state_after\(that number\)"):
-        reader.state()
     state = batches.state_after(3)
     assert ids_of(loader) == passes[1]
-    assert reader.state()["epoch"] == 2
+    assert batches.state_after() == twin.state()
     batches.load_state_dict(state)
     assert ids_of(loader) == passes[0][3:]
-    assert ids_of(loader) == passes[1]
-    assert ids_of(islice(loader, len(passes[2]))) == passes[2]
-    assert reader.state()["epoch"] == 3, "after its last batch, even if nobody asked for more"
+    assert ids_of(islice(loader, len(passes[1]))) == passes[1]
+    assert batches.state_after() == twin.state(), "even if nobody asked for more"
+
+
+@pytest.mark.parametrize("num_taken", [1, 5, 7])
+def test_the_state_of_a_reader_whose_workers_read_ahead_is_refused(
+    pictures: str, num_taken: int
+) -> None:
+    """Also when they have made all batches, as they have here."""
+    reader = read(pictures, **ONE_EPOCH)
+    batches = reader.torch()
+    taken = ids_of(islice(load(batches, 2, prefetch_factor=8), num_taken))
+    with pytest.raises(UsageError, match=r"Use state_after\(that number\)"):
+        reader.state()
+    rest = expected_ids(pictures, state=batches.state_after(num_taken), **ONE_EPOCH)
+    assert taken + rest == expected_ids(pictures, **ONE_EPOCH)
+
+
+def test_a_state_after_batches_that_a_pass_does_not_have_is_refused(pictures: str) -> None:
+    batches = read(pictures, **ONE_EPOCH).torch()
+    count = len(batches)
+    assert batches.state_after(count) == batches.state_after()
+    for number in (-1, count + 1):
+        with pytest.raises(UsageError, match=f"{number}"):
+            batches.state_after(number)
+    with pytest.raises(UsageError, match="give the number of batches taken"):
+        read(pictures, shuffle=True).torch().state_after()
 
 
 @pytest.mark.parametrize("persistent", [False, True])
