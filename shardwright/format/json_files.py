@@ -10,9 +10,11 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from threading import Lock
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, ValidationError, convert
+from msgspec.json import Decoder
 
 from shardwright.errors import MissingError, NotADatasetError, ShardwrightError
 from shardwright.format.json_text import MAX_BYTES, load_json
@@ -26,6 +28,10 @@ Crc32c = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Number = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 _FAULT = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
+# msgspec notes what a type is when it first meets it, and another thread that then reads half of
+# the note ends the process (0.22.0): so one thread at a time meets a new type.
+_met: set[Any] = set()
+_meeting = Lock()
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 
 
@@ -75,6 +81,10 @@ def parse_json(
 
 def typed(content: Any, kind: type[T]) -> T:
     """Return JSON as a value of a type; raise `ValueError` if it is not of that type."""
+    if kind not in _met:
+        with _meeting:
+            Decoder(kind)
+            _met.add(kind)
     try:
         return convert(content, kind)
     except ValidationError as error:

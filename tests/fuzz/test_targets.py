@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ FINDINGS = (
     ("parquet", b"path", b"p\xa7th"),
     ("hub-parquet", b"2.png", b"2.p\x9ag"),
     ("arrow", b"2.png", b"2.p\x9ag"),
+    # The lengths and counts of nulls of 4 columns, of which one is negative: it ended the process.
+    ("arrow", struct.pack("<8q", *(6, 0) * 4), struct.pack("<8q", 6, 0, 6, 0, -6, 0, 6, 0)),
 )
 
 

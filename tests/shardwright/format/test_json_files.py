@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,3 +77,36 @@ def test_files(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path}/a.json {what}"
     with pytest.raises(StorageError, match="a pin is not readable JSON"):
         parse_json(b"\xff", Whole, "a pin", "", error=StorageError)
+
+
+def test_a_type_that_another_thread_is_just_meeting_for_the_first_time() -> None:
+    """In a process of its own, which `convert` alone ends by a fault of memory."""
+    program = """if True:
+        import threading, time
+        from msgspec import Struct
+        from shardwright.format.json_files import typed
+
+        begun = threading.Event()
+
+        def number():
+            begun.set()
+            time.sleep(0.2)
+            return int
+
+        class Inner(Struct):
+            number: "number()"
+
+        class Outer(Struct):
+            inner: Inner
+            other: int
+
+        def open_it():
+            assert typed({"inner": {"number": 1}, "other": 2}, Outer) == Outer(Inner(1), 2)
+
+        thread = threading.Thread(target=open_it)
+        thread.start()
+        begun.wait()
+        open_it()
+        thread.join()
+        """
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

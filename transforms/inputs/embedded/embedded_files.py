@@ -60,7 +60,7 @@ def open_rows(
                     yield parquet.schema, _checked(parquet.batches(ROWS_AT_A_TIME))
             else:
                 schema, rows = _open_arrow(file)
-                yield schema, _checked(_cut(uri, file.size(), rows))
+                yield schema, _cut(uri, file.size(), _checked(rows))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DamagedFileError(
             f"{uri} cannot be read as a Parquet or Arrow file: {error}"
@@ -69,7 +69,9 @@ def open_rows(
 
 def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        batch.validate(full=True)  # nothing else checks offsets, and that text is UTF-8
+        # Nothing else checks offsets, lengths and UTF-8; Arrow ends the process where it relies on
+        # them, so this comes before anything that looks at values.
+        batch.validate(full=True)
         yield batch
 
 
