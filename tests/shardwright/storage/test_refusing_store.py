@@ -50,7 +50,8 @@ def read_for(
 
 @pytest.mark.parametrize(
     ("num_processes", "per_second", "seconds"),
-    [(3, 100, 4), pytest.param(16, 1000, 20, marks=pytest.mark.long)],
+    # Rates that a busy machine of half the speed serves, or it would be the limit.
+    [(3, 100, 4), pytest.param(16, 200, 12, marks=pytest.mark.long)],
 )
 def test_processes_share_what_the_store_serves(
     s3_bucket: Bucket, s3_proxy: FaultProxy, num_processes: int, per_second: int, seconds: float
