@@ -6,13 +6,13 @@ import numpy as np
 
 from shardwright.format import naming
 from shardwright.pipelines.estimates.build_estimate import estimate_build
-from shardwright.pipelines.estimates.even_sample import EvenSample
 from shardwright.pipelines.estimates.planned_work import BuildEstimate, PlannedWork
 from shardwright.pipelines.estimates.prices import DEFAULT, Prices
 from shardwright.pipelines.estimates.timed_sample import time_sample
 from shardwright.pipelines.estimates.workers import workers_of
-from shardwright.pipelines.job import BuildJob
-from shardwright.pipelines.local_plan import LocalPlan
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.local.even_sample import EvenSample
+from shardwright.pipelines.local.plan import LocalPlan
 from shardwright.storage.counters import COUNTERS
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from shardwright.pipelines.estimates.even_sample import MOST_SAMPLED
+from shardwright.pipelines.local.even_sample import MOST_SAMPLED
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
 from shardwright.transforms.plan.sizing import measure

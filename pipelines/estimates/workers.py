@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardwright.pipelines.runners import is_dataflow, is_local, option_of, runner_of
+from shardwright.pipelines.runners.beam_options import is_dataflow, is_local, option_of, runner_of
 
 
 @dataclass(frozen=True, slots=True)

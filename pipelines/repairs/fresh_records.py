@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.pipelines.job import BuildJob
-from shardwright.pipelines.local_references import LocalReferences
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.local.references import LocalReferences
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.vocabularies import indexed_features
 from shardwright.transforms.near_duplicates.options import NearDuplicateOptions

@@ -8,8 +8,8 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.index import EARLIER_LACK, ShardSummary, write_older_sidecar
 from shardwright.format.manifest import Manifest, json_bytes
-from shardwright.pipelines.job import BuildJob
-from shardwright.pipelines.local_shards import LocalShards
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.local.shards import LocalShards
 from shardwright.pipelines.repairs.broken_files import BrokenShard, stated_contents
 from shardwright.pipelines.repairs.fresh_records import write_job_of
 from shardwright.pipelines.repairs.replanned_shards import replan

@@ -14,12 +14,12 @@ from typing import NoReturn
 from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
-from shardwright.pipelines.arguments import make_parser
-from shardwright.pipelines.command_line import parse_words
-from shardwright.pipelines.job import BuildJob, describe_job
-from shardwright.pipelines.option_parser import read_options
-from shardwright.pipelines.options import BuildOptions
-from shardwright.pipelines.record_options import INPUT as PYTHON_RECORDS
+from shardwright.pipelines.job.build import BuildJob, describe_job
+from shardwright.pipelines.options.arguments import make_parser
+from shardwright.pipelines.options.build import BuildOptions
+from shardwright.pipelines.options.command_line import parse_words
+from shardwright.pipelines.options.parser import read_options
+from shardwright.pipelines.options.python import INPUT as PYTHON_RECORDS
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.spool import forget_lost_spools

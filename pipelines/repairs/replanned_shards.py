@@ -16,7 +16,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.records import scan_records
 from shardwright.format.schema import Source
 from shardwright.inspect.example_check import one_value
-from shardwright.pipelines.job import BuildJob
+from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.repairs.broken_files import BrokenShard
 from shardwright.pipelines.repairs.fresh_records import find_references
 from shardwright.storage.folder import Folder
