@@ -6,6 +6,8 @@ Options are imported when no help is asked for, Beam and the steps when options 
 
 from __future__ import annotations
 
+import functools
+import gc
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -69,8 +71,7 @@ def check_services(options: BuildOptions) -> None:
 
     if not is_dataflow(options.beam_args):
         return
-    from shardwright.pipelines.runners.dataflow_stores import check_buckets
-    from shardwright.pipelines.runners.worker_image import check_image
+    from shardwright.pipelines.runners.dataflow import check_buckets, check_image
 
     if image := option_of(options.beam_args, "sdk_container_image"):
         check_image(image)
@@ -93,16 +94,24 @@ def run_job(job: BuildJob) -> None:
 
         run_stock_build(job)
         return
-    from shardwright.pipelines.local.up_to_date import publish_finished
+    from shardwright.pipelines.local.build import publish_finished
 
     if not publish_finished(job):
-        from shardwright.pipelines.runners.garbage import import_beam
-
-        import_beam()
+        _import_beam()
         from shardwright.pipelines.job.graph import build_graph
         from shardwright.pipelines.runners.run import run_pipeline
 
         run_pipeline(build_graph, job)
+
+
+@functools.cache
+def _import_beam() -> None:
+    """Import the graph and Beam, whose objects no collection visits, now or later."""
+    from shardwright.pipelines.runners.processes import no_collections
+
+    with no_collections():
+        import shardwright.pipelines.job.graph  # noqa: F401
+    gc.freeze()
 
 
 if __name__ == "__main__":

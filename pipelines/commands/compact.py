@@ -21,12 +21,13 @@ from shardwright.format.notes import begin_build, end_build
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import fail, make_parser
 from shardwright.pipelines.commands.build import run_job
-from shardwright.pipelines.commands.results import EXIT_DONE, run_build, say
+from shardwright.pipelines.commands.results import EXIT_DONE, run_build
 from shardwright.pipelines.job.build import BuildJob, prepare_job
 from shardwright.pipelines.options.build import BuildOptions, parse_options
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.terminal import say
 from shardwright.transforms.inputs.datasets.dataset_look import facts_of
 from shardwright.transforms.inputs.datasets.dataset_references import FORMAT
 from shardwright.transforms.inputs.source import InputSource, SourceRequest

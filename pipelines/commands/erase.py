@@ -23,11 +23,11 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.inspect.process_end import run_to_end
-from shardwright.pipelines.commands.results import run_on_dataset, say
+from shardwright.pipelines.commands.results import run_on_dataset
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder, UserFolder
-from shardwright.terminal import join_lines, print_safely
+from shardwright.terminal import join_lines, print_safely, say
 from shardwright.transforms.erasure.check import check_erased
 from shardwright.transforms.erasure.erase import Findings, check_some_stay, erase, look_through
 from shardwright.transforms.erasure.leftovers import why_left

@@ -14,8 +14,13 @@ from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema
 from shardwright.inspect.describe import spread_of
 from shardwright.inspect.process_end import run_to_end
-from shardwright.pipelines.commands.progress import ProgressDisplay
-from shardwright.pipelines.commands.results import EXIT_DONE, EXIT_FAILED, fail, say_rejects
+from shardwright.pipelines.commands.results import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    ProgressDisplay,
+    fail,
+    say_rejects,
+)
 from shardwright.pipelines.job.build import BuildJob, describe_job
 from shardwright.pipelines.job.classes import class_lines, class_names_of, classes_from
 from shardwright.pipelines.local.plan import BuildState, LocalPlan, plan_locally
@@ -29,7 +34,7 @@ from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
-    from shardwright.pipelines.estimates.planned_work import BuildEstimate
+    from shardwright.pipelines.estimates.work import BuildEstimate
 
 _VERDICTS = {
     BuildState.NEW: "would write all shards",

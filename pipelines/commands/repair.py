@@ -21,11 +21,10 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.inspect.process_end import run_to_end
-from shardwright.pipelines.commands.progress import ProgressDisplay
-from shardwright.pipelines.commands.results import run_on_dataset, say
-from shardwright.pipelines.repairs.outcome import Outcome
+from shardwright.pipelines.commands.results import ProgressDisplay, run_on_dataset
+from shardwright.pipelines.repairs.broken_files import Outcome
 from shardwright.storage.folder import Folder
-from shardwright.terminal import print_safely, set_up_log
+from shardwright.terminal import print_safely, say, set_up_log
 from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -140,8 +139,7 @@ def _repair_built(
     # Late, because they import most of the build, and `--help` is answered without it.
     from shardwright.inspect.verify import verify_built
     from shardwright.pipelines.repairs.broken_files import find_broken
-    from shardwright.pipelines.repairs.dataset import Repair
-    from shardwright.pipelines.repairs.recorded_build import GivenBuild, recorded_job
+    from shardwright.pipelines.repairs.dataset import GivenBuild, Repair, recorded_job
     from shardwright.transforms.publish.republication import finish_change
 
     if finish_change(root):

@@ -1,4 +1,4 @@
-"""Run a build, report the result in the last lines of the log and return the exit code.
+"""Run a build with its progress, report the result in the last lines and return the exit code.
 
 Errors of the user are reported without a stack trace. This file does not import Beam, so that
 `--help` and wrong options are answered at once.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,15 +22,14 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
-from shardwright.pipelines.commands.progress import ProgressDisplay
 from shardwright.pipelines.runners.beam_options import describe_runner, option_of
-from shardwright.pipelines.runners.temporary import remove_abandoned
+from shardwright.pipelines.runners.processes import remove_abandoned
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
-from shardwright.terminal import say as say
-from shardwright.terminal import set_up_log
+from shardwright.terminal import say, set_up_log
 from shardwright.transforms.plan.size_errors import average, record_bytes_of
 from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.progress import Progress as Counters
 from shardwright.transforms.publish.leaks import LEAKS
 from shardwright.transforms.publish.near_duplicates import NEAR_LEAKS
 from shardwright.transforms.reject_files import first_faults
@@ -45,6 +45,8 @@ REPORT = (
     "internal_error is a bug, not a fault of your images: please report it with the line "
     'above (README.md, "Report a problem")'
 )
+_TICK_SECONDS = 0.2
+_LINE_SECONDS = 10.0
 
 
 def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
@@ -235,3 +237,97 @@ def _say_retries() -> None:
             for kind, number in sorted(retries.items(), key=lambda item: -item[1])
         )
         say(f"storage: {counted(sum(retries.values()), 'request')} retried ({kinds})")
+
+
+class ProgressDisplay:
+    """A display of counters until the block ends.
+
+    Args:
+        counters: Counters to show.
+        line_seconds: Seconds between two lines if stderr is not a terminal.
+    """
+
+    def __init__(self, counters: Counters, *, line_seconds: float = _LINE_SECONDS) -> None:
+        self._counters = counters
+        self._line_seconds = line_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-progress")
+
+    def __enter__(self) -> ProgressDisplay:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        if sys.stderr.isatty():
+            self._run_bar()
+        else:
+            self._run_lines()
+
+    def _run_bar(self) -> None:
+        # 0.2 s, which a build in a log does not need.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("planning", total=None, text="")
+            meter = _Meter()
+            while not self._stop.wait(_TICK_SECONDS):
+                counters = self._counters.snapshot()
+                meter.look(counters)
+                if counters.total_images:
+                    total, done = counters.total_images, counters.images
+                    bar.update(
+                        task,
+                        description="writing",
+                        total=total,
+                        completed=done,
+                        text=meter.text(counters),
+                    )
+                else:
+                    bar.update(task, description=_before_writing(counters))
+
+    def _run_lines(self) -> None:
+        meter = _Meter()
+        shown = monotonic()
+        while not self._stop.wait(_TICK_SECONDS):
+            counters = self._counters.snapshot()
+            meter.look(counters)
+            if monotonic() - shown >= self._line_seconds:
+                shown = monotonic()
+                text = meter.text(counters) if counters.total_images else _before_writing(counters)
+                print(f"shardwright: {text}", file=sys.stderr, flush=True)
+
+
+def _before_writing(counters: Counters) -> str:
+    if counters.read_records:
+        return f"read {counted(counters.read_records, 'record')}"
+    return (
+        f"planning, listed {counted(counters.listed, 'record')}" if counters.listed else "planning"
+    )
+
+
+class _Meter:
+    """A formatter of counters. The rate counts written images, from the end of planning."""
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+
+    def look(self, counters: Counters) -> None:
+        """Note the end of planning. Call it often: its precision is that of the calls."""
+        if self._start is None and counters.total_images:
+            self._start = monotonic()
+
+    def text(self, counters: Counters) -> str:
+        seconds = max(monotonic() - (self._start or 0.0), 1e-6)
+        rate = (counters.images - counters.reused_images) / seconds
+        left = show_seconds((counters.total_images - counters.images) / rate) if rate else "?"
+        return (
+            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, "
+            f"{show_bytes(counters.num_bytes / seconds)}/s, "
+            f"{counters.shards}/{counters.total_shards} shards, {left} left"
+        )

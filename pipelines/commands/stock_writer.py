@@ -16,12 +16,12 @@ import apache_beam as beam
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
-from shardwright.pipelines.commands.results import say
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.job.graph import plan_graph
 from shardwright.pipelines.local.plan import BuildState, plan_locally
 from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.storage.addresses import is_remote
+from shardwright.terminal import say
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.packing import Layout, ShardCuts
 from shardwright.transforms.progress import PROGRESS

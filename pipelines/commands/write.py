@@ -22,8 +22,7 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
 from shardwright.pipelines.commands.append import append_version, giving_up_append
 from shardwright.pipelines.commands.build import prepare_build, run_job
-from shardwright.pipelines.commands.progress import ProgressDisplay
-from shardwright.pipelines.commands.results import say, say_result
+from shardwright.pipelines.commands.results import ProgressDisplay, say_result
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.python import (
@@ -32,6 +31,7 @@ from shardwright.pipelines.options.python import (
     Split,
     record_options,
 )
+from shardwright.terminal import say
 from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
 from shardwright.transforms.inputs.records.record_facts import RecordFacts
 from shardwright.transforms.inputs.records.record_forms import records_of, simple_record

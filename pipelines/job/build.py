@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,28 +12,28 @@ from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.schema import WORDS, ExampleSchema, Source
 from shardwright.format.versions import number_of
-from shardwright.pipelines.job.encoded_schema import as_encoded
-from shardwright.pipelines.job.inputs import label_facts, label_table_of, request_for
-from shardwright.pipelines.job.own_files import check_own_files
-from shardwright.pipelines.job.provenance import provenance_of
 from shardwright.pipelines.job.schema import (
+    as_encoded,
     check_copied,
     default_schema,
     fit_schema,
     read_option_classes,
 )
-from shardwright.pipelines.options.build import BuildOptions
-from shardwright.pipelines.options.schema import with_given_names
+from shardwright.pipelines.options.build import BuildOptions, provenance_of
+from shardwright.pipelines.options.schema import kinds_of, main_image, shapes_of, with_given_names
 from shardwright.pipelines.runners.beam_options import is_local
-from shardwright.schemas.ready import READY_SCHEMAS
+from shardwright.schemas.ready import COLUMNS, READY_SCHEMAS
+from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
 from shardwright.transforms.inputs.detection import detect_source
-from shardwright.transforms.inputs.source import InputSource, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_look import open_label_table
+from shardwright.transforms.inputs.wildcards import has_wildcard, matching
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.publish.fail_on import FailOn, check_against
@@ -320,3 +321,80 @@ def _check_splits(job: BuildJob) -> None:
             "--split-ids lists splits, but INPUT already states them (split folders or a split "
             "column): leave --split-ids out"
         )
+
+
+def request_for(
+    options: BuildOptions, spool: Folder, declared: ExampleSchema | None
+) -> SourceRequest:
+    """Return the request for INPUT; `declared` is the schema of `--schema`, if it was read."""
+    stated = declared or COLUMNS.get(options.schema or "")
+    columns = options.columns
+    if options.labels is not None:  # the table has all others
+        columns = {**dict.fromkeys(columns), "size": options.size_column}
+    return SourceRequest(
+        options.input,
+        columns=columns,
+        storage=options.storage,
+        image_root=options.image_root,
+        allow_outside=options.allow_outside,
+        spool=spool,
+        kinds=kinds_of(stated),
+        shapes=shapes_of(stated),
+        image=main_image(options.schema, declared),
+        input_format=options.input_format,
+        changes=options.changes,
+        top_folders=options.top_folders,
+    )
+
+
+def label_table_of(
+    options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
+) -> TableFacts:
+    """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
+    root = options.image_root or source.facts.label_paths_root or options.input
+    columns = {**options.columns, "size": None}
+    request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
+    folders = source.facts.folders
+    return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)
+
+
+def label_facts(source: InputSource, table: TableFacts | None) -> SourceFacts:
+    """Return the facts about where labels come from: the label table if it has such a column."""
+    return source.facts if table is None or table.layout.label is None else table
+
+
+def check_own_files(options: BuildOptions) -> None:
+    """Check the links among the entries of INPUT if OUTPUT is to be overwritten.
+
+    Raises:
+        UsageError: One leads to a file or folder of OUTPUT.
+    """
+    source, output = absolute(options.input), options.root.uri
+    if options.if_exists != "overwrite" or is_remote(source) or not os.path.isdir(output):
+        return
+    own = os.path.join(os.path.realpath(output), "")
+    if has_wildcard(source):
+        paths = [path for path, _ in matching(source, options.storage)]
+        links = iter({os.path.dirname(path) for path in paths} | set(filter(os.path.islink, paths)))
+    else:
+        links = _links_below(source, set())
+    for link in links:
+        if os.path.join(real := os.path.realpath(link), "").startswith(own):
+            raise UsageError(
+                f"INPUT {options.input} leads to {real}, which is in OUTPUT {options.output} and "
+                f"would be overwritten ({link}): choose another OUTPUT"
+            )
+
+
+def _links_below(folder: str, seen: set[str]) -> Iterator[str]:
+    """Yield the links in a folder and in those below it; an entry that is no link costs nothing."""
+    real = os.path.realpath(folder)
+    if real in seen or not os.path.isdir(real):
+        return
+    seen.add(real)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield entry.path
+            if entry.is_dir():
+                yield from _links_below(entry.path, seen)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.format.schema import ExampleSchema, Feature
-from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.job.inputs import label_facts
+from shardwright.pipelines.job.build import BuildJob, label_facts
 from shardwright.sizes import counted
 from shardwright.transforms.inputs.annotations.boxes import LABEL as OBJECT_LABEL
 from shardwright.transforms.inputs.top_folders import shown

@@ -1,17 +1,20 @@
-"""Hold batches of references and of rejects until they are used."""
+"""Hold batches of references, rejects, or an even sample of references, until they are used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.partial_inputs import PartialInputs
-from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.references import BATCH_ROWS, concat
 from shardwright.transforms.reject_files import pack_rejects
 from shardwright.transforms.reject_tally import RejectTally
 from shardwright.transforms.rejects import Reject, rejects_to_table
+
+MOST_SAMPLED = 256
 
 
 class HeldBatches:
@@ -80,3 +83,39 @@ class HeldRejects:
     @property
     def packed(self) -> Sequence[bytes]:
         return self._packed
+
+
+class EvenSample:
+    """Rows at equal distances in batches that pass, from 256 to 512 of them if there are as many.
+
+    Costs about 50 us a batch.
+    """
+
+    def __init__(self) -> None:
+        self._step, self._seen, self._held = 1, 0, 0
+        self._pieces: list[pa.RecordBatch] = []
+
+    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches unchanged."""
+        for batch in batches:
+            self._add(batch)
+            yield batch
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        rows = np.arange(-self._seen % self._step, batch.num_rows, self._step)
+        self._seen += batch.num_rows
+        self._keep(batch.take(pa.array(rows)) if self._step > 1 else batch)
+        while self._held > 2 * MOST_SAMPLED:
+            whole = concat(self._pieces)
+            self._pieces, self._held = [], 0
+            self._step *= 2
+            self._keep(whole.take(pa.array(np.arange(0, whole.num_rows, 2))))
+
+    def _keep(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            self._pieces.append(rows)
+            self._held += rows.num_rows
+
+    def rows(self) -> pa.RecordBatch | None:
+        """Return the sample, None if there are no rows."""
+        return concat(self._pieces) if self._pieces else None

@@ -1,25 +1,33 @@
 """List the references of a build in this process, without Beam.
 
-The steps, their order and their functions are those of `graphs.reference_graph`, so both give the
-same references. Importing Beam takes longer than a small plan.
+The steps, their order and functions are those of `reference_graph` (job/graph.py), so both give
+the same references. Importing Beam takes longer than a small plan.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.batches import HeldBatches, HeldRejects
-from shardwright.pipelines.local.changes import LocalChanges
-from shardwright.pipelines.local.near_duplicates import LocalNearDuplicates
 from shardwright.pipelines.options.build import BuildOptions
 from shardwright.transforms.batch_file import BatchFile
-from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.changes.known_files import KnownFile
+from shardwright.transforms.changes.seen_records import (
+    NewRecords,
+    SeenRecords,
+    mark_rows,
+    no_rows,
+    take_changed,
+)
 from shardwright.transforms.duplicates import contents
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.features.rows import index_references
 from shardwright.transforms.features.vocabularies import (
     Counts,
@@ -29,10 +37,19 @@ from shardwright.transforms.features.vocabularies import (
     order_vocabularies,
 )
 from shardwright.transforms.hashing import joined, union
-from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.inputs.tables.table_layout import TableFacts
 from shardwright.transforms.inputs.tables.table_references import list_table
 from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
+from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.near_duplicates.groups import (
+    HashGroups,
+    choose_keepers,
+    collapse,
+    leave_out_copies,
+    listed_rows,
+)
+from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
+from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
 from shardwright.transforms.progress import PROGRESS
@@ -139,7 +156,9 @@ class LocalReferences:
     def _distinct(self) -> Iterator[pa.RecordBatch]:
         """Yield references without duplicates that are to be left out."""
         options = self._job.options
-        batches = self._keep(_list_all(self._job.source))
+        source = self._job.source
+        listed = (PROGRESS.count_listed(source.list_part(part)) for part in source.facts.parts())
+        batches = self._keep(chain.from_iterable(listed))
         if self._job.label_table is not None:
             batches = self._join_labels(batches, self._job.label_table)
         if options.duplicates != "keep":
@@ -192,7 +211,7 @@ class LocalReferences:
             found.append(keys)
             self.rejects.add(rejects)
         dropped = np.sort(joined(found, np.uint64))
-        return _not_empty(contents.leave_out(batch, dropped) for batch in batches)
+        return (kept for batch in batches if (kept := contents.leave_out(batch, dropped)).num_rows)
 
     def _split_by_lists(
         self, batches: Sequence[pa.RecordBatch], lists: split_lists.SplitLists
@@ -226,11 +245,6 @@ class LocalReferences:
         yield from (stratified.cut_batch(batch, thresholds) for batch in held)
 
 
-def _list_all(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
-    for part in source.facts.parts():
-        yield from PROGRESS.count_listed(source.list_part(part))
-
-
 def _place_groups(
     batches: _Batches, rule: SplitRule, *, stratify: bool
 ) -> grouped_splits.GroupSplits:
@@ -249,5 +263,98 @@ def _thresholds(batches: _Batches, rule: SplitRule, *, stratify: bool) -> strati
     return stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
 
 
-def _not_empty(batches: _Batches) -> Iterator[pa.RecordBatch]:
-    return (batch for batch in batches if batch.num_rows)
+class LocalChanges:
+    """The differences between a listing and the records of a dataset.
+
+    Args:
+        file: The file of the records.
+        features: The rule for the hashes of features.
+        plain_bytes: Bytes of changed references in memory; more are in a temporary file.
+
+    Attributes:
+        seen: The records that the listing has; complete once `changed` has ended.
+    """
+
+    def __init__(self, file: KnownFile, features: FeatureHashes, plain_bytes: int) -> None:
+        self._known, self._features = file.open(), features
+        self._held = HeldBatches(plain_bytes)
+        self.seen = SeenRecords(no_rows(file.num_rows), no_rows(file.num_rows))
+
+    def new_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the references whose ids the dataset does not have; splits as in `FindChanges`."""
+        for batch in batches:
+            compared = self._known.compare(batch, self._features)
+            mark_rows(self.seen.unchanged, compared.unchanged_rows)
+            if compared.changed.num_rows:
+                self._held.add(compared.changed)
+            if compared.new.num_rows:
+                new = NewRecords.merged([self.seen.new, NewRecords.of(compared.new)])
+                self.seen = replace(self.seen, new=new)
+                yield compared.new
+
+    def changed(self) -> Iterator[pa.RecordBatch | Reject]:
+        """Yield changed references and rejects, after `new_of` has ended."""
+        for batch in self._held.take():
+            for taken in take_changed(batch, self._known, self.seen.unchanged):
+                if not isinstance(taken, Reject):
+                    rows = self._known.rows_at(self._known.find(taken.column("id")))
+                    mark_rows(self.seen.changed, rows)
+                yield taken
+
+
+class LocalNearDuplicates:
+    """The near-duplicates of a job.
+
+    Args:
+        job: The build, with `--near-duplicates`.
+        plain_bytes: Bytes of batches that are held in memory; more are in a temporary file.
+
+    Attributes:
+        listed: The parts of their list: (number, rows).
+    """
+
+    def __init__(self, job: BuildJob, plain_bytes: int) -> None:
+        self._job = job
+        self._plain_bytes = plain_bytes
+        self.listed: list[tuple[int, pa.RecordBatch]] = []
+
+    def passed(
+        self, batches: Iterable[pa.RecordBatch], rejects: HeldRejects
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the references that pass, after all were hashed; add rejects of the others."""
+        near, held = self._job.options.near, HeldBatches(self._plain_bytes)
+        dropped = []
+        for number, rows in self._find(batches, held):
+            chosen = choose_keepers(rows, near.distance)
+            self.listed.append((number, listed_rows(chosen)))
+            if near.policy != "report":
+                keys, copies = leave_out_copies(chosen, near.policy)
+                dropped.append(keys)
+                rejects.add(copies)
+        keys = np.sort(joined(dropped, np.uint64))
+        return (kept for batch in held.take() if (kept := contents.leave_out(batch, keys)).num_rows)
+
+    def _find(
+        self, batches: Iterable[pa.RecordBatch], held: HeldBatches
+    ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+        """Hold all batches, and yield the rows in groups, part by part."""
+        options, hashed = self._job.options, HeldBatches(self._plain_bytes)
+        hashes = [np.zeros(0, np.uint64)]
+        for batch in batches:
+            held.add(batch)
+            rows = hash_batch(batch, self._job.spool, options.storage, options.threads)
+            hashes.append(rows.column(PHASH).to_numpy())
+            hashed.add(rows)
+        distinct, repeated = collapse(hashes)
+        del hashes
+        groups = HashGroups.of(join_pairs(_pairs(distinct, repeated, options.near.distance)))
+        parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        for rows in hashed.take():
+            for part, found in groups.rows_in_groups(rows):
+                parts[part].append(found)
+        yield from sorted(parts.items())
+
+
+def _pairs(distinct: np.ndarray, repeated: np.ndarray, distance: int) -> Iterator[Pairs]:
+    yield repeated, repeated
+    yield from find_pairs(distinct, distance)

@@ -1,29 +1,35 @@
-"""Parse and check the options of `build` and `plan`."""
+"""Parse and check the options of `build` and `plan`, and record them as the origin of a dataset."""
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from importlib import metadata
 from typing import Any
 
 from shardwright.errors import UsageError
+from shardwright.format.manifest import time_text
 from shardwright.format.naming import dataset_name_for, is_generation_folder
 from shardwright.format.schema import ExampleSchema
 from shardwright.pipelines.options.arguments import BuildArguments, make_parser
-from shardwright.pipelines.options.command_line import split_command_line
-from shardwright.pipelines.options.parser import read_options
+from shardwright.pipelines.options.parser import read_options, split_command_line
 from shardwright.pipelines.runners.beam_options import (
     beam_arguments,
     check_code,
     check_runner,
     is_dataflow,
     option_of,
+    runner_of,
 )
-from shardwright.pipelines.runners.dataflow_stores import check_credentials
-from shardwright.storage.addresses import absolute, is_remote
+from shardwright.pipelines.runners.dataflow import check_credentials
+from shardwright.storage.addresses import HIDDEN, absolute, is_remote, redact
 from shardwright.storage.folder import Folder
+from shardwright.storage.options import is_secret
 from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from shardwright.transforms.options import check_values, given_options
 from shardwright.transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
@@ -39,6 +45,16 @@ _CHANGING = (
     "--transform",
     "--writer",
 )
+_RECORDED_PACKAGES = (
+    "shardwright",
+    "apache-beam",
+    "pyarrow",
+    "tfx-bsl",
+    "Pillow",
+    "google-crc32c",
+    "obstore",
+)
+_STORAGE = "--storage-option"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,3 +257,57 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
     known, beam_args = split_command_line(make_parser(command), argv)
     words = ("shardwright", command, *argv)
     return read_options(BuildOptions, known, beam_args=tuple(beam_args), command=words)
+
+
+def provenance_of(options: BuildOptions) -> dict[str, Any]:
+    return {
+        **({"command": shown_command(options.command)} if options.command else {}),
+        "input": options.input,
+        "labels": options.labels,
+        **({"split_ids": list(options.split_ids)} if options.split_ids else {}),
+        "created": time_text(),
+        "runner": runner_of(options.beam_args),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _RECORDED_PACKAGES},
+    }
+
+
+def shown_command(words: Sequence[str]) -> str:
+    """Return a command line as one would type it, without its secrets."""
+    return shlex.join(map(_shown, words, ["", *words]))
+
+
+def _shown(word: str, earlier: str) -> str:
+    """Return a word without its secret; `earlier` is the one before it."""
+    option, equals, value = word.partition("=")
+    if earlier == _STORAGE:
+        return _setting(word)
+    if option == _STORAGE and equals:
+        return f"{_STORAGE}={_setting(value)}"
+    if _is_secret(earlier) and not word.startswith("--"):
+        return HIDDEN
+    return f"{option}={HIDDEN}" if equals and _is_secret(option) else redact(word)
+
+
+def _setting(text: str) -> str:
+    """Return the KEY=VALUE of a store without its secret."""
+    key, _, _ = text.partition("=")
+    return f"{key}={HIDDEN}" if is_secret(key) else redact(text)
+
+
+def _is_secret(option: str) -> bool:
+    """Return whether an option's value is secret; False for one that has its value already."""
+    return (
+        option.startswith("--")
+        and "=" not in option
+        and option != "--labels-key"
+        and is_secret(option)
+    )
+
+
+@functools.cache  # it parses a file of metadata
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -2,32 +2,54 @@
 
 Files are made in `DATASET/staged/` and compared before they replace broken ones, so nothing sound
 is touched, a file is never worse than before, and a stopped repair can be repeated.
+
+The job is that of the command that the manifest records, without its code and storage options: the
+dataset may be of a stranger.
 """
 
 from __future__ import annotations
 
+import argparse
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NoReturn
 
 import pyarrow as pa
 
 from shardwright.errors import BuildError, MissingBucketError, MissingError, UsageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.manifest import read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.superseded import as_stored
-from shardwright.pipelines.commands.results import say
-from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.repairs.broken_files import BrokenFiles
-from shardwright.pipelines.repairs.fresh_records import FreshRecords, find_references, write_job_of
-from shardwright.pipelines.repairs.mended_shards import DamagedShard, find_damaged, mend
-from shardwright.pipelines.repairs.outcome import LostRecord, Outcome, show_records
+from shardwright.pipelines.job.build import BuildJob, describe_job
+from shardwright.pipelines.options.arguments import make_parser
+from shardwright.pipelines.options.build import BuildOptions
+from shardwright.pipelines.options.parser import parse_words, read_options
+from shardwright.pipelines.options.python import INPUT as PYTHON_RECORDS
+from shardwright.pipelines.repairs.broken_files import (
+    BrokenFiles,
+    LostRecord,
+    Outcome,
+    show_records,
+)
 from shardwright.pipelines.repairs.planned_files import PlannedFiles
+from shardwright.pipelines.repairs.records import (
+    DamagedShard,
+    FreshRecords,
+    find_damaged,
+    find_references,
+    mend,
+    write_job_of,
+)
 from shardwright.sizes import counted
+from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder
+from shardwright.terminal import say
+from shardwright.transforms.inputs.spool import forget_lost_spools
 from shardwright.transforms.publish.companions import companion_files
 from shardwright.transforms.publish.found_statistics import sample_of
 from shardwright.transforms.publish.report_file import report_bytes
@@ -52,6 +74,7 @@ _REMOVE_IF_GROWN = (
     "remove their images from INPUT, append, and run `shardwright compact` and `shardwright gc` "
     "(--salvage would change a shard that several versions name)"
 )
+_STORAGE = "--storage-option"
 
 
 class Repair:
@@ -261,3 +284,102 @@ class Repair:
 def _reject(name: ShardName, record: LostRecord) -> Reject:
     detail = f"its record in {name.shard} was damaged, and could not be made again: {record.why}"
     return Reject(record.id, record.uri, RejectReason.LOST, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBuild:
+    """The parts of a build that the user gives, because the manifest does not have them.
+
+    Attributes:
+        input: INPUT if it has moved, else None.
+        storage: Values of `--storage-option`, such as credentials.
+        words: Further options of `build`.
+    """
+
+    input: str | None = None
+    storage: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+
+def recorded_job(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildJob:
+    """Return the job that built a dataset, in this process whatever runner the build had.
+
+    Raises:
+        UsageError: INPUT is not there, the settings are not those of the dataset, or Python wrote
+            it.
+        BuildError: A table cannot be read.
+    """
+    if manifest.provenance.get("input") == PYTHON_RECORDS and given.input is None:
+        raise UsageError("a Python program wrote this dataset, so there is no INPUT to read again")
+    options = _options_of(manifest, root, given)
+    _check_settings(options, manifest)
+    forget_lost_spools(options.root, finished_may_stay=False)  # images are needed again
+    return describe_job(options, options.root.below(naming.SPOOL_DIR))
+
+
+def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOptions:
+    command = manifest.provenance.get("command")
+    recorded = shlex.split(command)[2:] if command else [_input_of(manifest), root.uri]
+    storage = [word for value in given.storage for word in (_STORAGE, value)]
+    own = _parse([_input_of(manifest), root.uri, *given.words])
+    known = _parse([*_without_storage(recorded), *given.words, *storage])
+    known.input = given.input or known.input
+    known.output, known.name, known.version = root.uri, manifest.name, manifest.version
+    known.if_exists, known.fail_on, known.against = "resume", None, None
+    _check_code(known, own)
+    known.transform = own.transform
+    for name, value in vars(known).items():
+        if name != "storage_option" and HIDDEN in str(value):
+            what = "--input" if name == "input" else f"--{name.replace('_', '-')} after --"
+            raise UsageError(f"the manifest hides a secret in {name}: give {what}")
+    return read_options(BuildOptions, known)
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = make_parser("build")
+    parser.error = _refuse  # type: ignore[method-assign]  # of the command that is recorded
+    return parse_words(parser, words)[0]
+
+
+def _check_code(known: argparse.Namespace, own: argparse.Namespace) -> None:
+    """Raise UsageError for code that only the manifest names: a stranger may have written it."""
+    recorded = [*known.transform[: len(known.transform) - len(own.transform)]]
+    if recorded and recorded != own.transform:
+        words = " ".join(f"--transform {shlex.quote(spec)}" for spec in recorded)
+    elif str(known.schema).lower().endswith(".py") and known.schema != own.schema:
+        words = f"--schema {shlex.quote(known.schema)}"
+    else:
+        return
+    raise UsageError(f"the recorded command runs code of its own: to allow it, add `-- {words}`")
+
+
+def _input_of(manifest: Manifest) -> str:
+    return str(manifest.provenance.get("input") or "")
+
+
+def _without_storage(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words without storage options: credentials go to no endpoint of a manifest."""
+    rest = iter(words)
+    for word in rest:
+        if word == _STORAGE:
+            next(rest, "")
+        elif not word.startswith(f"{_STORAGE}="):
+            yield word
+
+
+def _refuse(message: str) -> NoReturn:
+    raise UsageError(f"the recorded command cannot be read: {message}")
+
+
+def _check_settings(options: BuildOptions, manifest: Manifest) -> None:
+    """Raise UsageError if the options would give other bytes than those of the dataset."""
+    there, here = manifest.settings, options.settings
+    differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    if differing:
+        details = "; ".join(
+            f"{key} was {there.get(key)!r} and is {here.get(key)!r}" for key in differing
+        )
+        raise UsageError(
+            f"the options are not those of the build ({details}): give the options of its command "
+            "after --, such as `shardwright repair DATASET -- --seed 7`"
+        )

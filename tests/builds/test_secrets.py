@@ -22,7 +22,7 @@ from shardwright.format.manifest import read_manifest
 from shardwright.pipelines.job.build import describe_job, prepare_job
 from shardwright.pipelines.job.graph import build_graph
 from shardwright.pipelines.options.build import parse_options
-from shardwright.pipelines.runners.temporary import temporary_folder
+from shardwright.pipelines.runners.processes import temporary_folder
 from shardwright.storage.addresses import parse_address, redact
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.object_reads import read_object

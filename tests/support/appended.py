@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.pipelines.commands.additions import build_additions, prepare_append
+from shardwright.pipelines.commands.append import build_additions, prepare_append
 from shardwright.pipelines.job.build import BuildJob, prepare_job
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwright.format.index import ShardSummary
 from shardwright.pipelines.job.build import BuildJob, describe_job
-from shardwright.pipelines.local.shards import LocalShards
+from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance

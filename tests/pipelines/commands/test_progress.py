@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shardwright.pipelines.commands import progress as display
-from shardwright.pipelines.commands.progress import ProgressDisplay
+from shardwright.pipelines.commands import results
+from shardwright.pipelines.commands.results import ProgressDisplay
 from shardwright.transforms.progress import Progress
 from tests.support.build_helpers import build, make_images, wait_for
 
@@ -39,8 +39,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(display, "monotonic", clock)
-    monkeypatch.setattr(display, "_TICK_SECONDS", 0.005)
+    monkeypatch.setattr(results, "monotonic", clock)
+    monkeypatch.setattr(results, "_TICK_SECONDS", 0.005)
     return clock
 
 

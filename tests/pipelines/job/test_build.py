@@ -10,8 +10,7 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.pipelines.job.build import BuildJob, describe_job, prepare_job
-from shardwright.pipelines.job.provenance import shown_command
-from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.options.build import parse_options, shown_command
 from tests.support.build_helpers import png_of, write_table
 
 COLUMNS = {"age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.pipelines.local.even_sample import MOST_SAMPLED, EvenSample
+from shardwright.pipelines.local.batches import MOST_SAMPLED, EvenSample
 from tests.support.random_tests import examples
 
 

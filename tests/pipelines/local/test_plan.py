@@ -15,10 +15,11 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.pipelines.job.build import BuildJob, describe_job
 from shardwright.pipelines.job.graph import PlanGraph, plan_graph
+from shardwright.pipelines.local import build as local_build
+from shardwright.pipelines.local import plan as local_plan
 from shardwright.pipelines.local import references as local_references
-from shardwright.pipelines.local import shards, up_to_date
 from shardwright.pipelines.local.batches import HeldBatches
-from shardwright.pipelines.local.shards import LocalShards
+from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import unpack_rejects
@@ -117,8 +118,8 @@ def test_small_buckets_in_a_file_make_the_same_plan(
     job = _job(root, "")
     plain = LocalShards(job, with_plans=True)
     monkeypatch.setattr(local_references, "PLAIN_BYTES", 0)
-    monkeypatch.setattr(shards, "PLAIN_BYTES", 0)
-    monkeypatch.setattr(shards, "_BUCKET_BYTES", 100)
+    monkeypatch.setattr(local_plan, "PLAIN_BYTES", 0)
+    monkeypatch.setattr(local_plan, "_BUCKET_BYTES", 100)
     filed = LocalShards(job, with_plans=True)
     assert filed.layout.cuts == plain.layout.cuts
     assert list(filed.plans()) == list(filed.plans()) == list(plain.plans())
@@ -160,12 +161,12 @@ def test_shards_in_a_store_are_looked_up_at_once(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = LocalShards(_job(root, ""), with_plans=True)
-    met = threading.Barrier(shards._LOOKUPS // 2)  # of 11 shards
+    met = threading.Barrier(local_plan._LOOKUPS // 2)  # of 11 shards
 
     def find_nothing(*_: object, **__: object) -> None:
         met.wait(30)
 
-    monkeypatch.setattr(shards, "find_finished", find_nothing)
+    monkeypatch.setattr(local_plan, "find_finished", find_nothing)
     plans = list(local.plans())[: met.parties]
     monkeypatch.setattr(local, "plans", lambda: iter(plans))
     states = list(local.states(Folder.at("s3://bucket/out"), unpublished=False))
@@ -176,7 +177,7 @@ def test_a_missing_shard_of_a_finished_dataset_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is planned once, by the graph."""
-    monkeypatch.delattr(up_to_date, "LocalShards")
+    monkeypatch.delattr(local_build, "LocalShards")
     images, output = make_images(tmp_path / "in", 3), tmp_path / "pets"
     assert build(images, output, "--shard-count", "3") == 0
     (shard, *_) = sorted(output.glob("pets-train*"))

@@ -9,7 +9,7 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.pipelines.options.build import parse_options
-from shardwright.pipelines.runners.dataflow_stores import check_buckets
+from shardwright.pipelines.runners.dataflow import check_buckets
 from shardwright.storage.options import SECRET_KEYS, StorageOptions
 from tests.support.buckets import Answer, Request, answering, takes
 

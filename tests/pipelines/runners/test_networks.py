@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from shardwright.pipelines.runners.networks import keep_proxies_out
+from shardwright.pipelines.runners.run import keep_proxies_out
 
 NAMES = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
 HERE = "localhost,127.0.0.1,::1"

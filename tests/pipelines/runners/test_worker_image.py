@@ -13,7 +13,7 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.pipelines.commands.build import main
-from shardwright.pipelines.runners.worker_image import check_image
+from shardwright.pipelines.runners.dataflow import check_image
 from tests.support.buckets import Answer, Request, answering, takes
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardwright.errors import BuildError
 from shardwright.pipelines.options.build import BuildOptions
-from shardwright.pipelines.runners.remote import follow, reason_of, written_so_far
+from shardwright.pipelines.runners.run import follow, reason_of, written_so_far
 from shardwright.transforms.progress import Progress
 
 NO_MODULE = "ModuleNotFoundError: No module named 'my_package'"

@@ -13,7 +13,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardwright.pipelines.commands import plan
-from shardwright.pipelines.runners.temporary import remove_abandoned, temporary_folder
+from shardwright.pipelines.runners.processes import remove_abandoned, temporary_folder
 from tests.support.build_helpers import build, make_images
 
 
@@ -53,7 +53,7 @@ def test_a_plan_leaves_nothing(temporary: Path, tmp_path: Path) -> None:
 
 def test_the_next_run_removes_the_folder_of_a_killed_one(temporary: Path) -> None:
     code = (
-        "import os, signal; from shardwright.pipelines.runners.temporary import temporary_folder\n"
+        "import os, signal; from shardwright.pipelines.runners.processes import temporary_folder\n"
         "with temporary_folder() as folder:\n"
         "    open(f'{folder}/image', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -6,7 +6,7 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.pipelines.job.encoded_schema import as_encoded
+from shardwright.pipelines.job.schema import as_encoded
 from shardwright.transforms.images.options import EncodeOptions
 
 K = FeatureKind
