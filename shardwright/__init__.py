@@ -63,7 +63,7 @@ _MODULES = {
 }
 # Of the application: the one exception to its packages not being imported from here.
 _WRITERS = {
-    "WriteRecords": "shardwright.pipelines.job.graph",
+    "WriteRecords": "shardwright.pipelines.commands.write_transform",
     "Writer": "shardwright.pipelines.commands.write",
     "write": "shardwright.pipelines.commands.write",
 }
