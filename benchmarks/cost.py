@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.pipelines.estimates.prices import Prices
+from shardwright.pipelines.estimates.estimator import Prices
 
 PRICES = Prices.read().by_section
 IMAGE_BYTES, SHARD_BYTES = 80_000, 150_000_000

@@ -127,7 +127,8 @@ def _command(tree: Path, name: str) -> tuple[str, str]:
     """Return Python's arguments for `shardwright NAME` of a tree."""
     # Before 0.2 the application's packages were installed under their own names.
     package = "shardwright." if (tree / "shardwright" / "pipelines").exists() else ""
-    return "-m", f"{package}pipelines.{name}_dataset"
+    has_rooms = (tree / "pipelines" / "commands").exists()
+    return "-m", f"{package}pipelines.{f'commands.{name}' if has_rooms else f'{name}_dataset'}"
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[str]:

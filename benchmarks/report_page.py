@@ -28,7 +28,7 @@ from shardwright.format.index import ShardSummary, read_index, write_sidecar
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
-from shardwright.pipelines import build_dataset
+from shardwright.pipelines.commands import build
 from shardwright.sizes import show_bytes
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import write_rejects
@@ -44,7 +44,7 @@ def make_dataset(folder: Path, num_records: int) -> Path:
     """Write shards, sidecars, rejects and manifest; return the dataset's folder."""
     photos = make_photos(folder, photos=_PHOTOS).folder
     small = folder / "small"
-    if build_dataset.main([str(photos), str(small), "--name", "many", "--split", "train"]):
+    if build.main([str(photos), str(small), "--name", "many", "--split", "train"]):
         sys.exit("the small dataset could not be built")
     manifest, root = read_manifest(Folder(str(small))), Folder(str(folder / "many"))
     (shard,) = manifest.shard_names("train")

@@ -39,7 +39,7 @@ def shardwright_command(*arguments: str) -> list[str]:
     script = Path(sys.executable).with_name("shardwright")
     if script.exists():
         return [str(script), *arguments]
-    module = f"shardwright.pipelines.{arguments[0]}_dataset"
+    module = f"shardwright.pipelines.commands.{arguments[0]}"
     return [sys.executable, "-m", module, *arguments[1:]]
 
 

@@ -63,9 +63,9 @@ _MODULES = {
 }
 # Of the application: the one exception to its packages not being imported from here.
 _WRITERS = {
-    "WriteRecords": "shardwright.pipelines.records_transform",
-    "Writer": "shardwright.pipelines.write_records",
-    "write": "shardwright.pipelines.write_records",
+    "WriteRecords": "shardwright.pipelines.commands.write_transform",
+    "Writer": "shardwright.pipelines.commands.write",
+    "write": "shardwright.pipelines.commands.write",
 }
 
 __all__ = [

@@ -23,8 +23,8 @@ from pathlib import Path
 tree, kind, inputs, output = sys.argv[1:]
 names = ("shardwright", "schemas", "transforms", "pipelines")
 packages = tuple(f"{tree}/{name}/" for name in names)
-from shardwright.pipelines.plan_dataset import main as plan
-from shardwright.pipelines.build_dataset import main as build
+from shardwright.pipelines.commands.plan import main as plan
+from shardwright.pipelines.commands.build import main as build
 import shardwright as sw
 stops, done = [], []
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from shardwright.pipelines.build_dataset import main
+from shardwright.pipelines.commands.build import main
 
 sys.exit(main())

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shardwright.pipelines.arguments import make_parser
+from shardwright.pipelines.options.arguments import make_parser
 
 METADATA = Path(__file__).with_name("metadata.json")
 # Options that a Dataflow job cannot use: its workers share no local paths, and Beam's stock writer

@@ -1,1 +1,0 @@
-"""Estimate requests, time, memory and cost of a build, for `shardwright plan --estimate`."""

@@ -1,1 +1,0 @@
-"""Repair the broken files of a dataset from its sources."""

@@ -14,10 +14,10 @@ import shardwright as sw
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format.versions import number_of, version_numbers
 from shardwright.inspect.cli import main as shardwright
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
-from shardwright.pipelines.repair_dataset import main as repair
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.commands.repair import main as repair
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, png_of, stamps_of
 from tests.support.growing import Grown, Source

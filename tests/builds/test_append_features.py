@@ -16,12 +16,12 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.cli import main as shardwright
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.beam_running import run_pipeline
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import BuildJob
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from tests.support.build_helpers import png_of

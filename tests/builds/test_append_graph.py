@@ -10,11 +10,11 @@ import pytest
 
 from shardwright.format.versions import version_numbers
 from shardwright.inspect.cli import main as shardwright
-from shardwright.pipelines.append_version import prepare_version
-from shardwright.pipelines.beam_running import run_pipeline
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import BuildJob
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands.append import prepare_version
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.commit_version import CommitVersion
 from tests.builds.test_append import (

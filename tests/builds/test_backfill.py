@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.archive_files import pack_tar
 from tests.support.build_helpers import png_of

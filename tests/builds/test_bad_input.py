@@ -14,10 +14,10 @@ import pytest
 
 from shardwright.errors import NotADatasetError
 from shardwright.format.manifest import read_manifest
-from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
-from shardwright.pipelines.running import run_build
+from shardwright.pipelines.commands.results import run_build
+from shardwright.pipelines.job.build import prepare_job
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import (
     build,

@@ -10,10 +10,10 @@ import pytest
 import shardwright as sw
 from shardwright.format.versions import read_version, version_numbers
 from shardwright.inspect.cli import main as shardwright
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.compact_dataset import _commit, _folder_for, _prepare, main
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.commands.compact import _commit, _folder_for, _prepare, main
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from tests.builds.test_append import APPEND, FIRST, OPTIONS, Images, first_build, named, put, wanted
 from tests.support.build_helpers import hashes_of, stamps_of

@@ -18,9 +18,9 @@ from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_manifest
 from shardwright.format.records import scan_records
 from shardwright.inspect.verify import verify
-from shardwright.pipelines.job import describe_job, prepare_job
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.job.build import describe_job, prepare_job
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import (
     CLASSES,

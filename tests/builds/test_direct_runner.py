@@ -11,12 +11,12 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability import prism_runner
 
-from shardwright.pipelines import prism
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.local_plan import plan_locally
-from shardwright.pipelines.options import parse_options
-from shardwright.pipelines.stock_build import stock_graph
+from shardwright.pipelines.commands.stock_writer import stock_graph
+from shardwright.pipelines.job.build import prepare_job
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.local.plan import plan_locally
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners import run as running
 from tests.support.build_helpers import build, hashes_of, make_images
 
 LABELS = "image,label\n" + "".join(f"{number:04d},{'ab'[number % 2]}\n" for number in range(12))
@@ -78,7 +78,7 @@ def test_some_transforms_rule_prism_out(monkeypatch: pytest.MonkeyPatch) -> None
 def silent_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A firewall that drops packets: connections are made, and nothing ever comes."""
     monkeypatch.setattr(prism_runner.PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prism, "_FETCH_SECONDS", 0.5)
+    monkeypatch.setattr(running, "_FETCH_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         for name in ("https_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{server.getsockname()[1]}")

@@ -11,7 +11,7 @@ import pytest
 import shardwright as sw
 from shardwright.format.versions import read_versions
 from shardwright.inspect.verify import verify
-from shardwright.pipelines.erase_records import main
+from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.servers.store_server import StoreServer

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.inspect.verify import verify
-from shardwright.pipelines.erase_records import main
+from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.places import OTHER, PLACES, Erased, files_of, place_of
 from tests.support.archive_files import pack_tar

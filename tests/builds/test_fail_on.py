@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.format.manifest import read_manifest
-from shardwright.pipelines import build_dataset
+from shardwright.pipelines.commands import build
 from shardwright.storage.folder import Folder
 from tests.support.small_datasets import write_image
 
@@ -20,7 +20,7 @@ def fingerprint(dataset: Path) -> str:
 
 
 def run(source: Path, output: Path, *options: str) -> int:
-    return build_dataset.main([str(source), str(output), *options])
+    return build.main([str(source), str(output), *options])
 
 
 @pytest.fixture(scope="module")

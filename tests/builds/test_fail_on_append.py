@@ -8,13 +8,13 @@ import pytest
 
 from shardwright.errors import BuildError
 from shardwright.format.versions import read_version, version_numbers
-from shardwright.pipelines import build_dataset
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.beam_running import run_pipeline
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import BuildJob, prepare_job
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands import build
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.job.build import BuildJob, prepare_job
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.storage.folder import Folder
 from tests.builds.test_append import APPEND, FIRST, OPTIONS, Images, first_build, put
 
@@ -104,10 +104,10 @@ def test_an_overwrite_is_compared_with_the_dataset_that_it_replaces(
 ) -> None:
     put(FIRST, tmp_path / "in")
     options = [str(tmp_path / "in"), str(tmp_path / "out"), *OPTIONS, "--fail-on"]
-    assert build_dataset.main([*options, "gone>0,drift>0.1"]) == 0
+    assert build.main([*options, "gone>0,drift>0.1"]) == 0
     assert "--fail-on drift, gone: there is no dataset to compare with: not check" in caplog.text
     put(MIXED, tmp_path / "in")
     overwrite = ("--if-exists", "overwrite")
-    assert build_dataset.main([*options, "gone>0,changed>0,relabeled>0", *overwrite]) == 1
+    assert build.main([*options, "gone>0,changed>0,relabeled>0", *overwrite]) == 1
     assert "(gone>0: 1; changed>0: 1), so it is not published" in capsys.readouterr().err
-    assert build_dataset.main([*options, "gone>1,changed>1,relabeled>0", *overwrite]) == 0
+    assert build.main([*options, "gone>1,changed>1,relabeled>0", *overwrite]) == 0

@@ -26,7 +26,7 @@ from shardwright.inspect.log import log
 from shardwright.inspect.pin import pin
 from shardwright.inspect.report import report
 from shardwright.inspect.stats_command import stats
-from shardwright.pipelines import collect_versions
+from shardwright.pipelines.commands import collect
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
 from shardwright.transforms.output_state import OutputRequest, check_output
@@ -124,7 +124,7 @@ def openings(foreign: Foreign) -> list[Callable[[], object]]:
         *(partial(check_output, OutputRequest(folder, {}, "resume")) for folder in builds),
         partial(log, [at]),
         partial(pin, [at]),
-        partial(collect_versions.main, [at, "--keep", "1"]),
+        partial(collect.main, [at, "--keep", "1"]),
     ]
 
 

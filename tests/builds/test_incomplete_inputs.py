@@ -15,9 +15,9 @@ import pytest
 
 from shardwright.errors import BuildError
 from shardwright.format import naming
-from shardwright.pipelines.job import describe_job
-from shardwright.pipelines.local_plan import BuildState, plan_locally
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.job.build import describe_job
+from shardwright.pipelines.local.plan import BuildState, plan_locally
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.folders import local_folders
 from shardwright.transforms.partial_inputs import PartialInputs

@@ -20,7 +20,7 @@ from shardwright.format.notes import time_at
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.verify import verify
-from shardwright.pipelines.append_version import append_version
+from shardwright.pipelines.commands.append import append_version
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.erase import erase, look_through
 from shardwright.transforms.erasure.receipt import Receipt

@@ -30,11 +30,8 @@ from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
 from shardwright.inspect.watch_report import show_line, show_lines
-from shardwright.pipelines.estimates.build_estimate import estimate_build
-from shardwright.pipelines.estimates.planned_work import PlannedWork
-from shardwright.pipelines.estimates.prices import Prices
-from shardwright.pipelines.estimates.timed_sample import TimedSample
-from shardwright.pipelines.estimates.workers import Workers
+from shardwright.pipelines.estimates.estimator import Prices, estimate_build
+from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
 from shardwright.report.data import ReportData
 from shardwright.report.page import report_html

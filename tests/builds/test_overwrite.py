@@ -20,7 +20,7 @@ from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
 from shardwright.inspect.quick_verify import verify_quickly
 from shardwright.inspect.verify import verify
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import LocalFiles
 from shardwright.storage.objects import ObjectFiles
@@ -69,7 +69,7 @@ def test_a_plan_counts_the_shards_that_an_earlier_try_left(
     made: Path, output: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def planned(*options: str) -> dict[str, Any]:
-        assert plan_dataset.main([str(made / "b"), str(output), *options, "--json"]) == 0
+        assert plan.main([str(made / "b"), str(output), *options, "--json"]) == 0
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert found["state"] == "overwrite"
         return found

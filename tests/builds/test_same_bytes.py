@@ -69,7 +69,7 @@ def test_processes_and_environment(images: Path, reference: Path, tmp_path: Path
     """Build in another process, which has workers in yet others."""
     places = (str(images), str(tmp_path / "out"))
     runner = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
-    command = [sys.executable, "-m", "shardwright.pipelines.build_dataset", *places, *OPTIONS]
+    command = [sys.executable, "-m", "shardwright.pipelines.commands.build", *places, *OPTIONS]
     changes = {"PYTHONHASHSEED": "4242", "TZ": "Asia/Tokyo", "LANG": "C", "LC_ALL": "C"}
     environment = {**os.environ, **changes}
     command += ["--runner=FnApiRunner", *runner]

@@ -19,10 +19,10 @@ from apache_beam.internal.cloudpickle import cloudpickle
 import shardwright as sw
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.manifest import read_manifest
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import describe_job, prepare_job
-from shardwright.pipelines.options import parse_options
-from shardwright.pipelines.temporary import temporary_folder
+from shardwright.pipelines.job.build import describe_job, prepare_job
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.processes import temporary_folder
 from shardwright.storage.addresses import parse_address, redact
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.object_reads import read_object

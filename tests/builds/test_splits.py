@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.inspect.verify import verify
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan
 from tests.support.build_helpers import (
     build,
     index_of,
@@ -44,7 +44,7 @@ def test_counts_of_a_plan_and_its_build(
     images: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--split", "test=7,validation=5,train=rest", "--stratify")
-    assert plan_dataset.main([str(images), str(out), *options]) == 0
+    assert plan.main([str(images), str(out), *options]) == 0
     assert "test: 7 records" in capsys.readouterr().out
     assert build(images, out, *options[:2]) == 0
     assert Counter(splits_of(out).values()) == {"test": 7, "validation": 5, "train": 78}

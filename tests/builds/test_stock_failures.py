@@ -11,10 +11,10 @@ import pytest
 
 from shardwright.errors import BuildError
 from shardwright.format import naming
-from shardwright.pipelines.beam_running import run_pipeline
-from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.options import parse_options
-from shardwright.pipelines.stock_build import run_stock_build, stock_graph
+from shardwright.pipelines.commands.stock_writer import run_stock_build, stock_graph
+from shardwright.pipelines.job.build import prepare_job
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.transforms.plan.packing import ShardCuts
 from tests.builds.test_stock_build import BEAM, check_sound
 from tests.support.build_helpers import build, make_images, png_of, reasons_of, stamps_of

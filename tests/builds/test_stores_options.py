@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan as plan_command
 from tests.support.build_helpers import (
     build,
     hashes_of,
@@ -80,7 +80,7 @@ def test_plan_writes_nothing(
 
     def planned(output: Place | Path, given: Place | Path) -> dict[str, object]:
         argv = [str(given), str(output), *source.args, *fresh.args, *TINY, "--json"]
-        assert plan_dataset.main(argv) == 0
+        assert plan_command.main(argv) == 0
         plan: dict[str, object] = json.loads(capsys.readouterr().out)
         return plan
 

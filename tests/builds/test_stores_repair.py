@@ -10,10 +10,11 @@ import pytest
 from shardwright.format.index import read_index
 from shardwright.inspect.quick_verify import verify_quickly
 from shardwright.inspect.verify import verify
-from shardwright.pipelines import erase_records, repair_dataset
-from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands import erase
+from shardwright.pipelines.commands import repair as repair_command
+from shardwright.pipelines.job.build import prepare_job
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
@@ -37,7 +38,7 @@ def build_in(output: Place, source: Path) -> dict[str, bytes]:
 
 
 def repair(output: Place, *options: str) -> int:
-    return repair_dataset.main([output.uri, *output.args, *options])
+    return repair_command.main([output.uri, *output.args, *options])
 
 
 def flip(data: bytes) -> bytes:
@@ -98,7 +99,7 @@ def test_an_erasure_in_a_store_writes_a_shard_once(
     (tmp_path / "ids").write_text(f"{read_index(root, name)['id'][0]}\n")
     uploaded = COUNTERS.snapshot()["bytes_written"]
     words = ["--ids", str(tmp_path / "ids"), "--receipt", str(tmp_path / "receipt"), "--yes"]
-    assert erase_records.main([output.uri, *output.args, *words]) == 0
+    assert erase.main([output.uri, *output.args, *words]) == 0
     assert COUNTERS.snapshot()["bytes_written"] - uploaded < 1.1 * len(before[name.shard])
     assert manifest_at(output).num_records == 5
     assert is_sound(output)

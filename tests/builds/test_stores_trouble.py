@@ -7,9 +7,9 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.job.build import prepare_job
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.options.build import parse_options
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support import store_builds as stores
 from tests.support.buckets import Counted

@@ -17,7 +17,7 @@ from sklearn.preprocessing import LabelBinarizer
 
 import shardwright as sw
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan as plan_command
 from tests.support.archive_files import pack_zip
 from tests.support.build_helpers import make_images, png_of, write_table
 from tests.support.helpers import write_schema
@@ -218,7 +218,7 @@ def test_files_of_100_to_200_mb(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "t.csv").write_text(f"path,bytes\n{rows}")
     options = ["--size-column", "bytes", "--shard-size", "150MB", "--json"]
     given = [str(tmp_path / "t.csv"), str(tmp_path / "out"), *options]
-    assert plan_dataset.main(given) == 0
+    assert plan_command.main(given) == 0
     plan = json.loads(capsys.readouterr().out)
     assert 100e6 < plan["num_bytes"] / plan["num_shards"] < 200e6
     assert plan["num_records"] == 33_000

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.options.build import parse_options
 from tests.engines.dataflow_jobs import OWN_IMAGE, SECONDS, Cloud, wait_until
 from tests.engines.engine_builds import Ended, EngineBuild, start
 from tests.servers.dataflow.service import CANCELLED, Job

@@ -193,7 +193,7 @@ def test_a_build_from_another_folder(
     builder.pip("check")
     options = (*OPTIONS, *LOCAL)
     builder.shardwright("build", engine_images, "out", *options)
-    module = ("-m", "shardwright.pipelines.build_dataset")
+    module = ("-m", "shardwright.pipelines.commands.build")
     builder.python(*module, "--input", engine_images, "--output", "again", *options)
     assert "sound" in builder.shardwright("verify", "out")
     found = [shard_digests(builder.cwd / name) for name in ("out", "again")]

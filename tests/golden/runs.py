@@ -23,14 +23,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from shardwright.format.versions import read_version
-from shardwright.pipelines import compact_dataset, erase_records, repair_dataset
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.beam_running import run_pipeline
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import BuildJob, prepare_job
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.local_references import LocalReferences
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands import compact, erase, repair
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.job.build import BuildJob, prepare_job
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.local.references import LocalReferences
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import unpack_rejects
 from tests.golden.masks import mask_text, state_of
@@ -145,7 +145,7 @@ def _operate(
     yield "build", run("build", prepare_job(parse_options(argv)))
     for path in (shards_of(output)[0], *sorted(output.glob("index/*"))[1:], output / "stats.pb"):
         flip(path)
-    yield "repair", _check(repair_dataset.main([str(output)]))
+    yield "repair", _check(repair.main([str(output)]))
     argv.append("--seed=1")
     yield (
         "overwrite",
@@ -156,12 +156,12 @@ def _operate(
     yield "append", run("append", prepare_version(parse_options([*argv, "--if-exists=append"])))
     folder = Folder(str(output))
     base = read_version(folder)
-    with compact_dataset._folder_for(folder, base, []) as copy:
-        run("compact", compact_dataset._prepare(folder, base, copy, []))
-        yield "compact", compact_dataset._commit(folder, base, copy)
+    with compact._folder_for(folder, base, []) as copy:
+        run("compact", compact._prepare(folder, base, copy, []))
+        yield "compact", compact._commit(folder, base, copy)
     (root / "ids.txt").write_text(f"{erased}\n")
     words = ["--ids", str(root / "ids.txt"), "--receipt", str(root / "receipt.json"), "--yes"]
-    yield "erase", _check(erase_records.main([str(output), *words]))
+    yield "erase", _check(erase.main([str(output), *words]))
 
 
 def _arguments(form: Form, encoding: str, root: Path, pictures: Pictures) -> list[str]:

@@ -24,7 +24,7 @@ _ADDRESS, _REPEATED = re.compile(r" at 0x[0-9a-f]+"), re.compile(r"(-\w) [A-Z]+,
 # Their modules import TensorFlow or Beam, for seconds.
 _SLOW = {
     "load": "shardwright.tfdata.pipeline",
-    "WriteRecords": "shardwright.pipelines.records_transform",
+    "WriteRecords": "shardwright.pipelines.commands.write_transform",
 }
 _COUNTS = ("count", "timed", "COUNTERS.add")
 _BUILDS = ("build", "plan")  # commands

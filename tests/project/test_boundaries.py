@@ -324,7 +324,7 @@ def project(tmp_path: Path) -> Path:
     "order",
     [
         ("transforms", "pipelines", "schemas", "tests", "shardwright"),
-        ("shardwright.pipelines.write_records", "transforms", "schemas"),
+        ("shardwright.pipelines.commands.write", "transforms", "schemas"),
         ("shardwright", "schemas.mine", "shardwright.transforms", "shardwright.schemas.ready"),
     ],
 )

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from deploy.dataflow import make_template as template
 from shardwright.errors import UsageError
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.options.build import parse_options
 from shardwright.transforms.reject_limits import RejectLimits
 from tests import ROOT
 

@@ -15,7 +15,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.inspect import cli
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.options.build import parse_options
 from tests import ROOT
 from tests.servers.store_server import StoreServer
 from tests.support import docs_inputs

@@ -10,6 +10,8 @@ import pytest
 from tests import ROOT, structure
 
 Trees = dict[str, ast.Module]
+# Of `pipelines/`, from below.
+ROOMS = ["runners", "options", "job", "local", "repairs", "estimates", "commands"]
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,22 @@ def test_no_modules_import_one_another(trees: Trees) -> None:
     early, every = structure.import_graphs(trees)
     assert structure.circles_of(every) == []
     assert structure.circles_of(early) == []  # packages count, which Python imports first
+
+
+def test_a_room_of_the_application_imports_only_those_below_it(trees: Trees) -> None:
+    _, every = structure.import_graphs(trees)
+    rooms = {
+        name: ROOMS.index(name.split(".")[2])
+        for name in trees
+        if name.startswith("shardwright.pipelines.")
+    }
+    upward = [
+        (name, other)
+        for name in rooms
+        for other in every[name]
+        if rooms.get(other, 0) > rooms[name]
+    ]
+    assert upward == []
 
 
 def test_a_public_class_has_its_name_alone(trees: Trees) -> None:

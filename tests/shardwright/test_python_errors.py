@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardwright.errors import UsageError
-from shardwright.pipelines.arguments import BuildArguments
+from shardwright.pipelines.options.arguments import BuildArguments
 from shardwright.python_errors import FLAGS, PythonErrors, in_python
 from shardwright.transforms.options import options_of
 

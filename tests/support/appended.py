@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.pipelines.append import build_additions, prepare_append
-from shardwright.pipelines.job import BuildJob, prepare_job
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands.append import build_additions, prepare_append
+from shardwright.pipelines.job.build import BuildJob, prepare_job
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.additions import Additions
 from tests.support.build_helpers import index_of, png_of

@@ -62,9 +62,9 @@ def ids_below(root: Path) -> set[str]:
 def build(*argv: str | Path) -> int:
     """Build in this process; return the exit code."""
     # Not at the top: the fork server's children need it, the server's clients may not.
-    from shardwright.pipelines import build_dataset
+    from shardwright.pipelines.commands import build as build_command
 
-    return build_dataset.main([str(arg) for arg in argv])
+    return build_command.main([str(arg) for arg in argv])
 
 
 def shards_of(root: Path) -> list[Path]:
@@ -155,7 +155,7 @@ def forks() -> multiprocessing.context.ForkServerContext:
     support = ["tests.support.planned_builds", "tests.support.cruel_service"]
     support += [] if random_tests.is_long() else ["tests.support.quick_beam"]
     context.set_forkserver_preload(
-        ["shardwright.pipelines.build_dataset", "shardwright.pipelines.graphs", *support]
+        ["shardwright.pipelines.commands.build", "shardwright.pipelines.job.graph", *support]
     )
     return context
 
@@ -168,12 +168,12 @@ def start_build(stderr: Path, *argv: str | Path) -> RunningBuild:
 
 
 def _run_build(stderr: str, argv: list[str]) -> None:
-    from shardwright.pipelines import build_dataset
+    from shardwright.pipelines.commands import build as build_command
 
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
     # A build that is killed leaves its temporary folder.
     tempfile.tempdir = os.environ["TMPDIR"] = str(Path(stderr).parent)
-    sys.exit(build_dataset.main(argv))
+    sys.exit(build_command.main(argv))
 
 
 def wait_for(condition: Callable[[], bool], running: RunningBuild | None = None) -> None:

@@ -26,7 +26,7 @@ from shardwright.format.records import (
 )
 from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
-from shardwright.pipelines import build_dataset
+from shardwright.pipelines.commands import build as build_command
 from shardwright.storage.folder import Folder
 
 CLASSES = ("ape", "bee", "Löwe")
@@ -47,7 +47,7 @@ def write_images(root: Path, per_class: int = 12, classes: Sequence[str] = CLASS
 
 def build(source: Path, output: Path, *options: str) -> Path:
     """Build a dataset in this process."""
-    code = build_dataset.main([str(source), str(output), *options])
+    code = build_command.main([str(source), str(output), *options])
     assert code == 0, f"building {output} ended with exit code {code}"
     return output
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import shardwright as sw
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.compact_dataset import _commit, _folder_for, _prepare
-from shardwright.pipelines.job import BuildJob
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.commands.compact import _commit, _folder_for, _prepare
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.format.index import ShardSummary
-from shardwright.pipelines.job import BuildJob, describe_job
-from shardwright.pipelines.local_shards import LocalShards
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.job.build import BuildJob, describe_job
+from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.shard_plans import ShardPlan

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from shardwright.format.index import read_index
 from shardwright.format.manifest import read_manifest
-from shardwright.pipelines import repair_dataset
-from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands import repair as repair_command
+from shardwright.pipelines.job.build import prepare_job
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import files_below, make_images
 
@@ -45,7 +45,7 @@ def hashes_of(root: Path) -> dict[str, str]:
 
 
 def repair(dataset: Path, *options: str) -> int:
-    return repair_dataset.main([str(dataset), *options])
+    return repair_command.main([str(dataset), *options])
 
 
 def flip(path: Path) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 import shardwright as sw
-from shardwright.pipelines import build_dataset
+from shardwright.pipelines.commands import build as build_command
 
 FORMATS = ("jpeg", "png", "gif", "bmp", "webp")
 CLASSES = ("bird of prey", "cat", "Löwe")
@@ -85,7 +85,7 @@ def write_table(root: Path) -> None:
 
 def build(source: Path, output: Path, *options: str) -> str:
     """Build a dataset in this process and return its path."""
-    code = build_dataset.main([str(source), str(output), *options])
+    code = build_command.main([str(source), str(output), *options])
     assert code == 0, f"building {output} from {source} ended with exit code {code}"
     return str(output)
 

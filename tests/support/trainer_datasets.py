@@ -72,9 +72,9 @@ def _write_pictures(root: Path) -> Path:
 
 
 def _build(source: Path, output: Path, *options: str) -> None:
-    from shardwright.pipelines import build_dataset
+    from shardwright.pipelines.commands import build
 
-    assert build_dataset.main([str(source), str(output), *options]) == 0
+    assert build.main([str(source), str(output), *options]) == 0
 
 
 def read(dataset: str, **options: Any) -> sw.Reader:

@@ -13,7 +13,7 @@ from PIL import Image
 import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.inspect.verify import verify
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.options.build import parse_options
 from shardwright.transforms.user_code import Record, UserTransform
 from tests.support.build_helpers import (
     build,

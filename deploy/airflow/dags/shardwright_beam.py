@@ -70,7 +70,7 @@ with DAG(
         py_interpreter=f"{{{{ var.value.get('shardwright_venv', '{VENV}') }}}}/bin/python",
         # -P: do not import a folder called shardwright in Airflow's working folder.
         py_options=["-P", "-m"],
-        py_file="shardwright.pipelines.build_dataset",
+        py_file="shardwright.pipelines.commands.build",
         runner="{{ params.runner }}",
         pipeline_options=options(),
         dataflow_config=DATAFLOW,

@@ -22,7 +22,7 @@ from tests.support.object_stores import download_folder, new_bucket, put_object,
 NEXT_DAY = "2026-03-05"
 PROJECT, REGION = "test-project", "europe-west4"
 IMAGE = "europe-docker.pkg.dev/test-project/images/shardwright:1"
-LAUNCHER = f"{ROOT}/.venv/bin/python -m shardwright.pipelines.build_dataset"
+LAUNCHER = f"{ROOT}/.venv/bin/python -m shardwright.pipelines.commands.build"
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from shardwright.pipelines.estimates.build_estimate import estimate_build
-from shardwright.pipelines.estimates.planned_work import Figure, PlannedWork
-from shardwright.pipelines.estimates.prices import Prices
-from shardwright.pipelines.estimates.timed_sample import TimedSample
-from shardwright.pipelines.estimates.workers import Workers, workers_of
+from shardwright.pipelines.estimates.estimator import Prices, estimate_build
+from shardwright.pipelines.estimates.work import (
+    Figure,
+    PlannedWork,
+    TimedSample,
+    Workers,
+    workers_of,
+)
 
 MIB = 1 << 20
 SAMPLE = TimedSample(

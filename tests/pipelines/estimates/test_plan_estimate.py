@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, make_images
@@ -24,7 +24,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def estimate(capsys: pytest.CaptureFixture[str], *argv: object) -> dict[str, Any]:
     capsys.readouterr()
-    assert plan_dataset.main([*map(str, argv), "--estimate", "--json"]) == 0
+    assert plan.main([*map(str, argv), "--estimate", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)["build_estimate"]
     return found
 
@@ -46,12 +46,12 @@ def test_text_and_prices_of_ones_own(
 ) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text("")
-    assert plan_dataset.main([str(images), str(tmp_path / "out"), "--prices", str(prices)]) == 0
+    assert plan.main([str(images), str(tmp_path / "out"), "--prices", str(prices)]) == 0
     out = capsys.readouterr().out
     assert "\nestimate for FnApiRunner:\n  bytes read " in out
     assert " = 100 x image, in one process\n" in out
     prices.write_text("[s3]\nread = 'x'")
-    assert plan_dataset.main([str(images), str(tmp_path / "out"), "--prices", str(prices)]) == 2
+    assert plan.main([str(images), str(tmp_path / "out"), "--prices", str(prices)]) == 2
     assert "read of [s3] must be a number of at least 0" in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import UsageError
-from shardwright.pipelines.estimates.prices import Prices
+from shardwright.pipelines.estimates.estimator import Prices
 
 
 def test_the_table_of_the_package() -> None:

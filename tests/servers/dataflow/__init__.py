@@ -32,7 +32,7 @@ from tests.servers.store_server import StoreServer
 __all__ = ["DataflowFake", "start_dataflow"]
 # 'sandbox' makes Beam's client speak plain REST; only the proxy can answer for a name that is none.
 ARGUMENTS = ("--dataflow_endpoint=http://dataflow.sandbox.test",)
-LAUNCHER = f"{shlex.quote(sys.executable)} -m shardwright.pipelines.build_dataset"
+LAUNCHER = f"{shlex.quote(sys.executable)} -m shardwright.pipelines.commands.build"
 
 
 @dataclass(frozen=True)

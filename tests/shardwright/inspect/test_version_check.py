@@ -18,7 +18,7 @@ from shardwright.inspect.cli import main
 from shardwright.inspect.faults import Verification
 from shardwright.inspect.verify import verify, verify_built
 from shardwright.inspect.version_check import verify_versions
-from shardwright.pipelines import repair_dataset
+from shardwright.pipelines.commands import repair
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.collect import collect, plan_collection
@@ -151,12 +151,12 @@ def test_repair_mends_what_any_version_names(
         (root / name).write_bytes(b"{}")
     assert main(["verify", str(root)]) == 1
     assert main(["verify", str(root), "--quick", "--newest"]) == 1
-    assert repair_dataset.main([str(root)]) == 0
+    assert repair.main([str(root)]) == 0
     assert {name: path.read_bytes() for name, path in files_below(root).items()} == sound
     capsys.readouterr()
     (root / "versions/00002.json").write_bytes(b"{}")
     (root / f"{WHOLE}/features.json").write_bytes(b"{}")
-    assert repair_dataset.main([str(root), "--json"]) == 1
+    assert repair.main([str(root), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["generations"][WHOLE]["repaired"] == ["features.json"]
     assert list(told["versions"]["failed"]) == ["versions/00002.json"]
@@ -167,6 +167,6 @@ def test_repair_goes_on_after_a_lost_manifest(
 ) -> None:
     (root / OLDER / "manifest.json").unlink()
     (root / f"{WHOLE}/features.json").write_bytes(b"{}")
-    assert repair_dataset.main([str(root)]) == 1
+    assert repair.main([str(root)]) == 1
     assert "manifest.json: NOT repaired" in capsys.readouterr().out
     assert faulty(root) == {f"{OLDER}/manifest.json"}

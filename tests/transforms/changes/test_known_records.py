@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, StorageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.pipelines.local_changes import LocalChanges
+from shardwright.pipelines.local.references import LocalChanges
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.find_changes import FindChanges

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.duplicates.drop_duplicates import DropDuplicates
 from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
@@ -96,7 +96,7 @@ def test_rejected_images_are_faults(images: Path, tmp_path: Path, capsys: Captur
 
 
 def test_a_plan_counts_records(images: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert plan_dataset.main([str(images), str(tmp_path / "out"), *DROP]) == 0
+    assert plan.main([str(images), str(tmp_path / "out"), *DROP]) == 0
     assert "train: 30 records" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 

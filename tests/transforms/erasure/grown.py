@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwright.format.versions import read_versions
 from shardwright.inspect.verify import verify
-from shardwright.pipelines.erase_records import main
+from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import files_below
 from tests.transforms.versions.histories import append, pictures_of, wanted, write

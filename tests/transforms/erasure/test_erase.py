@@ -16,7 +16,7 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
-from shardwright.pipelines.erase_records import main
+from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.wanted_ids import parse_ids
 from tests.support.build_helpers import make_images, png_of, record_ids, stamps_of

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
-from shardwright.pipelines.options import BuildOptions, parse_options
+from shardwright.pipelines.options.build import BuildOptions, parse_options
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import ImagePolicy, PolicyFault

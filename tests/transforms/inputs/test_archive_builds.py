@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan as plan_command
 from tests.support.archive_files import built_records, files_below, pack_tar, pack_zip
 from tests.support.build_helpers import build, make_images
 from tests.support.store_places import STORES, Kind, Places
@@ -95,7 +95,7 @@ def test_plan_build_and_builds_again(
     command = (archive, output, "--shard-count", "2")
 
     def plan() -> tuple[str, int]:
-        assert plan_dataset.main([*map(str, command), "--json"]) == 0
+        assert plan_command.main([*map(str, command), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         return found["state"], found["num_records"]
 

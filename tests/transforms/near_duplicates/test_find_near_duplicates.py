@@ -12,7 +12,7 @@ from PIL import Image
 
 from benchmarks.near_duplicates import distances_of_copies, distinct_hash
 from shardwright.inspect.cli import main
-from shardwright.pipelines import plan_dataset
+from shardwright.pipelines.commands import plan
 from shardwright.storage.folder import Folder
 from shardwright.transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
 from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
@@ -182,7 +182,7 @@ def test_a_limit_stops_a_build_that_then_resumes(
 def test_a_plan_finds_them_and_writes_nothing(
     images: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    assert plan_dataset.main([str(images), str(tmp_path / "out"), *DROP]) == 0
+    assert plan.main([str(images), str(tmp_path / "out"), *DROP]) == 0
     assert "train: 8 records" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 

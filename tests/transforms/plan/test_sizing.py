@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.pipelines import build_dataset, plan_dataset
-from shardwright.pipelines.job import describe_job
-from shardwright.pipelines.local_plan import plan_locally
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands import build as build_command
+from shardwright.pipelines.commands import plan as plan_command
+from shardwright.pipelines.job.build import describe_job
+from shardwright.pipelines.local.plan import plan_locally
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from shardwright.transforms.plan.size_errors import RecordBytes, average
@@ -115,7 +116,7 @@ def arguments(photos: Path, out: Path, *options: str) -> list[str]:
 
 
 def build(photos: Path, out: Path, *options: str) -> Manifest:
-    assert build_dataset.main(arguments(photos, out, *options)) == 0
+    assert build_command.main(arguments(photos, out, *options)) == 0
     return read_manifest(Folder(str(out)))
 
 
@@ -150,8 +151,8 @@ def test_a_build_follows_its_plan(photos: Path, tmp_path: Path, capsys: Capture)
     copy, out = Path(shutil.copytree(photos, tmp_path / "in")), tmp_path / "out"
     job = describe_job(parse_options(arguments(copy, out, *SAMPLED), "plan"))
     planned = plan_locally(job)
-    outline = plan_dataset.outline(job, planned)
-    assert "per record, estimated by encoding" in plan_dataset.describe_plan(job, planned)
+    outline = plan_command.outline(job, planned)
+    assert "per record, estimated by encoding" in plan_command.describe_plan(job, planned)
     assert not out.exists()
     manifest = build(copy, out, *SAMPLED)
     check_cap(out, manifest, capsys.readouterr().err, 0.15)

@@ -19,8 +19,8 @@ from shardwright.format.notes import Note, noted
 from shardwright.format.pins import Pin, add_pin
 from shardwright.format.versions import number_of, read_version, read_versions, version_numbers
 from shardwright.inspect.cli import main as command
-from shardwright.pipelines.append_version import append_version
-from shardwright.pipelines.collect_versions import main
+from shardwright.pipelines.commands.append import append_version
+from shardwright.pipelines.commands.collect import main
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.collect import Collection, collect, plan_collection
@@ -234,7 +234,7 @@ def test_a_commit_checks_its_generation(root: Path, lost: str) -> None:
 
 _COLLECT = """
 import glob, os
-from shardwright.pipelines.collect_versions import main
+from shardwright.pipelines.commands.collect import main
 
 def collect(record):
     if record.id == "{id}" and not os.path.exists("{done}"):

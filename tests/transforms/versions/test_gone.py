@@ -14,13 +14,13 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.fail_on import Limit, parse_most
 from shardwright.format.versions import version_numbers
 from shardwright.inspect.cli import main as shardwright
-from shardwright.pipelines import build_dataset
-from shardwright.pipelines.append_version import append_version, prepare_version
-from shardwright.pipelines.beam_running import run_pipeline
-from shardwright.pipelines.graphs import build_graph
-from shardwright.pipelines.job import BuildJob
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.commands import build
+from shardwright.pipelines.commands.append import append_version, prepare_version
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.job.graph import build_graph
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import NewRecords
 from shardwright.transforms.reject_files import read_rejects
@@ -82,7 +82,7 @@ def test_a_share_that_is_half_mounted(grown: Path, capsys: pytest.CaptureFixture
     put(HALF, grown / "in")
     before = stamps_of(grown / "out")
     argv = [str(grown / "in"), str(grown / "out"), *OPTIONS[2:], *APPEND]
-    assert build_dataset.main(argv) == 1
+    assert build.main(argv) == 1
     told = capsys.readouterr().err
     assert "lacks 23 of the 42 records of" in told
     assert "(55%), such as '" in told
@@ -96,9 +96,9 @@ def test_a_share_that_is_half_mounted(grown: Path, capsys: pytest.CaptureFixture
     assert {one.id for one in rejects} == IMAGES.keys() - HALF.keys()
     assert {str(one.reason) for one in rejects} == {"gone"}
     assert all(one.uri.endswith(one.id) for one in rejects)
-    assert build_dataset.main([*argv, "--max-gone", "22"]) == 1
+    assert build.main([*argv, "--max-gone", "22"]) == 1
     assert "more than --max-gone 22. No shard was written" in capsys.readouterr().err
-    assert build_dataset.main([*argv, "--max-gone", "55%"]) == 0
+    assert build.main([*argv, "--max-gone", "55%"]) == 0
     assert "version 2: 19 records: 23 taken away" in capsys.readouterr().err
 
 
@@ -206,7 +206,7 @@ def test_the_graph_fails_before_it_writes(tmp_path: Path) -> None:
 def test_max_gone_needs_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(FIRST, tmp_path / "in")
     argv = [str(tmp_path / "in"), str(tmp_path / "out"), "--max-gone", "3"]
-    assert build_dataset.main(argv) == 2
+    assert build.main(argv) == 2
     assert "--max-gone needs --if-exists append, not resume" in capsys.readouterr().err
 
 

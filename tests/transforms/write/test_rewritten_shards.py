@@ -12,9 +12,9 @@ from shardwright.errors import RecordFault, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.pipelines.job import prepare_job
-from shardwright.pipelines.local_build import build_here
-from shardwright.pipelines.options import parse_options
+from shardwright.pipelines.job.build import prepare_job
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.rejects import Reject, RejectReason

@@ -1,0 +1,250 @@
+"""Append to a dataset: build what is new or changed in INPUT, and commit the next version.
+
+The additions are a dataset of their own, in a folder below OUTPUT, with the same features, class
+numbers and options. Nothing of the dataset in OUTPUT is changed: a version that names both is
+committed after this build, or by its last step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import count
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.notes import begin_build, giving_up
+from shardwright.format.versions import number_of, read_version, version_numbers
+from shardwright.pipelines.job.build import BuildJob, Detect, prepare_job
+from shardwright.pipelines.job.schema import read_option_classes
+from shardwright.pipelines.local.build import build_here
+from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.options.build import BuildOptions
+from shardwright.pipelines.runners.beam_options import is_local
+from shardwright.sizes import counted
+from shardwright.storage.folder import Folder
+from shardwright.transforms.changes.known_files import KnownDataset, write_known
+from shardwright.transforms.changes.known_records import KnownRecords, read_known
+from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
+from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.output_state import differences
+from shardwright.transforms.publish.publication import check_publication
+from shardwright.transforms.reject_limits import check_rejects
+from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.splits.split_rules import SplitCounts
+from shardwright.transforms.versions.additions import Additions, commit_additions
+from shardwright.transforms.versions.gone import check_gone
+
+_LOG = logging.getLogger("shardwright.append")
+# More additions are written by Beam, whose import and start take as long as a few thousand images.
+_MOST_HERE = 10_000
+
+
+def prepare_append(
+    options: BuildOptions, manifest: Manifest, folder: str, detect: Detect = detect_source
+) -> BuildJob:
+    """Check INPUT and the options against a dataset, and write its known records for the workers.
+
+    Args:
+        options: Options of the build; OUTPUT is the dataset's folder.
+        manifest: The version of the dataset that the build adds to.
+        folder: The folder below OUTPUT for the additions, such as `generations/00001`. What an
+            unfinished or uncommitted build has left there is resumed or replaced.
+        detect: Finds the format of INPUT.
+
+    Returns:
+        The build of the additions, whose `known` has the dataset's records.
+
+    Raises:
+        UsageError: INPUT or an option is invalid, or does not fit a dataset that grows.
+        BuildError: The options or features differ from those of the dataset.
+        StorageError: The index of the dataset cannot be read.
+    """
+    _check_options(options)
+    added = replace(
+        options, output=options.root.path(folder), name=manifest.name, if_exists="resume"
+    )
+    there = f"OUTPUT {options.root} holds a dataset with other"
+    if details := differences(manifest.settings, added.settings):
+        raise BuildError(
+            f"{there} settings ({details}): add to it with the same options, or build into "
+            "another OUTPUT"
+        )
+    job = prepare_job(added, detect)
+    if details := schema_differences(manifest.schema, job.schema):
+        raise BuildError(
+            f"{there} features ({details}): bring INPUT or --schema in line with it, or build "
+            "into another OUTPUT"
+        )
+    vocabularies = known_vocabularies(manifest.schema, job.schema)
+    _check_class_names(options, manifest.schema.class_names)
+    copies = job.source.facts.copied_schema is not None
+    keeps_places = options.keep_missing and not copies and not _states_ids(job)
+    records = read_known(options.root, manifest, by_content=copies, keeps_places=keeps_places)
+    _warn_of_not_compared(job.feature_hashes, records)
+    file = write_known(job.spool, records)
+    known = KnownDataset(file, vocabularies, options.root, manifest, folder, keeps_places)
+    return replace(job, known=known)
+
+
+def _states_ids(job: BuildJob) -> bool:
+    """Return whether the user states ids; else they are made of paths."""
+    facts = job.source.facts
+    return isinstance(facts, TableFacts) and facts.layout.id is not None
+
+
+def _check_options(options: BuildOptions) -> None:
+    if options.writer == "beam":
+        raise UsageError("--if-exists append needs --writer planned: Beam's has no plan to compare")
+    exact = options.stratify or isinstance(options.split, SplitCounts)
+    if options.group_column is not None and exact:
+        raise UsageError(
+            "--if-exists append cannot keep groups in one split with --stratify or exact numbers, "
+            "because the dataset does not store groups: use fractions without --stratify"
+        )
+
+
+def _warn_of_not_compared(hashes: FeatureHashes, records: KnownRecords) -> None:
+    """Warn of features whose changes are not found, because the index has no hash of them."""
+    if hashes.names and records.num_unhashed:
+        _LOG.warning(
+            "changes of %s are not noticed yet for unchanged images of %s, which an older version "
+            "of shardwright wrote: their index has no hashes of features",
+            ", ".join(map(repr, hashes.names)),
+            counted(records.num_unhashed, "record"),
+        )
+
+
+def _check_class_names(options: BuildOptions, known: tuple[str, ...]) -> None:
+    """Check that a user's list, whose order counts, begins with the names of the dataset."""
+    given = read_option_classes(options)
+    if given is None or given[: len(known)] == known:
+        return
+    number = next(
+        number for number, name in enumerate(known) if given[number : number + 1] != (name,)
+    )
+    raise BuildError(
+        f"--class-names {options.class_names}: class {number} is {known[number]!r} in the dataset, "
+        f"but {given[number] if number < len(given) else 'missing'!r} here: keep its names first, "
+        "in their order, and add new ones after them"
+    )
+
+
+def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
+    """Build the additions of a job of `prepare_append` in this process.
+
+    Returns:
+        The outcome. None if a runner must build them: its workers are on other machines, or the
+            additions are so many that its start pays off, unless they must be built `here`.
+
+    Raises:
+        ShardwrightError: As in any build.
+    """
+    if not is_local(job.options.beam_args):
+        return None
+    shards = LocalShards(job, with_plans=True)
+    assert shards.seen is not None, "a job of `prepare_append`"
+    assert job.known is not None
+    if shards.layout.num_records == 0:
+        nothing = _nothing(job, shards, shards.seen)
+        empty = replace(job.known.base, splits={}, rejects=dict(shards.rejects.tally.reasons))
+        check_publication(job.publication, job.options.root, empty, shards.seen)
+        return nothing
+    if shards.layout.num_records > _MOST_HERE and not here:
+        return None
+    build_here(job, shards)
+    return Additions.of(read_manifest(job.options.root), shards.seen)
+
+
+def _nothing(job: BuildJob, shards: LocalShards, seen: SeenRecords) -> Additions:
+    """Return the outcome without additions, after the checks that a build makes."""
+    tally, append = shards.rejects.tally, job.append
+    assert append is not None, "a job of `prepare_append`"
+    is_partial = RejectReason.INCOMPLETE in tally.reasons
+    try:
+        tally.check_complete(shards.vocabularies)
+        check_rejects(tally.reasons, seen.num_unchanged, job.options.limits, grows=True)
+        check_gone(append, seen, is_partial=is_partial)
+    except BuildError:
+        shards.clear([])  # raises it, too, once the rejects are listed in files
+        raise
+    return Additions(None, seen, is_partial)
+
+
+def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
+    """Return the build of what a dataset lacks; that of the whole dataset if there is none yet.
+
+    A note says that the folder of the additions is in use, until they are committed or have failed.
+    `detect` finds the format of INPUT.
+
+    Raises:
+        UsageError: INPUT or an option is invalid, or does not fit a dataset that grows.
+        BuildError: The options or features differ from those of the dataset.
+        StorageError: The dataset or INPUT cannot be read.
+    """
+    root = options.root
+    if version_numbers(root)[-1] == 1 and root.num_bytes_of(naming.MANIFEST) is None:
+        return prepare_job(replace(options, if_exists="resume"), detect)
+    base = read_version(root)
+    folder, note = begin_build(root, _free_folders(root, base, options))
+    with giving_up(root, note):
+        job = prepare_append(options, base, folder, detect)
+    assert job.known is not None, "a job of `prepare_append`"
+    return replace(job, known=replace(job.known, note=note))
+
+
+def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterator[str]:
+    """Yield folders for the additions: the same ones in every try, so that it can resume.
+
+    A finished folder is left out. It is never written again, because another process may be about
+    to commit it.
+    """
+    token = hashlib.blake2b(options.append_key.encode(), digest_size=4).hexdigest()
+    for number in count():
+        folder = naming.generation_folder(number_of(base) + 1, f"{token}x{number}")
+        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
+            yield folder
+
+
+def append_version(job: BuildJob, *, here: bool = False) -> Manifest:
+    """Build the additions of a job, commit them, and return the dataset's newest version.
+
+    With `here`, this process builds any number of them, without Beam.
+
+    It is the version that was there if nothing has changed, or if the job is only written to a
+    template. A graph commits as its last step, so that this process need not live that long.
+
+    Raises:
+        ShardwrightError: As in any build; or another append has changed the classes meanwhile.
+    """
+    known, append = job.known, job.append
+    assert known is not None, "a job of `prepare_append`"
+    assert append is not None
+    with giving_up_append(job):
+        additions = build_additions(job, here=here)
+        if additions is not None:
+            return commit_additions(append, known.base, additions)
+        # Late, because both take longer than a small build.
+        from shardwright.pipelines.job.graph import build_graph
+        from shardwright.pipelines.runners.run import run_pipeline
+
+        run_pipeline(build_graph, job)
+        return read_version(known.root)
+
+
+def giving_up_append(job: BuildJob) -> AbstractContextManager[None]:
+    """Return a block that removes the note of an append, if the job is one and fails in it.
+
+    On other machines the job may go on, whatever becomes of this process.
+    """
+    known = job.known
+    if known is None or not known.note or not is_local(job.options.beam_args):
+        return nullcontext()
+    return giving_up(known.root, known.note)

@@ -1,0 +1,118 @@
+"""The command `shardwright build`, also run by `python -m shardwright.pipelines.commands.build`.
+
+Options are imported when no help is asked for, Beam and the steps when options are valid, so that
+`--help` and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shardwright.errors import UsageError
+from shardwright.inspect.process_end import run_to_end
+from shardwright.pipelines.options.arguments import answer_help
+
+if TYPE_CHECKING:
+    from shardwright.pipelines.job.build import BuildJob, Detect
+    from shardwright.pipelines.options.build import BuildOptions
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 done, 1 the build failed, 2 wrong usage."""
+    words = sys.argv[1:] if argv is None else argv
+    answer_help("build", words)
+    from shardwright.pipelines.commands.results import run_build
+
+    return run_build(run_job, lambda: _prepare(words))
+
+
+def _prepare(argv: Sequence[str]) -> BuildJob:
+    from shardwright.pipelines.options.build import parse_options
+
+    return prepare_build(parse_options(argv))
+
+
+def prepare_build(options: BuildOptions, detect: Detect | None = None) -> BuildJob:
+    """Return the job of a build, or of what a dataset that grows lacks.
+
+    Args:
+        options: Options of the build.
+        detect: Finds the format of INPUT; None for the installed formats.
+
+    Raises:
+        UsageError: INPUT is invalid, or an option does not fit it.
+        BuildError: A table cannot be read, or OUTPUT belongs to another build.
+    """
+    check_services(options)
+    for option, given in (
+        ("--keep-missing", options.keep_missing),
+        ("--max-gone", options.max_gone is not None),
+    ):
+        if given and options.if_exists != "append":
+            raise UsageError(f"{option} needs --if-exists append, not {options.if_exists}")
+    from shardwright.transforms.inputs.detection import detect_source
+
+    if options.if_exists == "append":
+        from shardwright.pipelines.commands.append import prepare_version
+
+        return prepare_version(options, detect or detect_source)
+    from shardwright.pipelines.job.build import prepare_job
+
+    return prepare_job(options, detect or detect_source)
+
+
+def check_services(options: BuildOptions) -> None:
+    """Ask registry and stores what would fail or cost on Dataflow, before INPUT is listed."""
+    from shardwright.pipelines.runners.beam_options import is_dataflow, option_of
+
+    if not is_dataflow(options.beam_args):
+        return
+    from shardwright.pipelines.runners.dataflow import check_buckets, check_image
+
+    if image := option_of(options.beam_args, "sdk_container_image"):
+        check_image(image)
+    check_buckets(options.places.values(), options.output, options.storage)
+
+
+def run_job(job: BuildJob) -> None:
+    """Build the dataset of a job.
+
+    Raises:
+        ShardwrightError: INPUT cannot be read, there are too many rejects, or a worker failed.
+    """
+    if job.known is not None:
+        from shardwright.pipelines.commands.append import append_version
+
+        append_version(job)
+        return
+    if job.options.writer == "beam":
+        from shardwright.pipelines.commands.stock_writer import run_stock_build
+
+        run_stock_build(job)
+        return
+    from shardwright.pipelines.local.build import publish_finished
+
+    if not publish_finished(job):
+        _import_beam()
+        from shardwright.pipelines.job.graph import build_graph
+        from shardwright.pipelines.runners.run import run_pipeline
+
+        run_pipeline(build_graph, job)
+
+
+@functools.cache
+def _import_beam() -> None:
+    """Import the graph and Beam, whose objects no collection visits, now or later."""
+    from shardwright.pipelines.runners.processes import no_collections
+
+    with no_collections():
+        import shardwright.pipelines.job.graph  # noqa: F401
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    sys.exit(run_to_end(main))

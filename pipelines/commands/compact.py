@@ -1,0 +1,171 @@
+"""The command `shardwright compact`: write the records of a dataset that has grown anew.
+
+It is a build whose INPUT is a version of the dataset: its records are copied, without a decode and
+without their sources, into full shards in one global order, on any runner. It resumes as any build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from shardwright.errors import BuildError, ShardwrightError, StorageError, UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.notes import begin_build, end_build
+from shardwright.format.versions import number_of, read_version
+from shardwright.inspect.command_parts import fail, make_parser
+from shardwright.pipelines.commands.build import run_job
+from shardwright.pipelines.commands.results import EXIT_DONE, run_build
+from shardwright.pipelines.job.build import BuildJob, prepare_job
+from shardwright.pipelines.options.build import BuildOptions, parse_options
+from shardwright.sizes import counted
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
+from shardwright.terminal import say
+from shardwright.transforms.inputs.datasets.dataset_look import facts_of
+from shardwright.transforms.inputs.datasets.dataset_references import FORMAT
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
+from shardwright.transforms.versions.changes import Operation, VersionChange
+from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.present import Generations, present_version
+
+_EPILOG = """\
+examples
+  shardwright compact dataset/
+  shardwright compact s3://bucket/dataset --shard-size 200MB --runner FlinkRunner ...
+
+Writes the records of the newest version into full shards in one global order, as a fresh build of
+the same images has them, and commits that as the next version. Records are copied: no image is
+decoded, and INPUT is not needed. The shards have the size of the first build, unless an option of
+`shardwright build` says otherwise; options for Beam are passed on. `shardwright gc` then removes
+what no kept version needs.
+
+Appends may go on meanwhile: what they add or take away holds in the compacted version, too. A
+damaged record stops the compaction, because it would be lost: `shardwright repair` mends it. Only
+a copy with as many records as the version that it copies is committed.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or not a dataset.
+"""
+_SIZES = {
+    "num_bytes": "--shard-size",
+    "num_records": "--records-per-shard",
+    "num_shards": "--shard-count",
+    "multiple_of": "--shard-count-multiple-of",
+}
+_OTHERS = (
+    *("--seed", "--split", "--split-ids", "--name", "--input", "--output", "--if-exists"),
+    # They would lose records.
+    *("--duplicates", "--accept-partial", "--max-reject-fraction", "--max-rejects"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `shardwright compact` and return its exit code."""
+    parser = make_parser("compact", "Write a dataset that has grown into full shards.", _EPILOG)
+    args, words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    try:
+        root = Folder.at(args.dataset, StorageOptions.parse(args.storage_option))
+        base = read_version(root)
+        _check_words(words)
+        if not base.history:
+            say(f"{root} has one generation only: there is nothing to compact")
+            return EXIT_DONE
+    except ShardwrightError as error:
+        return fail(error)
+    stores = [word for option in args.storage_option for word in ("--storage-option", option)]
+
+    def prepare() -> BuildJob:
+        return _prepare(root, base, folder, [*stores, *words])
+
+    def run(job: BuildJob) -> None:
+        run_job(job)
+        _commit(root, base, folder)
+
+    try:
+        with _folder_for(root, base, words) as folder:
+            code = run_build(run, prepare)
+    except ShardwrightError as error:
+        return fail(error)
+    if code == EXIT_DONE:
+        version = read_version(root)
+        shards = counted(len(version.named_shards()), "shard")
+        records = counted(version.num_records, "record")
+        say(f"{root}: version {number_of(version)} has {records} in {shards}")
+    return code
+
+
+def _check_words(words: Sequence[str]) -> None:
+    for word in words:
+        if word.partition("=")[0] in _OTHERS:
+            raise UsageError(f"compact keeps what {word} would change: leave it out")
+
+
+@contextmanager
+def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> Iterator[str]:
+    """Yield the folder for the shards: the same one in every try of the same command.
+
+    So a try resumes, or commits what an earlier one has finished: the records are those of `base`.
+    A folder that `gc` or `erase` removes now, or did when it was killed, is left out. A note says
+    that the folder is in use while the block runs.
+    """
+    token = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
+    names = (f"compact{token}{f'x{number}' if number else ''}" for number in count())
+    folders = (naming.generation_folder(number_of(base) + 1, name) for name in names)
+    folder, note = begin_build(root, folders)
+    try:
+        yield folder
+    finally:
+        with suppress(StorageError):  # it counts no longer after a day
+            root.remove(note)
+
+
+def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildJob:
+    options = _options(root, base, folder, words)
+
+    def detect(request: SourceRequest) -> InputSource:
+        if request.changes:
+            raise UsageError(f"compact copies records, which {request.changes[0]} would change")
+        return InputSource("dataset", FORMAT, facts_of(request, base))
+
+    return prepare_job(options, detect)
+
+
+def _options(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildOptions:
+    """Return the options of the first build, as far as they are about order and shards."""
+    settings: Mapping[str, Any] = base.settings
+    argv = [root.uri, root.path(folder), "--name", base.name, "--version", base.version]
+    argv += ["--seed", str(settings.get("seed", 0))]
+    if not any(word.partition("=")[0] in _SIZES.values() for word in words):
+        for name, value in settings.get("shards", {}).items():
+            argv += [_SIZES[name], str(value)] if name in _SIZES else []
+    argv += ["--signals"] if settings.get("signals") else []
+    options = parse_options([*argv, "--max-reject-fraction", "0", *words])
+    return replace(options, command=("shardwright", "compact", root.uri, *words))
+
+
+def _commit(root: Folder, base: Manifest, folder: str) -> None:
+    replaced = frozenset(base.folders)
+    added = read_manifest(root.below(folder))
+    # Only then more is read: `erase` may have removed records of both meanwhile.
+    if added.num_records != base.num_records:
+        _check_whole(added, present_version(root, base, Generations(root)), folder)
+    commit(
+        root, VersionChange(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced)
+    )
+    end_build(root, folder)
+
+
+def _check_whole(added: Manifest, base: Manifest, folder: str) -> None:
+    """Raise `BuildError` if shards do not hold as many records as the version that they copy."""
+    if added.num_records != base.num_records:
+        raise BuildError(
+            f"the compacted shards in {folder} hold {counted(added.num_records, 'record')}, but "
+            f"version {number_of(base)} has {base.num_records:,}: it stays as it is. Leave options "
+            "out that drop records, such as --near-duplicates"
+        )

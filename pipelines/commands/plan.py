@@ -1,0 +1,196 @@
+"""The command `shardwright plan`: plan a build and show what it would write. Writes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardwright.errors import ShardwrightError, UsageError
+from shardwright.format.schema import ExampleSchema
+from shardwright.inspect.describe import spread_of
+from shardwright.inspect.process_end import run_to_end
+from shardwright.pipelines.commands.results import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    ProgressDisplay,
+    fail,
+    say_rejects,
+)
+from shardwright.pipelines.job.build import BuildJob, describe_job
+from shardwright.pipelines.job.classes import class_lines, class_names_of, classes_from
+from shardwright.pipelines.local.plan import BuildState, LocalPlan, plan_locally
+from shardwright.pipelines.options.arguments import make_parser
+from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.beam_options import LOCAL_RUNNER, is_local, runner_of
+from shardwright.sizes import counted, show_bytes
+from shardwright.terminal import join_lines, print_safely, say, set_up_log
+from shardwright.transforms.output_state import plan_json
+from shardwright.transforms.plan.packing import Layout
+from shardwright.transforms.progress import PROGRESS
+
+if TYPE_CHECKING:
+    from shardwright.pipelines.estimates.work import BuildEstimate
+
+_VERDICTS = {
+    BuildState.NEW: "would write all shards",
+    BuildState.RESUME: "would resume",
+    BuildState.RESTART: "would start over: Beam's stock writer cannot resume",
+    BuildState.UP_TO_DATE: "would find everything up to date",
+    BuildState.OVERWRITE: "would replace the dataset in OUTPUT",
+    BuildState.REFUSED: "would be refused",
+    BuildState.FAILED: "would fail",
+}
+_STOPS = frozenset({BuildState.REFUSED, BuildState.FAILED})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    Returns:
+        0 if a build would succeed, 1 if it would fail or be refused, 2 for wrong usage.
+    """
+    set_up_log()
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        asked = make_parser("plan").parse_known_args(args)[0]
+        job, plan, estimate = _plan(args, asked)
+    except ShardwrightError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        say("stopped")
+        return 130
+    if asked.json:
+        print(json.dumps(outline(job, plan, estimate), indent=1))
+    else:
+        print_safely(describe_plan(job, plan))
+        if estimate:
+            print_safely(join_lines(estimate.to_lines(runner_of(job.options.beam_args))))
+    if plan.state in _STOPS:
+        say_rejects(f"a build {_VERDICTS[plan.state]}", plan.reason)
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def _plan(
+    args: Sequence[str], asked: argparse.Namespace
+) -> tuple[BuildJob, LocalPlan, BuildEstimate | None]:
+    estimator = None
+    if asked.estimate or asked.prices:
+        from shardwright.pipelines.estimates.estimator import Estimator  # not for a plan alone
+
+        estimator = Estimator(asked.prices)
+    options = parse_options(args, "plan")
+    if options.if_exists == "append":
+        raise UsageError(
+            "plan cannot compare INPUT with a dataset that grows: leave --if-exists append out to "
+            "plan all of INPUT"
+        )
+    job = describe_job(options)
+    say(job.describe_inputs())
+    runner = job.options.beam_args
+    if not is_local(runner):
+        say(f"planning on this machine ({LOCAL_RUNNER}), not on {runner_of(runner)}")
+    with ProgressDisplay(PROGRESS):
+        plan = plan_locally(job, estimator.sample if estimator else None)
+        return job, plan, estimator.estimate(job, plan) if estimator else None
+
+
+def outline(
+    job: BuildJob, plan: LocalPlan, estimate: BuildEstimate | None = None
+) -> dict[str, Any]:
+    """Return the object that `--json` prints.
+
+    Keys: `fingerprint`, `settings` and `splits` as in `plan.json` (bytes are estimates);
+    `num_records`, `num_shards`, `num_bytes` and `num_classes` of all splits, `class_names`, and
+    `classes_from` ("the folders of INPUT", "column 'label'"); `shards`: least,
+    median and largest records and bytes of a shard by split; `rejects` by reason so far;
+    `warning` about the shard size, or ""; `shards_done` (finished and kept); `shards_to_write`;
+    `estimate` (a `SizeEstimate`, only if images change their size); `state` (see `BuildState`);
+    `reason` (why a build would fail, else ""). `fingerprint` needs a second pass over the
+    references, so it is null if OUTPUT holds nothing to compare it with. With `--estimate` also
+    `build_estimate` (a `BuildEstimate`).
+    """
+    layout, schema = plan.layout, _planned_schema(job, plan)
+    return {
+        **plan_json(job.options.settings, layout, plan.fingerprint),
+        "num_records": layout.num_records,
+        "num_shards": layout.num_shards,
+        "num_bytes": sum(layout.num_bytes.values()),
+        "shards": {split: _shard_spreads(plan, split) for split in layout.cuts},
+        "num_classes": len(class_names_of(schema)),
+        "class_names": list(class_names_of(schema)),
+        "classes_from": classes_from(job, schema),
+        "rejects": dict(plan.rejects),
+        "warning": layout.warning,
+        "shards_done": plan.shards_done,
+        "shards_to_write": layout.num_shards - plan.shards_done,
+        "state": str(plan.state),
+        "reason": plan.reason,
+        **({"build_estimate": estimate.to_json()} if estimate else {}),
+    }
+
+
+def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
+    """Return the plan as text, with one line per split."""
+    layout = plan.layout
+    lines = [_describe_split(plan, split) for split in layout.cuts]
+    num_bytes = show_bytes(sum(layout.num_bytes.values()))
+    whole = f"{counted(layout.num_records, 'record')}, {counted(layout.num_shards, 'shard')}"
+    lines.append(f"{job.options.root}: {whole}, about {num_bytes}")
+    lines += class_lines(job, _planned_schema(job, plan)) if layout.num_records else []
+    if layout.estimate:
+        lines.append(_describe_estimate(layout))
+    if plan.rejects:
+        lines.append(
+            "rejects so far: "
+            + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items())
+        )
+    if layout.warning:
+        lines.append(f"warning: {layout.warning}")
+    done, left = plan.shards_done, layout.num_shards - plan.shards_done
+    lines.append(
+        f"a build {_VERDICTS[plan.state]}: {counted(left, 'shard')} to write, "
+        f"{done:,} already written"
+    )
+    return join_lines(lines)
+
+
+def _planned_schema(job: BuildJob, plan: LocalPlan) -> ExampleSchema:
+    return job.schema.with_vocabularies(plan.vocabularies)
+
+
+def _describe_estimate(layout: Layout) -> str:
+    mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
+    sampled = layout.estimate.num_sampled if layout.estimate else 0
+    return (
+        f"about {show_bytes(mean)} per record, estimated by encoding "
+        f"{counted(sampled, 'record')}; shard "
+        "sizes have a margin for the error"
+    )
+
+
+def _shard_spreads(plan: LocalPlan, split: str) -> dict[str, dict[str, float]]:
+    return {
+        "records": spread_of(np.diff(plan.layout.cuts[split].starts).tolist()),
+        "bytes": spread_of(plan.bytes_per_shard[split]),
+    }
+
+
+def _describe_split(plan: LocalPlan, split: str) -> str:
+    cuts, spreads = plan.layout.cuts[split], _shard_spreads(plan, split)
+    records = ", ".join(f"{number:,.10g}" for number in spreads["records"].values())
+    sizes = ", ".join(show_bytes(number) for number in spreads["bytes"].values())
+    return (
+        f"{split}: {counted(cuts.num_records, 'record')}, {counted(cuts.num_shards, 'shard')}, "
+        f"about {show_bytes(plan.layout.num_bytes[split])}; "
+        f"least, median and largest shard: {sizes}; {records} records"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_to_end(main))

@@ -1,0 +1,333 @@
+"""Run a build with its progress, report the result in the last lines and return the exit code.
+
+Errors of the user are reported without a stack trace. This file does not import Beam, so that
+`--help` and wrong options are answered at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.versions import number_of, read_version
+from shardwright.inspect import command_parts
+from shardwright.pipelines.runners.beam_options import describe_runner, option_of
+from shardwright.pipelines.runners.processes import remove_abandoned
+from shardwright.sizes import counted, show_bytes, show_seconds
+from shardwright.storage.counters import COUNTERS
+from shardwright.terminal import say, set_up_log
+from shardwright.transforms.plan.size_errors import average, record_bytes_of
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.progress import Progress as Counters
+from shardwright.transforms.publish.leaks import LEAKS
+from shardwright.transforms.publish.near_duplicates import NEAR_LEAKS
+from shardwright.transforms.reject_files import first_faults
+from shardwright.transforms.rejects import RejectReason
+
+if TYPE_CHECKING:
+    from shardwright.pipelines.job.build import BuildJob
+    from shardwright.transforms.changes.known_files import KnownDataset
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_SHOWN_REJECTS = 5
+REPORT = (
+    "internal_error is a bug, not a fault of your images: please report it with the line "
+    'above (README.md, "Report a problem")'
+)
+_TICK_SECONDS = 0.2
+_LINE_SECONDS = 10.0
+
+
+def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
+    """Prepare a job, run it, report its result and return the exit code."""
+    set_up_log()
+    started = monotonic()
+    PROGRESS.start(total_images=0, total_shards=0)
+    with stop_signals() as stop:
+        try:
+            job = prepare()
+            say(job.describe_inputs())
+            say(describe_runner(job.options.beam_args))
+            with ProgressDisplay(PROGRESS):
+                run(job)
+            say_result(job, monotonic() - started)
+        except (Exception, KeyboardInterrupt) as error:
+            # A worker in this process may turn the interrupt into another error.
+            if stop.signal is not None:
+                say(f"stopped by {stop.signal.name}; run the same command again to resume")
+                return 128 + stop.signal
+            if isinstance(error, ShardwrightError):
+                return fail(error)
+            raise
+    return EXIT_DONE
+
+
+def run_on_dataset(run: Callable[[], int]) -> int:
+    """Run a command on a dataset, which cleans up if a signal stops it; return its exit code."""
+    remove_abandoned()
+    with stop_signals() as stop:
+        try:
+            return run()
+        except KeyboardInterrupt:
+            if stop.signal is None:
+                raise
+            say(f"stopped by {stop.signal.name}; run the same command again")
+            return 128 + stop.signal
+        except ShardwrightError as error:
+            return command_parts.fail(error)
+
+
+@dataclass(slots=True)
+class Stop:
+    """The signal that stopped the build, or None."""
+
+    signal: signal.Signals | None = None
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Raise KeyboardInterrupt in the block on SIGINT or SIGTERM, so that it can clean up.
+
+    A second signal kills the process.
+    """
+    stop = Stop()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        stop.signal = signal.Signals(number)
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    # Python lets only the main thread set signal handlers.
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def fail(error: ShardwrightError) -> int:
+    """Print an error and return its exit code."""
+    if isinstance(error, TooManyRejectsError):
+        say_rejects("error", str(error))
+    else:
+        say(f"error: {error}")
+    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+
+
+def say_rejects(start: str, message: str) -> None:
+    """Print the message of a TooManyRejectsError: the examples first, what is wrong last."""
+    said, *examples = message.split("\n")
+    for example in examples:
+        say(example)
+    if RejectReason.INTERNAL_ERROR in said:
+        say(REPORT)
+    say(f"{start}: {said}")
+
+
+def say_result(job: BuildJob, seconds: float) -> None:
+    """Print what a build wrote."""
+    if template := option_of(job.options.beam_args, "template_location"):
+        say(f"wrote the template {template}; start a job from it to build the dataset")
+        return
+    if job.known is not None and job.options.root.num_bytes_of(naming.MANIFEST) is None:
+        say(_version_line(job.known))  # nothing was added
+        return
+    manifest = read_manifest(job.options.root)
+    progress = PROGRESS.snapshot()
+    shards = sum(len(split.shards) for split in manifest.splits.values())
+    if progress.shards and progress.reused_shards == progress.shards:
+        told = "the only shard was" if shards == 1 else f"all {shards} shards were"
+        say(f"up to date: {told} already written")
+    for split in manifest.splits.values():
+        say(
+            f"{split.name}: {counted(split.num_records, 'record')}, "
+            f"{counted(len(split.shards), 'shard')}, {show_bytes(split.num_bytes)}"
+        )
+    if sizes := record_bytes_of(manifest):
+        say(average(sizes.values()).describe())
+    from shardwright.pipelines.job.classes import class_lines  # late, for wrong options
+
+    for line in class_lines(job, manifest.schema):
+        say(line)
+    _say_splits(manifest)
+    if manifest.rejects:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
+        say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
+        for reject in first_faults(job.options.root, _SHOWN_REJECTS):
+            say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")
+        if RejectReason.INTERNAL_ERROR in manifest.rejects:
+            say(REPORT)
+    _say_retries()
+    whole = f"{counted(manifest.num_records, 'record')} in {counted(shards, 'shard')}"
+    line = f"{job.options.root}: {whole}" if job.known is None else _version_line(job.known)
+    say(f"{line}, {show_seconds(seconds)}")
+
+
+def _version_line(known: KnownDataset) -> str:
+    """Return the version of a dataset after an append, its records, and what has changed."""
+    version = read_version(known.root)
+    records = counted(version.num_records, "record")
+    if number_of(version) == number_of(known.base):
+        told = f"nothing has changed: version {number_of(version)} has {records}"
+    else:
+        history = version.history
+        replaced = history.get("replaced", 0)
+        changes = {
+            "added": history["added"] - replaced,
+            "replaced": replaced,
+            "taken away": history["removed"] - replaced,
+        }
+        parts = [f"{number:,} {what}" for what, number in changes.items() if number]
+        told = f"version {history['version']}: {records}: {', '.join(parts)}"
+    return f"{known.root}: {told}"
+
+
+def _say_splits(manifest: Manifest) -> None:
+    """Report how far class fractions deviate, and images that are in two splits."""
+    for name, split in manifest.splits.items():
+        if (off := split.stats.get("label_deviation")) is not None:
+            worst = f"{off['max']:.3%} ({manifest.schema.class_names[off['label']]})"
+            say(
+                f"{name}: class fractions deviate by {off['mean']:.3%} on average, at most by "
+                f"{worst}"
+            )
+    for name, other in itertools.combinations(
+        sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2
+    ):
+        stats = manifest.splits[name].stats
+        if (near := stats.get(NEAR_LEAKS, {}).get(other)) is not None:
+            say(
+                f"leakage: {counted(near['records'], 'image')} of {name} nearly equal images of "
+                f"{other}; {naming.NEAR_DUPLICATES} lists them"
+            )
+        if (leak := stats.get(LEAKS, {}).get(other)) is not None:
+            more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
+            fix = "report.html lists examples, and --duplicates drop keeps one of each"
+            say(
+                f"leakage: {name} shares {counted(leak['records'], 'image')} with "
+                f"{other}{more}; {fix}"
+            )
+
+
+def _say_retries() -> None:
+    """Report the storage requests that this process retried."""
+    retries = {
+        name.removeprefix("retries_"): number
+        for name, number in COUNTERS.snapshot().items()
+        if name.startswith("retries_")
+    }
+    if retries:
+        kinds = ", ".join(
+            f"{number} {kind}"
+            for kind, number in sorted(retries.items(), key=lambda item: -item[1])
+        )
+        say(f"storage: {counted(sum(retries.values()), 'request')} retried ({kinds})")
+
+
+class ProgressDisplay:
+    """A display of counters until the block ends.
+
+    Args:
+        counters: Counters to show.
+        line_seconds: Seconds between two lines if stderr is not a terminal.
+    """
+
+    def __init__(self, counters: Counters, *, line_seconds: float = _LINE_SECONDS) -> None:
+        self._counters = counters
+        self._line_seconds = line_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-progress")
+
+    def __enter__(self) -> ProgressDisplay:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        if sys.stderr.isatty():
+            self._run_bar()
+        else:
+            self._run_lines()
+
+    def _run_bar(self) -> None:
+        # 0.2 s, which a build in a log does not need.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("planning", total=None, text="")
+            meter = _Meter()
+            while not self._stop.wait(_TICK_SECONDS):
+                counters = self._counters.snapshot()
+                meter.look(counters)
+                if counters.total_images:
+                    total, done = counters.total_images, counters.images
+                    bar.update(
+                        task,
+                        description="writing",
+                        total=total,
+                        completed=done,
+                        text=meter.text(counters),
+                    )
+                else:
+                    bar.update(task, description=_before_writing(counters))
+
+    def _run_lines(self) -> None:
+        meter = _Meter()
+        shown = monotonic()
+        while not self._stop.wait(_TICK_SECONDS):
+            counters = self._counters.snapshot()
+            meter.look(counters)
+            if monotonic() - shown >= self._line_seconds:
+                shown = monotonic()
+                text = meter.text(counters) if counters.total_images else _before_writing(counters)
+                print(f"shardwright: {text}", file=sys.stderr, flush=True)
+
+
+def _before_writing(counters: Counters) -> str:
+    if counters.read_records:
+        return f"read {counted(counters.read_records, 'record')}"
+    return (
+        f"planning, listed {counted(counters.listed, 'record')}" if counters.listed else "planning"
+    )
+
+
+class _Meter:
+    """A formatter of counters. The rate counts written images, from the end of planning."""
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+
+    def look(self, counters: Counters) -> None:
+        """Note the end of planning. Call it often: its precision is that of the calls."""
+        if self._start is None and counters.total_images:
+            self._start = monotonic()
+
+    def text(self, counters: Counters) -> str:
+        seconds = max(monotonic() - (self._start or 0.0), 1e-6)
+        rate = (counters.images - counters.reused_images) / seconds
+        left = show_seconds((counters.total_images - counters.images) / rate) if rate else "?"
+        return (
+            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, "
+            f"{show_bytes(counters.num_bytes / seconds)}/s, "
+            f"{counters.shards}/{counters.total_shards} shards, {left} left"
+        )

@@ -1,0 +1,257 @@
+"""The facts that estimates of a build follow from: its plan, its workers, a timed sample."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardwright.pipelines.local.batches import MOST_SAMPLED
+from shardwright.pipelines.runners.beam_options import is_dataflow, is_local, option_of, runner_of
+from shardwright.sizes import show_bytes, show_seconds
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import Folder
+from shardwright.transforms.plan.sizing import measure
+from shardwright.transforms.write.write_job import WriteJob
+
+_SECONDS = 2.0
+_WARM_UP = 2  # imports, connections, threads
+_FEWEST = 8  # read and made at a time, after these
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSample:
+    """The work on a sample.
+
+    Attributes:
+        num_rows: Rows sampled.
+        stores: Share of the rows with an image in a store, by scheme, such as `{"s3": 1.0}`.
+        spooled: Share of the rows with an image in the spool.
+        num_timed: Images that were read and made into records; 0 if none could be.
+        wall_seconds: The time that it took.
+        cpu_seconds: The CPU time of all threads meanwhile.
+        cores: Cores of this machine.
+    """
+
+    num_rows: int = 0
+    stores: Mapping[str, float] = field(default_factory=dict)
+    spooled: float = 0.0
+    num_timed: int = 0
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    cores: int = 1
+
+    @property
+    def wall_of_image(self) -> float | None:
+        """Seconds an image on this machine; None if none was timed."""
+        return self.wall_seconds / self.num_timed if self.num_timed else None
+
+    @property
+    def cpu_of_image(self) -> float | None:
+        """CPU seconds an image; None if none was timed."""
+        return self.cpu_seconds / self.num_timed if self.num_timed else None
+
+
+def time_sample(rows: pa.RecordBatch | None, job: WriteJob, spool: Folder) -> TimedSample:
+    """Read, check and encode images as the build would, for at most about two seconds.
+
+    Args:
+        rows: References, with final features.
+        job: How records are made, with vocabularies.
+        spool: The spool; a plan does not fill it, so its images are not timed.
+    """
+    if rows is None:
+        return TimedSample()
+    uris = [uri or "" for uri in rows.column("uri").to_pylist()]
+    in_spool = np.array([uri.startswith(f"{spool}/") for uri in uris])
+    schemes = Counter(
+        uri.partition("://")[0] for uri in uris if is_remote(uri) and not uri.startswith("http")
+    )
+    to_time = rows.filter(pa.array(~in_spool))
+    num_timed, wall, cpu = _time(to_time, job)
+    return TimedSample(
+        rows.num_rows,
+        {scheme: number / rows.num_rows for scheme, number in schemes.items()},
+        float(in_spool.mean()),
+        num_timed,
+        wall,
+        cpu,
+        os.cpu_count() or 1,
+    )
+
+
+def _time(rows: pa.RecordBatch, job: WriteJob) -> tuple[int, float, float]:
+    """Return the number of records made, and the wall and CPU seconds that they took."""
+    num_timed, wall, cpu = 0, 0.0, 0.0
+    first, wanted, last = 0, _WARM_UP, 0.0
+    # Twice as many each time, while they should fit: the last ones show the steady state.
+    while first < min(rows.num_rows, MOST_SAMPLED) and wall + 2 * last < _SECONDS:
+        began, cpu_began = time.perf_counter(), time.process_time()
+        made = int(np.count_nonzero(measure(rows.slice(first, wanted), job)))
+        last = time.perf_counter() - began
+        if first or rows.num_rows <= _WARM_UP:
+            num_timed += made
+            wall += last
+            cpu += time.process_time() - cpu_began
+        first += wanted
+        wanted = max(_FEWEST, 2 * wanted)
+    return num_timed, wall, cpu
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The workers of a build.
+
+    Attributes:
+        runner: Name of the runner.
+        is_local: They are processes of this machine.
+        is_dataflow: They are Dataflow's, with a price.
+        machines: Number of machines; None if no option says it.
+        processes: Worker processes per machine; None if no option says it.
+        threads: Shards that a process writes at a time.
+        memory_gb_per_process: Memory of the machine for each process; None if it is unknown.
+    """
+
+    runner: str
+    is_local: bool
+    is_dataflow: bool = False
+    machines: int | None = None
+    processes: int | None = None
+    threads: int = 1
+    memory_gb_per_process: float | None = None
+
+    @property
+    def num_processes(self) -> int | None:
+        """The number of all processes; None if it is unknown."""
+        if self.machines is None or self.processes is None:
+            return None
+        return self.machines * self.processes
+
+
+def workers_of(beam_args: Sequence[str], memory_gb_per_vcpu: Mapping[str, float]) -> Workers:
+    """Return the workers that Beam's options describe.
+
+    Args:
+        beam_args: Options for Beam.
+        memory_gb_per_vcpu: Memory by machine family, such as `n2-standard`.
+    """
+    runner = runner_of(beam_args)
+    if is_local(beam_args):
+        return Workers(runner, is_local=True, machines=1, processes=1)
+    if not is_dataflow(beam_args):
+        return Workers(runner, False, machines=_number(beam_args, "parallelism"), processes=1)
+    machine = option_of(beam_args, "worker_machine_type") or option_of(beam_args, "machine_type")
+    family, _, vcpus = machine.rpartition("-")
+    machines = _number(beam_args, "max_num_workers") or _number(beam_args, "num_workers")
+    return Workers(
+        runner,
+        is_local=False,
+        is_dataflow=True,
+        machines=machines,
+        processes=int(vcpus) if vcpus.isdecimal() else None,
+        threads=_number(beam_args, "number_of_worker_harness_threads") or 2,
+        memory_gb_per_process=memory_gb_per_vcpu.get(family),
+    )
+
+
+def _number(beam_args: Sequence[str], name: str) -> int | None:
+    text = option_of(beam_args, name)
+    return int(text) if re.fullmatch(r"[1-9]\d{0,6}", text) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedWork:
+    """The facts about a build that the estimates follow from.
+
+    Attributes:
+        num_records: Number of records.
+        shard_bytes: Bytes of each shard, of all splits.
+        largest_records: Most records of a shard.
+        bytes_read: Bytes of all images and features.
+        output: Scheme of OUTPUT's store; "" for a local folder.
+        planning_requests: Requests to stores while this plan was made.
+        decodes: Images are decoded.
+        sample: The timed sample.
+        workers: Workers of the runner.
+    """
+
+    num_records: int
+    shard_bytes: Sequence[int]
+    largest_records: int
+    bytes_read: int
+    output: str
+    planning_requests: int
+    decodes: bool
+    sample: TimedSample
+    workers: Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One estimate.
+
+    Attributes:
+        name: What is estimated.
+        value: The estimate.
+        unit: "requests", "bytes", "seconds" or "dollars".
+        formula: How it follows from other figures.
+    """
+
+    name: str
+    value: float
+    unit: str
+    formula: str
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit."""
+        match self.unit:
+            case "requests":
+                return f"{self.value:,.0f}"
+            case "bytes":
+                return show_bytes(self.value)
+            case "dollars":
+                return f"${self.value:,.2f}" if self.value >= 0.01 else f"${self.value:.5f}"
+        if self.value >= 60:
+            return show_seconds(self.value)
+        return f"{self.value:.3g} s" if self.value >= 1 else f"{1000 * self.value:.3g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEstimate:
+    """All estimates of a build, and what is unknown or a reason to change the plan."""
+
+    figures: Sequence[Figure]
+    unknown: Sequence[str] = ()
+    warning: str = ""
+    sources: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that `plan --estimate --json` prints as `build_estimate`."""
+        return {
+            "figures": {
+                each.name: {"value": each.value, "unit": each.unit, "formula": each.formula}
+                for each in self.figures
+            },
+            "unknown": list(self.unknown),
+            "warning": self.warning,
+            "prices": list(self.sources),
+        }
+
+    def to_lines(self, runner: str) -> list[str]:
+        """Return the estimates as lines of text, each with its formula."""
+        width = max(len(each.name) for each in self.figures)
+        lines = [f"estimate for {runner}:"]
+        lines += [
+            f"  {each.name:<{width}}  {each.shown:>10} = {each.formula}" for each in self.figures
+        ]
+        lines += [f"  unknown: {told}" for told in self.unknown]
+        lines += [f"  prices: {told}" for told in self.sources]
+        return [*lines, *([f"warning: {self.warning}"] if self.warning else [])]

@@ -1,0 +1,400 @@
+"""Prepare a build: combine its options with the facts about INPUT, before any worker starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from shardwright.errors import UsageError
+from shardwright.format import naming
+from shardwright.format.schema import WORDS, ExampleSchema, Source
+from shardwright.format.versions import number_of
+from shardwright.pipelines.job.schema import (
+    as_encoded,
+    check_copied,
+    default_schema,
+    fit_schema,
+    read_option_classes,
+)
+from shardwright.pipelines.options.build import BuildOptions, provenance_of
+from shardwright.pipelines.options.schema import kinds_of, main_image, shapes_of, with_given_names
+from shardwright.pipelines.runners.beam_options import is_local
+from shardwright.schemas.ready import COLUMNS, READY_SCHEMAS
+from shardwright.storage.addresses import absolute, is_remote
+from shardwright.storage.folder import Folder
+from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
+from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
+from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.source import InputSource, SourceFacts, SourceRequest
+from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_look import open_label_table
+from shardwright.transforms.inputs.wildcards import has_wildcard, matching
+from shardwright.transforms.output_state import OutputRequest, check_output
+from shardwright.transforms.partial_inputs import PartialInputs
+from shardwright.transforms.publish.fail_on import FailOn, check_against
+from shardwright.transforms.publish.publication import Publication
+from shardwright.transforms.splits.split_lists import SplitLists
+from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
+from shardwright.transforms.versions.additions import Append, hash_of_shards
+from shardwright.transforms.write.write_job import WriteJob
+
+Detect = Callable[[SourceRequest], InputSource]
+_LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
+
+
+@dataclass(frozen=True, eq=False)
+class BuildJob:
+    """The options and the source of a build, and the configuration of the graph derived from them.
+
+    Attributes:
+        options: Options of the command line.
+        source: INPUT in its detected format.
+        label_table: Table of `--labels`, or None.
+        class_names: From `--class-names`, `--schema` or the source; None to learn them.
+        spool: The folder for what a build keeps before its plan is made.
+        declared: Schema of `--schema`, or None.
+        known: The dataset that the build adds records to, or None.
+    """
+
+    options: BuildOptions
+    source: InputSource
+    label_table: TableFacts | None
+    class_names: tuple[str, ...] | None
+    spool: Folder
+    declared: ExampleSchema | None = None
+    known: KnownDataset | None = None
+
+    @property
+    def split_rule(self) -> SplitRule | None:
+        """The rule of the records that are drawn: those that `known` does not have."""
+        rule = self.options.split
+        return rule if self.known is None else rule_for_additions(rule)
+
+    @property
+    def known_file(self) -> KnownFile | None:
+        return None if self.known is None else self.known.file
+
+    @property
+    def append(self) -> Append | None:
+        known = self.known
+        if known is None:
+            return None
+        options, base = self.options, known.base
+        return Append(
+            known.root,
+            number_of(base),
+            known.folder,
+            options.keep_missing,
+            hash_of_shards(base),
+            known.keeps_places,
+            num_records=base.num_records,
+            max_gone=options.max_gone,
+            source=options.input,
+            lists_all=self.source.format.lists_all,
+        )
+
+    @property
+    def stratifies(self) -> bool:
+        return self.options.stratify and self.known is None
+
+    @property
+    def earlier_vocabularies(self) -> Vocabularies | None:
+        return None if self.known is None else self.known.vocabularies
+
+    @property
+    def splits_given(self) -> bool:
+        if self.label_table is not None and self.label_table.states_splits:
+            return True
+        redrawn = (
+            self.options.split is not None or bool(self.options.split_ids)
+        ) and self.source.facts.splits_can_be_redrawn
+        return self.source.facts.states_splits and not redrawn
+
+    @cached_property
+    def split_lists(self) -> SplitLists | None:
+        return (
+            SplitLists.parse(self.options.split_ids, self.options.storage)
+            if self.options.split_ids
+            else None
+        )
+
+    @property
+    def integer_labels(self) -> bool:
+        return label_facts(self.source, self.label_table).has_integer_labels
+
+    @property
+    def label_indices(self) -> bool:
+        return label_facts(self.source, self.label_table).labels_are_indices
+
+    @property
+    def feature_hashes(self) -> FeatureHashes:
+        """The rule for hashes of features; with labels where the index has no names of them."""
+        labels = self.label_indices or bool(self.options.transforms)
+        return FeatureHashes(self.schema, labels)
+
+    @property
+    def num_buckets(self) -> int:
+        """The number of sort buckets.
+
+        Locally one process holds the whole plan, elsewhere a bucket must fit a small worker.
+        """
+        return _LOCAL_BUCKETS if is_local(self.options.beam_args) else _REMOTE_BUCKETS
+
+    @property
+    def needs_label(self) -> bool:
+        """True if the user's own schema has a label, so that a dataset without labels fails."""
+        return (
+            self.declared is not None
+            and self.declared.label is not None
+            and self.options.schema not in READY_SCHEMAS
+        )
+
+    @cached_property
+    def schema(self) -> ExampleSchema:
+        """The features of the references, without learned vocabularies."""
+        encode, copied = self.options.encode, self.source.facts.copied_schema
+        if copied is not None:
+            return with_given_names(copied)
+        if self.declared is not None:
+            return as_encoded(self.declared, encode)
+        return as_encoded(default_schema(self.options, self.source, self.label_table), encode)
+
+    @property
+    def stored_schema(self) -> ExampleSchema:
+        """The features of the records; of a copied dataset exactly its own."""
+        return self.source.facts.copied_schema or self.schema
+
+    @property
+    def digest_settings(self) -> bytes:
+        """The settings that determine a shard's bytes, beside its references."""
+        settings = self.options.settings
+        relevant = {
+            key: settings[key]
+            for key in ("encode", "check", "feature_names", "transforms", "signals")
+            if key in settings
+        }
+        return json.dumps({**relevant, "schema": self.schema.to_json()}, sort_keys=True).encode()
+
+    @property
+    def write_job(self) -> WriteJob:
+        options, facts = self.options, self.source.facts
+        hashes = FeatureHashes(self.stored_schema)
+        copies = facts.copied_schema is not None
+        can_hash = copies and not facts.is_made and hashes.follow_from_records
+        return WriteJob(
+            options.root,
+            self.stored_schema,
+            options.check,
+            options.encode,
+            options.threads,
+            options.storage,
+            options.transforms,
+            signals=options.signals,
+            copies=copies,
+            hashes=hashes if can_hash else None,
+        )
+
+    def describe_inputs(self) -> str:
+        """Return the detected format of INPUT, the table of labels and the label, for the log."""
+        table, label = self.label_table, self.schema.label
+        labels = (
+            "" if table is None else f"; by {table.layout.key}, labels from {table.description}"
+        )
+        rule = label_facts(self.source, table).labels_from
+        if label is not None and rule.startswith("column ") and not rule.endswith(repr(label.name)):
+            labels += f"; {rule} is stored as the feature {label.name!r}"
+        return f"INPUT is {self.source.facts.description}{labels}"
+
+    @property
+    def output_request(self) -> OutputRequest:
+        options = self.options
+        partial = PartialInputs(options.accept_partial, self._learned_classes)
+        return OutputRequest(
+            options.root, options.settings, options.if_exists, input=options.input, partial=partial
+        )
+
+    @property
+    def _learned_classes(self) -> tuple[str, ...]:
+        """The features whose class names are learned from INPUT."""
+        return tuple(
+            feature.name
+            for feature in indexed_features(self.schema)
+            if feature.kind not in WORDS
+            and not feature.names
+            and (feature.source != Source.LABEL or self.class_names is None)
+        )
+
+    @property
+    def publication(self) -> Publication:
+        options = self.options
+        return Publication(
+            root=options.root,
+            name=options.name,
+            version=options.version,
+            schema=self.stored_schema,
+            settings=options.settings,
+            provenance=provenance_of(options),
+            limits=options.limits,
+            fail_on=FailOn(options.fail_on or (), options.compared),
+            append=self.append,
+        )
+
+
+def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
+    """Check INPUT, the tables and OUTPUT, so that mistakes fail before any worker starts.
+
+    Args:
+        options: Options of the build.
+        detect: Finds the format of INPUT.
+
+    Raises:
+        UsageError: INPUT is invalid, or an option does not fit it.
+        BuildError: A table cannot be read, or OUTPUT belongs to another build.
+    """
+    spool = options.root.below(naming.SPOOL_DIR)
+    job = describe_job(options, spool, detect)
+    check_output(job.output_request)
+    check_against(job.publication.fail_on)
+    check_own_files(options)
+    forget_lost_spools(
+        options.root,
+        finished_may_stay=options.if_exists != "overwrite" and not options.plans_by_content,
+    )
+    return job
+
+
+def describe_job(
+    options: BuildOptions, spool: Folder | None = None, detect: Detect = detect_source
+) -> BuildJob:
+    """Return a job without checking OUTPUT: `plan` reports its state instead of failing.
+
+    Args:
+        options: Options of the command line.
+        spool: Folder for spooled bytes; None for a plan, which writes nothing.
+        detect: Finds the format of INPUT.
+
+    Raises:
+        UsageError: INPUT is invalid, or an option does not fit it.
+        BuildError: A table cannot be read.
+    """
+    read = options.read_schema()
+    spool = spool or UnwrittenFolder(
+        options.root.path(naming.SPOOL_DIR),
+        options.storage,
+        options.root.uri,
+        options.plans_by_content,
+    )
+    source = detect(request_for(options, spool, read))
+    check_copied(options, source)
+    table = (
+        None if options.labels is None else label_table_of(options, options.labels, source, read)
+    )
+    declared = None
+    if options.schema is not None:
+        declared, source, table = fit_schema(options, options.schema, read, source, table)
+    class_names = (
+        read_option_classes(options)
+        or (declared and declared.class_names)
+        or label_facts(source, table).class_names
+    )
+    job = BuildJob(
+        options, source, table, class_names, spool, declared and replace(declared, class_names=())
+    )
+    _check_splits(job)
+    _ = job.schema  # fails now if feature names clash
+    return job
+
+
+def _check_splits(job: BuildJob) -> None:
+    if job.splits_given and job.options.split is not None:
+        raise UsageError(
+            "--split draws splits, but INPUT already states them (split folders or a split "
+            "column): leave --split out"
+        )
+    if job.splits_given and job.split_lists is not None:
+        raise UsageError(
+            "--split-ids lists splits, but INPUT already states them (split folders or a split "
+            "column): leave --split-ids out"
+        )
+
+
+def request_for(
+    options: BuildOptions, spool: Folder, declared: ExampleSchema | None
+) -> SourceRequest:
+    """Return the request for INPUT; `declared` is the schema of `--schema`, if it was read."""
+    stated = declared or COLUMNS.get(options.schema or "")
+    columns = options.columns
+    if options.labels is not None:  # the table has all others
+        columns = {**dict.fromkeys(columns), "size": options.size_column}
+    return SourceRequest(
+        options.input,
+        columns=columns,
+        storage=options.storage,
+        image_root=options.image_root,
+        allow_outside=options.allow_outside,
+        spool=spool,
+        kinds=kinds_of(stated),
+        shapes=shapes_of(stated),
+        image=main_image(options.schema, declared),
+        input_format=options.input_format,
+        changes=options.changes,
+        top_folders=options.top_folders,
+    )
+
+
+def label_table_of(
+    options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
+) -> TableFacts:
+    """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
+    root = options.image_root or source.facts.label_paths_root or options.input
+    columns = {**options.columns, "size": None}
+    request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
+    folders = source.facts.folders
+    return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)
+
+
+def label_facts(source: InputSource, table: TableFacts | None) -> SourceFacts:
+    """Return the facts about where labels come from: the label table if it has such a column."""
+    return source.facts if table is None or table.layout.label is None else table
+
+
+def check_own_files(options: BuildOptions) -> None:
+    """Check the links among the entries of INPUT if OUTPUT is to be overwritten.
+
+    Raises:
+        UsageError: One leads to a file or folder of OUTPUT.
+    """
+    source, output = absolute(options.input), options.root.uri
+    if options.if_exists != "overwrite" or is_remote(source) or not os.path.isdir(output):
+        return
+    own = os.path.join(os.path.realpath(output), "")
+    if has_wildcard(source):
+        paths = [path for path, _ in matching(source, options.storage)]
+        links = iter({os.path.dirname(path) for path in paths} | set(filter(os.path.islink, paths)))
+    else:
+        links = _links_below(source, set())
+    for link in links:
+        if os.path.join(real := os.path.realpath(link), "").startswith(own):
+            raise UsageError(
+                f"INPUT {options.input} leads to {real}, which is in OUTPUT {options.output} and "
+                f"would be overwritten ({link}): choose another OUTPUT"
+            )
+
+
+def _links_below(folder: str, seen: set[str]) -> Iterator[str]:
+    """Yield the links in a folder and in those below it; an entry that is no link costs nothing."""
+    real = os.path.realpath(folder)
+    if real in seen or not os.path.isdir(real):
+        return
+    seen.add(real)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield entry.path
+            if entry.is_dir():
+                yield from _links_below(entry.path, seen)

@@ -1,0 +1,69 @@
+"""Report the classes of a plan or build, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardwright.format.schema import ExampleSchema, Feature
+from shardwright.pipelines.job.build import BuildJob, label_facts
+from shardwright.sizes import counted
+from shardwright.transforms.inputs.annotations.boxes import LABEL as OBJECT_LABEL
+from shardwright.transforms.inputs.top_folders import shown
+
+_CLASS_FOLDERS = "put the images of each class in a folder of their own below INPUT"
+
+
+def class_lines(job: BuildJob, schema: ExampleSchema) -> Iterator[str]:
+    """Yield the number, first names and rule of the classes, and a warning without any choice.
+
+    Args:
+        job: The build.
+        schema: Its features with all class names.
+    """
+    names = class_names_of(schema)
+    if names:
+        given = ", named by --class-names" if job.options.class_names is not None else ""
+        rule = classes_from(job, schema)
+        yield f"{counted(len(names), 'class')}: {shown(names)}; from {rule}{given}"
+    if schema.label is not None and len(names) == 1:
+        yield f"warning: every image has the label {names[0]!r}: {_fix(job, names[0])}"
+    if not names and _may_be_labeled(job):
+        yield f"warning: no image has a label: {_fix(job)}"
+
+
+def class_names_of(schema: ExampleSchema) -> tuple[str, ...]:
+    """Return the names of the classes: of the label, of objects, or of the only such feature."""
+    feature = _feature_of(schema)
+    return () if feature is None else schema.names_of(feature)
+
+
+def _feature_of(schema: ExampleSchema) -> Feature | None:
+    objects = (feature for feature in schema.features if feature.name == OBJECT_LABEL)
+    return schema.main_classes or next(objects, None)
+
+
+def classes_from(job: BuildJob, schema: ExampleSchema) -> str:
+    """Return where the classes come from: "" without any."""
+    feature, facts = _feature_of(schema), label_facts(job.source, job.label_table)
+    if feature is None:
+        return ""
+    if facts.columns is not None and feature is not schema.label:
+        return f"column {feature.column_name!r}"
+    return f"{facts.labels_from}{' of --labels' * (facts is job.label_table)}"
+
+
+def _may_be_labeled(job: BuildJob) -> bool:
+    """Return whether a user may expect labels: not of a dataset's copy, captions or a schema."""
+    facts = job.source.facts
+    has_others = facts.columns is None and bool(facts.features)
+    is_default = job.options.schema is None and facts.copied_schema is None
+    return is_default and job.schema.label is not None and not has_others
+
+
+def _fix(job: BuildJob, only: str = "") -> str:
+    """Return how to give labels, if there are none or `only` one."""
+    facts = label_facts(job.source, job.label_table)
+    if facts.columns is not None:
+        return "name the column of the labels with --label-column"
+    deeper = f"if the classes are the folders in {only}/, give that as INPUT; else " if only else ""
+    return f"{deeper}{_CLASS_FOLDERS}, or give a table with --labels"

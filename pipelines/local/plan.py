@@ -1,0 +1,335 @@
+"""Plan a build on this machine, and predict what the build would do with the state of OUTPUT.
+
+The functions are those of `PlanShards` and `ClearOutput`, so both make the same plan. Digests need
+all columns of the references in order, so they are computed only if OUTPUT holds a build to compare
+with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError
+from shardwright.format import naming
+from shardwright.format.index import ShardSummary, read_summary
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import read_manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.plan_file import OutputFile
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.local.batches import EvenSample, HeldBatches, HeldRejects
+from shardwright.pipelines.local.references import PLAIN_BYTES, LocalReferences
+from shardwright.pipelines.runners.processes import no_collections
+from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
+from shardwright.transforms.batch_file import BatchFile
+from shardwright.transforms.features.vocabularies import Vocabularies
+from shardwright.transforms.output_state import (
+    Clearance,
+    check_fingerprint,
+    check_output,
+    fingerprint_of,
+    is_earlier_try,
+)
+from shardwright.transforms.plan import layouts, packing
+from shardwright.transforms.plan.packing import KNOWN_BYTES, Layout
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import set_column
+from shardwright.transforms.reject_files import unpack_rejects, with_examples
+from shardwright.transforms.reject_limits import check_rejects
+from shardwright.transforms.write.clearance import clear_here, judge
+from shardwright.transforms.write.shard_writing import find_finished
+
+# A bucket at a time is in memory and sorted.
+_MIN_BUCKETS, _BUCKET_BYTES = 8, 64 << 20
+# Shards looked up in a store at once; at most twice as many plans are held.
+_LOOKUPS = 16
+_SIZE_COLUMNS = ["split", KNOWN_BYTES]
+_COUNTED_COLUMNS = ["id", "uri", "row", "split"]
+
+
+class ShardState(NamedTuple):
+    """A planned shard, and its summary if OUTPUT holds it as planned."""
+
+    shard: str
+    digest: str
+    finished: ShardSummary | None
+
+
+class LocalShards:
+    """The layout, the shards' sizes by split, and the shards of a job.
+
+    Args:
+        job: The build to plan.
+        with_plans: Keep what `plans` needs. Otherwise only columns that decide the layout are
+            sorted, and there are no plans.
+        sample: Is shown all references.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed.
+    """
+
+    def __init__(
+        self, job: BuildJob, *, with_plans: bool, sample: EvenSample | None = None
+    ) -> None:
+        with no_collections():  # they would take a fifth of the time
+            self._make(job, sample, with_plans=with_plans)
+
+    def _make(self, job: BuildJob, sample: EvenSample | None, *, with_plans: bool) -> None:
+        references = LocalReferences(job)
+        batches: Iterable[pa.RecordBatch] = references.batches()
+        if sample is not None:
+            batches = sample.watch(batches)
+        estimate = None
+        if job.options.samples_sizes:
+            batches = list(batches)
+            estimate = references.estimate(batches)
+        self._job = job
+        self._buckets: list[int] = []
+        self._ordered = HeldBatches(PLAIN_BYTES)
+        num_bytes = references.num_bytes if with_plans else 0
+        num_buckets = max(_MIN_BUCKETS, 1 << (num_bytes // _BUCKET_BYTES).bit_length())
+        narrow = batches if with_plans else map(_narrow, batches)
+        pieces = _spread(narrow, job.options.seed, num_buckets)
+        sizes = list(self._sort(pieces, references.rejects, with_plans=with_plans))
+        counts = map(layouts.count_bucket, sizes)
+        draft = layouts.draft_layout(counts, job.options.policy, estimate)
+        placed = [layouts.place_bucket(bucket, draft) for bucket in sizes]
+        self.layout: Layout = layouts.lay_out(draft, placed)
+        self.bytes_per_shard = layouts.shard_bytes(sizes, self.layout)
+        self.known_bytes = sum(
+            int(each.sum()) for found in sizes for each in found.by_split.values()
+        )
+        self.vocabularies: Vocabularies = references.vocabularies
+        self.rejects: HeldRejects = references.rejects
+        self.near_duplicates = references.near_duplicates
+        self.seen = references.seen
+        self.rejects.pack()
+
+    def _sort(
+        self, pieces: dict[int, HeldBatches], rejects: HeldRejects, *, with_plans: bool
+    ) -> Iterator[layouts.BucketSizes]:
+        """Sort each bucket, keep it for `plans` if asked, and yield the sizes of its records."""
+        for bucket in sorted(pieces):
+            columns = () if with_plans else _SIZE_COLUMNS
+            ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()), columns)
+            rejects.add(again)
+            if with_plans:
+                self._buckets.append(bucket)
+                self._ordered.add(ordered)
+            yield layouts.size_bucket(bucket, ordered)
+
+    def plans(self) -> Iterator[ShardPlan]:
+        """Yield all shards. Of a split only one shard at a time is incomplete."""
+        pending: dict[tuple[str, int], list[tuple[int, pa.RecordBatch]]] = defaultdict(list)
+        ends = {split: cuts.starts[1:] for split, cuts in self.layout.cuts.items()}
+        for bucket, ordered in zip(self._buckets, self._ordered.read(), strict=True):
+            for shard, (start, rows) in packing.cut_bucket(bucket, ordered, self.layout):
+                pending[shard].append((start, rows))
+                split, index = shard
+                if start + rows.num_rows == ends[split][index]:
+                    yield self._plan(split, index, packing.assemble(pending.pop(shard)))
+
+    def states(self, root: Folder, *, unpublished: bool) -> Iterator[ShardState]:
+        """Yield the states of all shards in a folder; `unpublished` as in `find_finished`.
+
+        Raises:
+            StorageError: The folder cannot be read.
+        """
+
+        def look(plan: ShardPlan) -> ShardState:
+            finished = find_finished(root, plan, unpublished=unpublished)
+            return ShardState(plan.name.shard, plan.digest, finished)
+
+        return (
+            map_reads(look, self.plans(), _LOOKUPS) if root.is_remote else map(look, self.plans())
+        )
+
+    def clear(self, digests: Sequence[tuple[str, str]]) -> Clearance:
+        """Check the plan against OUTPUT, record it there and permit writing.
+
+        Args:
+            digests: As in `judge`.
+
+        Raises:
+            BuildError: OUTPUT holds another build, or there are too many rejects.
+        """
+        verdict = judge(
+            digests,
+            request=self._job.output_request,
+            layout=self.layout,
+            vocabularies=self.vocabularies,
+            tally=self.rejects.tally,
+            limits=self._job.options.limits,
+            seen=self.seen,
+            append=self._job.append,
+        )
+        return clear_here(verdict, self.rejects.packed, self.near_duplicates)
+
+    def _plan(self, split: str, index: int, references: pa.RecordBatch) -> ShardPlan:
+        name = ShardName(self._job.options.name, split, index, self.layout.cuts[split].num_shards)
+        return ShardPlan.make(name, references, self._job.digest_settings)
+
+
+def _spread(
+    batches: Iterable[pa.RecordBatch], seed: int, num_buckets: int
+) -> dict[int, HeldBatches]:
+    """Return the pieces of each bucket."""
+    file, plain_bytes = BatchFile(), PLAIN_BYTES // num_buckets
+    pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(plain_bytes, file))
+    for batch in batches:
+        for bucket, rows in packing.spread(batch, seed, num_buckets):
+            pieces[bucket].add(rows)
+    return pieces
+
+
+def _narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns that decide order and counts."""
+    sizes = packing.known_sizes(batch)
+    return set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, sizes)
+
+
+class BuildState(StrEnum):
+    """The action that a build would take."""
+
+    NEW = "new"  # OUTPUT holds no build
+    RESUME = "resume"  # resume an unfinished build
+    RESTART = "restart"  # start over: Beam's stock writer cannot resume
+    UP_TO_DATE = "up_to_date"  # nothing to do
+    OVERWRITE = "overwrite"  # replace the dataset, with --if-exists overwrite
+    REFUSED = "refused"  # fail: OUTPUT holds another build
+    FAILED = "failed"  # fail: no images, an incomplete input, or too many rejects
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlan:
+    """A plan, compared with OUTPUT.
+
+    Attributes:
+        layout: The shards of each split.
+        bytes_per_shard: Bytes of each shard by split, estimated as in the layout.
+        vocabularies: Feature name -> class names or words, in index order.
+        rejects: Number of rejects so far, by reason; images have not been checked yet.
+        fingerprint: Hash of the whole plan, or None if there is nothing to compare it with.
+        shards_done: Number of finished shards that a build would keep.
+        state: Action that a build would take.
+        reason: Why a build would fail, or "".
+        known_bytes: Bytes of all images and features, as they are read.
+    """
+
+    layout: Layout
+    bytes_per_shard: Mapping[str, Sequence[int]]
+    vocabularies: Mapping[str, tuple[str, ...]]
+    rejects: Mapping[str, int]
+    fingerprint: str | None
+    shards_done: int
+    state: BuildState
+    reason: str = ""
+    known_bytes: int = 0
+
+
+def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
+    """Plan a build on this machine, whatever its own runner. Nothing is written to OUTPUT.
+
+    Args:
+        job: The build to plan.
+        sample: Is shown all references.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed.
+    """
+    refusal = _refusal(job)
+    manifest, plan = (None, None) if refusal else _read_output(job.options.root)
+    replaces = job.options.if_exists == "overwrite" and manifest is not None
+    place = job.options.root.below(naming.NEXT_DIR if replaces else "")
+    if replaces:  # an earlier try may have left shards beside the dataset
+        plan = read_json(place, naming.PLAN, OutputFile)
+    compare = (plan if replaces else manifest or plan) is not None
+    shards = LocalShards(job, with_plans=compare, sample=sample)
+    states = list(shards.states(place, unpublished=manifest is None or replaces))
+    planned = LocalPlan(
+        layout=shards.layout,
+        bytes_per_shard=shards.bytes_per_shard,
+        vocabularies=shards.vocabularies,
+        rejects=shards.rejects.tally.reasons,
+        fingerprint=fingerprint_of(state[:2] for state in states) if compare else None,
+        shards_done=sum(state.finished is not None for state in states),
+        state=BuildState.NEW,
+        known_bytes=shards.known_bytes,
+    )
+    if refusal:
+        return replace(planned, state=BuildState.REFUSED, reason=refusal)
+    try:
+        shards.rejects.tally.check_complete(planned.vocabularies)
+        check_rejects(planned.rejects, planned.layout.num_records, job.options.limits)
+    except TooManyRejectsError as error:  # a build lists them in files
+        named = with_examples(str(error), map(unpack_rejects, shards.rejects.packed))
+        return replace(planned, state=BuildState.FAILED, reason=str(named))
+    except BuildError as error:
+        return replace(planned, state=BuildState.FAILED, reason=str(error))
+    return _judge(job, planned, manifest, plan)
+
+
+def _refusal(job: BuildJob) -> str:
+    try:
+        check_output(job.output_request)
+    except ShardwrightError as error:
+        return str(error)
+    return ""
+
+
+def _read_output(root: Folder) -> tuple[OutputFile | None, OutputFile | None]:
+    manifest = read_json(root, naming.MANIFEST, OutputFile)
+    return manifest, read_json(root, naming.PLAN, OutputFile)
+
+
+def _judge(
+    job: BuildJob,
+    planned: LocalPlan,
+    manifest: OutputFile | None,
+    plan: OutputFile | None,
+) -> LocalPlan:
+    """Return the plan with its state; the checks are in the same order as in a build."""
+    options = job.options
+    if manifest is None and plan is None:
+        return planned
+    resumes = options.writer == "planned" and is_earlier_try(
+        job.output_request, plan, planned.fingerprint or ""
+    )
+    if options.if_exists == "overwrite" and (manifest is not None or not resumes):
+        done = planned.shards_done if resumes else 0
+        return replace(planned, state=BuildState.OVERWRITE, shards_done=done)
+    if manifest is not None:
+        try:
+            check_fingerprint(job.output_request, manifest, planned.fingerprint or "")
+        except BuildError as error:
+            return replace(planned, state=BuildState.REFUSED, reason=str(error))
+        if options.writer == "beam":
+            planned = replace(planned, shards_done=_count_in_place(options.root))
+        if planned.shards_done == planned.layout.num_shards:
+            return replace(planned, state=BuildState.UP_TO_DATE)
+    if options.writer == "beam":
+        return replace(planned, state=BuildState.RESTART, shards_done=0)
+    return replace(planned, state=BuildState.RESUME)
+
+
+def _count_in_place(root: Folder) -> int:
+    """Count the shards of a finished dataset that exist in full length, whatever their digest."""
+    manifest = read_manifest(root)
+    folder = root.below(manifest.folder)
+    return sum(
+        _is_in_place(folder, name)
+        for split in manifest.splits
+        for name in manifest.shard_names(split)
+    )
+
+
+def _is_in_place(root: Folder, name: ShardName) -> bool:
+    summary = read_summary(root, name)
+    return summary is not None and root.num_bytes_of(name.shard) == summary.num_bytes

@@ -1,0 +1,360 @@
+"""List the references of a build in this process, without Beam.
+
+The steps, their order and functions are those of `reference_graph` (job/graph.py), so both give
+the same references. Importing Beam takes longer than a small plan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.local.batches import HeldBatches, HeldRejects
+from shardwright.pipelines.options.build import BuildOptions
+from shardwright.transforms.batch_file import BatchFile
+from shardwright.transforms.changes.known_files import KnownFile
+from shardwright.transforms.changes.seen_records import (
+    NewRecords,
+    SeenRecords,
+    mark_rows,
+    no_rows,
+    take_changed,
+)
+from shardwright.transforms.duplicates import contents
+from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import index_references
+from shardwright.transforms.features.vocabularies import (
+    Counts,
+    Vocabularies,
+    add_counts,
+    count_values,
+    order_vocabularies,
+)
+from shardwright.transforms.hashing import joined, union
+from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
+from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.near_duplicates.groups import (
+    HashGroups,
+    choose_keepers,
+    collapse,
+    leave_out_copies,
+    listed_rows,
+)
+from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
+from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
+from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.references import concat
+from shardwright.transforms.rejects import Reject
+from shardwright.transforms.splits import grouped_splits, split_lists, stratified
+from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
+
+# About a million references; more are in a temporary file.
+PLAIN_BYTES = 256 << 20
+
+_Batches = Iterable[pa.RecordBatch]
+_Results = Iterable[pa.RecordBatch | Reject]
+
+
+class LocalReferences:
+    """The references of a job with final features, and what is known about all of them.
+
+    Args:
+        job: The build to list.
+
+    Attributes:
+        vocabularies: Class names and words by feature name.
+        rejects: Rejects so far; complete once `batches` has ended.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed, or has too few records for its splits.
+    """
+
+    def __init__(self, job: BuildJob) -> None:
+        self._job = job
+        self.rejects = HeldRejects(job.output_request.partial)
+        self._near_duplicates = LocalNearDuplicates(job, PLAIN_BYTES)
+        self._changes = (
+            LocalChanges(job.known_file, job.feature_hashes, PLAIN_BYTES)
+            if job.known_file
+            else None
+        )
+        self._settled = HeldBatches(PLAIN_BYTES)
+        self.vocabularies: Vocabularies = order_vocabularies(
+            add_counts(self._settle()),
+            job.schema,
+            class_names=job.class_names,
+            integer_labels=job.integer_labels,
+            label_indices=job.label_indices,
+            needs_label=job.needs_label,
+            earlier=job.earlier_vocabularies,
+        )
+
+    @property
+    def near_duplicates(self) -> Sequence[tuple[int, pa.RecordBatch]]:
+        """The parts of the list of near-duplicates: (number, rows)."""
+        return self._near_duplicates.listed
+
+    @property
+    def seen(self) -> SeenRecords | None:
+        """The records of the dataset that the build adds to, as far as INPUT has them."""
+        return None if self._changes is None else self._changes.seen
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all references."""
+        return self._settled.num_bytes
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the references, once."""
+        for settled in self._settled.take():
+            yield from self._keep(index_references(settled, self._job.schema, self.vocabularies))
+
+    def _settle(self) -> Iterator[Counts]:
+        """List and settle all references, and yield what is to be learned from each batch."""
+        for listed in self._listed():
+            for batch in self._keep(self._job.feature_hashes.settle(listed)):
+                self._settled.add(batch)
+                yield count_values(batch, self._job.schema)
+
+    def estimate(self, batches: _Batches) -> SizeEstimate | None:
+        """Estimate the sizes of re-encoded images, if the job needs that."""
+        job = self._job
+        seed = job.options.seed
+        sample = ReferenceSample.merged(ReferenceSample.of(batch, seed) for batch in batches)
+        write_job = job.write_job.with_vocabularies(self.vocabularies)
+        return estimate_sizes(sample, write_job, job.digest_settings)
+
+    def _keep(self, results: _Results) -> Iterator[pa.RecordBatch]:
+        for result in results:
+            if isinstance(result, Reject):
+                self.rejects.add([result])
+            else:
+                yield result
+
+    def _listed(self) -> Iterator[pa.RecordBatch]:
+        """Yield references with a split; of a dataset's own records only those that changed."""
+        if self._changes is None:
+            yield from self._split(self._distinct())
+            return
+        lists, given = self._job.split_lists, self._job.splits_given
+        ids = split_lists.read_lists(lists) if lists else None
+        stated = (split_lists.stated_splits(each, ids, given=given) for each in self._distinct())
+        yield from self._split(self._changes.new_of(stated))
+        changed = self._keep(self._changes.changed())
+        yield from self._split(changed) if given else changed
+
+    def _distinct(self) -> Iterator[pa.RecordBatch]:
+        """Yield references without duplicates that are to be left out."""
+        options = self._job.options
+        source = self._job.source
+        listed = (PROGRESS.count_listed(source.list_part(part)) for part in source.facts.parts())
+        batches = self._keep(chain.from_iterable(listed))
+        if self._job.label_table is not None:
+            batches = self._join_labels(batches, self._job.label_table)
+        if options.duplicates != "keep":
+            batches = self._drop_duplicates(list(batches), options)
+        if options.near.is_on:
+            batches = self._near_duplicates.passed(batches, self.rejects)
+        return batches
+
+    def _split(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
+        if self._job.split_lists is not None:
+            return self._split_by_lists(list(batches), self._job.split_lists)
+        return self._draw_splits(batches, self._job.split_rule)
+
+    def _join_labels(self, batches: _Batches, table: TableFacts) -> Iterator[pa.RecordBatch]:
+        rules = LabelRules.of(table.layout)
+        # One bucket up to 16 MB, then 16 to 32 MB of the table in each.
+        num_buckets = 1 << (table.layout.num_bytes >> 24).bit_length()
+        file = BatchFile()
+        images, rows = (
+            defaultdict[int, HeldBatches](lambda: HeldBatches(PLAIN_BYTES // num_buckets, file))
+            for _ in range(2)
+        )
+        for batch in batches:
+            for bucket, piece in spread(batch, rules.keys_of(batch), num_buckets):
+                images[bucket].add(piece)
+        listed = (row for part in table.parts() for row in list_table(table.layout, part))
+        for batch in self._keep(listed):
+            for bucket, piece in spread(batch, batch.column("id"), num_buckets):
+                rows[bucket].add(piece)
+        for bucket in sorted({*images, *rows}):
+            # As one batch, because the rows are hashed again for each batch.
+            pieces = list(images[bucket].take())
+            whole = [concat(pieces)] if pieces else []
+            yield from self._keep(join_bucket(whole, list(rows[bucket].take()), rules))
+
+    def _drop_duplicates(
+        self, batches: Sequence[pa.RecordBatch], options: BuildOptions
+    ) -> Iterator[pa.RecordBatch]:
+        lengths = contents.merge_lengths(map(contents.count_lengths, batches))
+        buckets: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        for batch in batches:
+            candidates = contents.take_candidates(batch, lengths)
+            if candidates.num_rows:
+                hashed = contents.hash_images(candidates, options.storage, options.threads)
+                for bucket, rows in contents.spread_hashed(hashed):
+                    buckets[bucket].append(rows)
+        found = []
+        for pieces in buckets.values():
+            keys, rejects = contents.find_duplicates(pieces, options.duplicates)
+            found.append(keys)
+            self.rejects.add(rejects)
+        dropped = np.sort(joined(found, np.uint64))
+        return (kept for batch in batches if (kept := contents.leave_out(batch, dropped)).num_rows)
+
+    def _split_by_lists(
+        self, batches: Sequence[pa.RecordBatch], lists: split_lists.SplitLists
+    ) -> Iterator[pa.RecordBatch]:
+        ids = split_lists.read_lists(lists)
+        used = union(split_lists.find_used(batch, ids) for batch in batches)
+        self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
+        for batch in batches:
+            yield from split_lists.take_listed(batch, ids)
+        others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]
+        rule = self._job.split_rule
+        if rule is not None:
+            yield from self._draw_splits(others, rule)
+            return
+        for batch in others:
+            yield from self._keep(split_lists.reject_others(batch))
+
+    def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
+        stratify, given = self._job.stratifies, self._job.splits_given
+        if given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
+            fractions = rule if isinstance(rule, SplitFractions) else None
+            for batch in batches:
+                yield from self._keep(assign_splits(batch, fractions, given=given))
+            return
+        held = list(batches)
+        if self._job.options.group_column is not None:
+            placed = _place_groups(held, rule, stratify=stratify)
+            yield from (grouped_splits.split_groups(batch, placed) for batch in held)
+            return
+        thresholds = _thresholds(held, rule, stratify=stratify)
+        yield from (stratified.cut_batch(batch, thresholds) for batch in held)
+
+
+def _place_groups(
+    batches: _Batches, rule: SplitRule, *, stratify: bool
+) -> grouped_splits.GroupSplits:
+    buckets = defaultdict(list)
+    for batch in batches:
+        for bucket, pairs in grouped_splits.count_groups(batch, stratify=stratify):
+            buckets[bucket].append(pairs)
+    kinds = map(grouped_splits.find_kinds, buckets.values())
+    return grouped_splits.place_groups(kinds, rule, stratify=stratify)
+
+
+def _thresholds(batches: _Batches, rule: SplitRule, *, stratify: bool) -> stratified.Thresholds:
+    counted = (stratified.count_hashes(batch, stratify=stratify) for batch in batches)
+    cuts = stratified.find_cuts(stratified.merge_histograms(counted), rule, stratify=stratify)
+    collected = (stratified.collect_hashes(batch, cuts, stratify=stratify) for batch in batches)
+    return stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
+
+
+class LocalChanges:
+    """The differences between a listing and the records of a dataset.
+
+    Args:
+        file: The file of the records.
+        features: The rule for the hashes of features.
+        plain_bytes: Bytes of changed references in memory; more are in a temporary file.
+
+    Attributes:
+        seen: The records that the listing has; complete once `changed` has ended.
+    """
+
+    def __init__(self, file: KnownFile, features: FeatureHashes, plain_bytes: int) -> None:
+        self._known, self._features = file.open(), features
+        self._held = HeldBatches(plain_bytes)
+        self.seen = SeenRecords(no_rows(file.num_rows), no_rows(file.num_rows))
+
+    def new_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the references whose ids the dataset does not have; splits as in `FindChanges`."""
+        for batch in batches:
+            compared = self._known.compare(batch, self._features)
+            mark_rows(self.seen.unchanged, compared.unchanged_rows)
+            if compared.changed.num_rows:
+                self._held.add(compared.changed)
+            if compared.new.num_rows:
+                new = NewRecords.merged([self.seen.new, NewRecords.of(compared.new)])
+                self.seen = replace(self.seen, new=new)
+                yield compared.new
+
+    def changed(self) -> Iterator[pa.RecordBatch | Reject]:
+        """Yield changed references and rejects, after `new_of` has ended."""
+        for batch in self._held.take():
+            for taken in take_changed(batch, self._known, self.seen.unchanged):
+                if not isinstance(taken, Reject):
+                    rows = self._known.rows_at(self._known.find(taken.column("id")))
+                    mark_rows(self.seen.changed, rows)
+                yield taken
+
+
+class LocalNearDuplicates:
+    """The near-duplicates of a job.
+
+    Args:
+        job: The build, with `--near-duplicates`.
+        plain_bytes: Bytes of batches that are held in memory; more are in a temporary file.
+
+    Attributes:
+        listed: The parts of their list: (number, rows).
+    """
+
+    def __init__(self, job: BuildJob, plain_bytes: int) -> None:
+        self._job = job
+        self._plain_bytes = plain_bytes
+        self.listed: list[tuple[int, pa.RecordBatch]] = []
+
+    def passed(
+        self, batches: Iterable[pa.RecordBatch], rejects: HeldRejects
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the references that pass, after all were hashed; add rejects of the others."""
+        near, held = self._job.options.near, HeldBatches(self._plain_bytes)
+        dropped = []
+        for number, rows in self._find(batches, held):
+            chosen = choose_keepers(rows, near.distance)
+            self.listed.append((number, listed_rows(chosen)))
+            if near.policy != "report":
+                keys, copies = leave_out_copies(chosen, near.policy)
+                dropped.append(keys)
+                rejects.add(copies)
+        keys = np.sort(joined(dropped, np.uint64))
+        return (kept for batch in held.take() if (kept := contents.leave_out(batch, keys)).num_rows)
+
+    def _find(
+        self, batches: Iterable[pa.RecordBatch], held: HeldBatches
+    ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+        """Hold all batches, and yield the rows in groups, part by part."""
+        options, hashed = self._job.options, HeldBatches(self._plain_bytes)
+        hashes = [np.zeros(0, np.uint64)]
+        for batch in batches:
+            held.add(batch)
+            rows = hash_batch(batch, self._job.spool, options.storage, options.threads)
+            hashes.append(rows.column(PHASH).to_numpy())
+            hashed.add(rows)
+        distinct, repeated = collapse(hashes)
+        del hashes
+        groups = HashGroups.of(join_pairs(_pairs(distinct, repeated, options.near.distance)))
+        parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        for rows in hashed.take():
+            for part, found in groups.rows_in_groups(rows):
+                parts[part].append(found)
+        yield from sorted(parts.items())
+
+
+def _pairs(distinct: np.ndarray, repeated: np.ndarray, distance: int) -> Iterator[Pairs]:
+    yield repeated, repeated
+    yield from find_pairs(distinct, distance)

@@ -1,0 +1,251 @@
+"""Make damaged records again from INPUT, whatever else in INPUT has changed, and mend shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import MissingError, RecordFault
+from shardwright.format.contents import FileContent
+from shardwright.format.example import parse_example
+from shardwright.format.index import check_record, read_index, read_index_of
+from shardwright.format.manifest import Manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
+from shardwright.format.schema import ExampleSchema, Feature, Source
+from shardwright.inspect.example_check import one_value
+from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.local.references import LocalReferences
+from shardwright.pipelines.repairs.broken_files import BrokenShard, LostRecord
+from shardwright.storage.folder import Folder, Sink
+from shardwright.transforms.features.vocabularies import indexed_features
+from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.references import concat, set_column
+from shardwright.transforms.write.rewritten_shards import read_frames
+from shardwright.transforms.write.shard_writing import write_shard
+from shardwright.transforms.write.write_job import WriteJob
+
+Row = Mapping[str, Any]
+
+
+def write_job_of(job: BuildJob, manifest: Manifest, folder: Folder) -> WriteJob:
+    """Return the settings to write shards of a dataset to another folder."""
+    names = {
+        feature.name: manifest.schema.names_of(feature)
+        for feature in indexed_features(manifest.schema)
+    }
+    return replace(job.write_job.with_vocabularies(names), root=folder)
+
+
+def find_references(job: BuildJob, manifest: Manifest, rows: pa.Table) -> pa.RecordBatch | None:
+    """Return the references in INPUT of these index rows, with the indices that the dataset has.
+
+    The dataset states the rest: class names and words, which records are in it, and their splits.
+    In a new build these could be others, if INPUT has changed elsewhere.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed.
+    """
+    references = LocalReferences(_without_choices(job))
+    references.vocabularies = {
+        feature.name: manifest.schema.names_of(feature)
+        for feature in indexed_features(manifest.schema)
+    }
+    found = [references_in(batch, rows, job.write_job) for batch in references.batches()]
+    found = [batch for batch in found if batch.num_rows]
+    if not found:
+        return None
+    # Of rows with one id the first one by row and uri is in the dataset, as in the plan.
+    keys = [(name, "ascending") for name in ("id", "row", "uri")]
+    ordered = concat(found).sort_by(keys)
+    again = pc.equal(ordered.column("id")[1:], ordered.column("id")[:-1])
+    keep = pa.array([True, *pc.invert(again).to_pylist()])
+    return ordered.filter(keep)
+
+
+def references_in(batch: pa.RecordBatch, rows: pa.Table, job: WriteJob) -> pa.RecordBatch:
+    """Return the references of index rows: by their ids, and by their images after a function.
+
+    A `--transform` function may make several records of an image, with other ids.
+    """
+    keep = pc.is_in(batch.column("id"), value_set=rows["id"].combine_chunks())
+    if job.transforms:
+        known = rows["uri"].drop_null().combine_chunks()
+        keep = pc.or_(keep, pc.is_in(batch.column("uri"), value_set=known))
+    return batch.filter(keep)
+
+
+def _without_choices(job: BuildJob) -> BuildJob:
+    """Return a job that lists all of INPUT, without duplicates to find or splits to draw."""
+    options = replace(
+        job.options,
+        duplicates="keep",
+        near=NearDuplicateOptions(),
+        split=None,
+        split_ids=(),
+        stratify=False,
+    )
+    return replace(job, options=options)
+
+
+class FreshRecords:
+    """The records of a shard that were made again, in a shard of their own.
+
+    Args:
+        references: As `find_references` returns them; None if there are none.
+        name: The shard.
+        wanted: The index rows of the records to make.
+        job: As `write_job_of` returns it, with a folder that holds no such shard; None without
+            INPUT.
+        why: Why there is no INPUT, or "".
+
+    Attributes:
+        folder: The folder of the shard; None if it holds no record.
+
+    Raises:
+        StorageError: The records cannot be written, or a store cannot be read.
+    """
+
+    def __init__(
+        self,
+        references: pa.RecordBatch | None,
+        name: ShardName,
+        wanted: pa.Table,
+        job: WriteJob | None,
+        why: str = "",
+    ) -> None:
+        self.folder: Folder | None = None
+        self._rows: dict[str, Row] = {}
+        self._rejects: dict[str, str] = {}
+        self._why = why
+        if references is None or job is None:
+            return
+        mine = references_in(references, wanted, job)
+        if not mine.num_rows:
+            return
+        mine = set_column(mine, "split", pa.array([name.split] * mine.num_rows, pa.string()))
+        _, rejects = write_shard(ShardPlan(name, "", mine.drop_columns(["row", "group"])), job)
+        self.folder = job.root
+        self._rejects = {reject.id: reject.detail for reject in rejects}
+        self._rows = {row["id"]: row for row in read_index(job.root, name).to_pylist()}
+
+    def find(self, wanted: Row) -> Row | None:
+        """Return the index row of a record with the same bytes as an index row of the dataset."""
+        found = self._rows.get(wanted["id"])
+        same = found is not None and all(
+            found[key] == wanted[key] for key in ("length", "image_length", "crc32c", "label")
+        )
+        return found if same else None
+
+    def why_not(self, wanted: Row) -> str:
+        """Return why there is no record with the same bytes."""
+        if self._why:
+            return self._why
+        if wanted["id"] in self._rejects:
+            return self._rejects[wanted["id"]]
+        if wanted["id"] not in self._rows:
+            return "INPUT does not have it any more"
+        return "its source has changed since the build"
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedShard:
+    """A shard with damaged records.
+
+    Attributes:
+        broken: The shard.
+        rows: Its index.
+        ids: The ids of its damaged records.
+    """
+
+    broken: BrokenShard
+    rows: pa.Table
+    ids: frozenset[str]
+
+    @property
+    def damaged_rows(self) -> pa.Table:
+        """The index rows of its damaged records."""
+        ids = pa.array(sorted(self.ids), pa.string())
+        return self.rows.filter(pc.is_in(self.rows["id"], value_set=ids))
+
+
+def find_damaged(root: Folder, schema: ExampleSchema, broken: BrokenShard) -> DamagedShard:
+    """Return a shard with the ids of its damaged records; all of them if the file is missing.
+
+    Raises:
+        StorageError: The index is damaged.
+    """
+    rows = read_index_of(root, broken.name, broken.info)
+    try:
+        with root.local_copy(broken.name.shard) as file:
+            ids = frozenset(_damaged_ids(file, rows, schema.find(Source.ID)))
+    except MissingError:
+        ids = frozenset(rows["id"].to_pylist())
+    return DamagedShard(broken, rows, ids)
+
+
+def _damaged_ids(file: BinaryIO, rows: pa.Table, feature: Feature | None) -> Iterator[str]:
+    for row, frame in read_frames(file, rows):
+        try:
+            check_record(row, frame)
+        except RecordFault:
+            yield row["id"]
+            continue
+        if feature is not None and not row["image_length"]:  # an image has a checksum of its own
+            found = one_value(parse_example(frame[HEADER_BYTES:-FOOTER_BYTES]), feature)
+            if found != row["id"].encode():
+                yield row["id"]
+
+
+def mend(
+    root: Folder, damaged: DamagedShard, fresh: FreshRecords, to: Folder
+) -> tuple[FileContent, list[LostRecord]]:
+    """Write a shard of its sound records and of fresh ones; zeros stand for those that are lost.
+
+    Every record is at its offset. Return the content of the file, and the lost records.
+
+    Raises:
+        StorageError: A file cannot be read or written.
+    """
+    name = damaged.broken.name
+    with ExitStack() as stack:
+        has_sound = len(damaged.ids) < damaged.rows.num_rows
+        old = stack.enter_context(root.local_copy(name.shard)) if has_sound else None
+        folder = fresh.folder
+        new = stack.enter_context(folder.local_copy(name.shard)) if folder else None
+        sink = stack.enter_context(to.open_sink(name.shard))
+        return _mend(damaged, fresh, (old, new), sink)
+
+
+def _mend(
+    damaged: DamagedShard,
+    fresh: FreshRecords,
+    files: tuple[BinaryIO | None, BinaryIO | None],
+    sink: Sink,
+) -> tuple[FileContent, list[LostRecord]]:
+    lost, crc32c = [], 0
+    old, new = files
+    for row in _rows_of(damaged.rows):
+        if row["id"] not in damaged.ids and old is not None:
+            frame = os.pread(old.fileno(), row["length"], row["offset"])
+        elif new is not None and (found := fresh.find(row)) is not None:
+            frame = os.pread(new.fileno(), found["length"], found["offset"])
+        else:
+            lost.append(LostRecord(row["id"], row["uri"] or "", fresh.why_not(row)))
+            frame = bytes(row["length"])
+        sink.write([frame])
+        crc32c = google_crc32c.extend(crc32c, frame)
+    return FileContent(sink.num_bytes, crc32c), lost
+
+
+def _rows_of(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
+    for batch in rows.to_batches():
+        yield from batch.to_pylist()

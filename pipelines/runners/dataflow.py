@@ -1,0 +1,411 @@
+"""Complete the arguments of a Dataflow job, and check before it is submitted what its workers use.
+
+Workers are fresh machines. They get the package from an image (`deploy/Dockerfile`) or, for a quick
+start, from a source distribution of a checkout. The latter has no extras, so a requirements file
+lists the packages of `[build]`. An image must agree with this machine in Python and Beam, because
+functions and their arguments are pickled here and loaded there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardwright.errors import DeniedError, MissingError, MissingPeerError, UsageError
+from shardwright.storage.addresses import is_remote, parse_address
+from shardwright.storage.clients import client_for
+from shardwright.storage.gcs_peer import bucket_facts
+from shardwright.storage.options import SECRET_KEYS, StorageOptions, parse_bool
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+SETUP_FILE = _CHECKOUT / "setup.py"
+REQUIREMENTS = _CHECKOUT / "deploy" / "worker-requirements.txt"
+# One thread has 128 reads in flight, and the GIL lets one thread compute at a time. The second
+# thread writes while the store completes the first one's upload. More threads only take memory;
+# Dataflow's default is 12.
+WORKER_THREADS = 2
+# Without a cache, a worker fetches all side inputs again for each bundle, which may be one shard.
+CACHE_MB = 256
+
+_CACHE = "max_cache_memory_usage_mb"
+_LOG = logging.getLogger("shardwright.dataflow")
+_SECONDS = 3.0  # per request; at most four
+_BEAMS_OWN = re.compile(
+    r"(?:docker\.io/)?(?:apache|gcr\.io/cloud-dataflow/v1beta3)/"
+    r"beam_python(?P<python>\d+\.\d+)_sdk(?:_distroless)?(?::(?P<beam>\d+\.\d+\.\d+))?"
+)
+_BASE_LABEL = "org.opencontainers.image.base.name"
+_MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+# Values that name a file or a profile; an image may have them.
+_LOCAL_KEYS = frozenset(
+    {"application_credentials", "profile", "service_account", "web_identity_token_file"}
+)
+_DAY = 86_400
+
+
+def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:
+    """Return the user's arguments and the missing ones: package, name, labels, threads, cache.
+
+    Raises:
+        UsageError: Project, region or temporary location is missing (the message lists all that
+            are), or workers would not have this package.
+    """
+    from apache_beam.options import pipeline_options as beam
+
+    options = beam.PipelineOptions(list(beam_args))
+    cloud, debug = options.view_as(beam.GoogleCloudOptions), options.view_as(beam.DebugOptions)
+    added = _settings(cloud)
+    added += _package_arguments(options)
+    if not cloud.job_name:
+        added.append(f"--job_name={job_name(dataset, output)}")
+    labels = {"shardwright": _label(metadata.version("shardwright")), "dataset": _label(dataset)}
+    given = _label_keys(cloud.labels or ())
+    added += [f"--labels={key}={value}" for key, value in labels.items() if key not in given]
+    if debug.number_of_worker_harness_threads is None:
+        added.append(f"--number_of_worker_harness_threads={WORKER_THREADS}")
+    if not any(arg.startswith(f"--{_CACHE}") for arg in beam_args):
+        added.append(f"--{_CACHE}={CACHE_MB}")
+    if options.view_as(beam.SetupOptions).save_main_session is None:
+        # Nothing is defined in __main__: workers import the modules.
+        added.append("--no_save_main_session")
+    return [*beam_args, *added]
+
+
+def _settings(cloud: PipelineOptions) -> list[str]:
+    """Return arguments for project and region, looked up as Google's own tools do."""
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+
+    project = cloud.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
+    region = cloud.region or DataflowRunner().get_default_gcp_region()
+    needed = {
+        "--project=ID, or GOOGLE_CLOUD_PROJECT": project,
+        "--region=REGION, such as us-central1, or CLOUDSDK_COMPUTE_REGION": region,
+        "--temp_location=gs://BUCKET/FOLDER, for staged files": cloud.temp_location
+        or cloud.staging_location,
+    }
+    if missing := [what for what, value in needed.items() if not value]:
+        raise UsageError(f"--runner DataflowRunner needs {'; '.join(missing)}")
+    return [
+        f"--{name}={value}"
+        for name, value in (("project", project), ("region", region))
+        if not getattr(cloud, name)
+    ]
+
+
+def _package_arguments(options: PipelineOptions) -> list[str]:
+    """Return arguments that bring this package and its dependencies to the workers."""
+    from apache_beam.options.pipeline_options import SetupOptions, WorkerOptions
+
+    setup, workers = options.view_as(SetupOptions), options.view_as(WorkerOptions)
+    image = workers.sdk_container_image
+    is_bare = not image or is_beams_own(image)
+    if setup.prebuild_sdk_container_engine:
+        _check_prebuilding(setup)  # Beam then builds an image from these arguments
+    elif not is_bare:
+        return []
+    elif workers.use_public_ips is False:
+        raise UsageError(
+            "--no_use_public_ips: workers without a public address cannot install packages when "
+            "they start: give --sdk_container_image of an image with this package "
+            "(deploy/Dockerfile), or leave it out"
+        )
+    return [*_setup_arguments(setup), *_requirements_arguments(setup)]
+
+
+def _check_prebuilding(setup: PipelineOptions) -> None:
+    if setup.prebuild_sdk_container_engine != "local_docker":
+        return
+    if not setup.docker_registry_push_url:
+        raise UsageError(
+            "--prebuild_sdk_container_engine local_docker needs --docker_registry_push_url, such "
+            "as REGION-docker.pkg.dev/PROJECT/REPOSITORY: workers pull the image from there"
+        )
+    if shutil.which("docker") is None:
+        raise UsageError(
+            "--prebuild_sdk_container_engine local_docker needs the program docker: install it, "
+            "or give cloud_build"
+        )
+
+
+def _setup_arguments(setup: PipelineOptions) -> list[str]:
+    if setup.setup_file or setup.extra_packages:
+        return []
+    if SETUP_FILE.is_file():
+        return [f"--setup_file={SETUP_FILE}"]
+    raise UsageError(
+        "--runner DataflowRunner: workers need this package, and it is not installed from "
+        "a checkout: give --sdk_container_image (deploy/Dockerfile builds one), or "
+        "--setup_file of a checkout with --requirements_file"
+    )
+
+
+def _requirements_arguments(setup: PipelineOptions) -> list[str]:
+    if not setup.requirements_file:
+        if not REQUIREMENTS.is_file():
+            raise UsageError(
+                "--runner DataflowRunner: --setup_file and --extra_package install no extras, and "
+                "workers need [build]: give --requirements_file (deploy/worker-requirements.txt of "
+                "a checkout), or --sdk_container_image"
+            )
+        # Workers download them; the submitter may have another platform.
+        cache = ["--requirements_cache=skip"] if setup.requirements_cache is None else []
+        return [f"--requirements_file={REQUIREMENTS}", *cache]
+    if not Path(setup.requirements_file).is_file():
+        raise UsageError(f"--requirements_file {setup.requirements_file} does not exist")
+    if "tfx" not in Path(setup.requirements_file).read_text():
+        raise UsageError(
+            f"--requirements_file {setup.requirements_file} lacks tfx-bsl, which workers need: "
+            f"add the lines of {REQUIREMENTS.parent.name}/{REQUIREMENTS.name}"
+        )
+    return []
+
+
+def job_name(dataset: str, output: str) -> str:
+    """Return the job name, the same for every build of one OUTPUT.
+
+    Dataflow then rejects a second job while one is running.
+    """
+    place = hashlib.blake2b(output.rstrip("/").encode(), digest_size=4).hexdigest()
+    return f"shardwright-{dataset.replace('_', '-')[:40].strip('-')}-{place}"
+
+
+def _label_keys(labels: Sequence[str]) -> set[str]:
+    """Return the keys of labels given as key=value, or all together as a JSON object."""
+    try:
+        return {
+            key
+            for label in labels
+            for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])
+        }
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"--labels {' '.join(labels)}: give key=value, or a JSON object ({error})"
+        ) from error
+
+
+def _label(text: str) -> str:
+    """Return a valid label: at most 63 lower-case letters, digits, dashes and underscores."""
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]
+
+
+def console_url(project: str, region: str, job_id: str) -> str:
+    """Return the address of a job in the Google Cloud console."""
+    return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job_id}?project={project}"
+
+
+class Versions(NamedTuple):
+    """Versions in an image; None if unknown."""
+
+    python: str | None
+    beam: str | None
+
+
+def is_beams_own(image: str) -> bool:
+    """Return whether an image is Beam's own, by its name: it lacks this package.
+
+    Raises:
+        UsageError: It is of another Python or Beam.
+    """
+    match = _BEAMS_OWN.match(image)
+    if match is None:
+        return False
+    _check(image, Versions(match["python"], match["beam"]))
+    return True
+
+
+def check_image(image: str) -> None:
+    """Compare an image in its registry with this machine; skip a registry that does not respond.
+
+    Raises:
+        UsageError: The image is of another Python or Beam, or does not exist.
+    """
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        config = _read_config(image)
+    except (GoogleAuthError, OSError, ValueError, KeyError) as error:
+        _LOG.info("%s was not checked: %s", image, error)
+        return
+    if config is None:
+        raise UsageError(
+            f"--sdk_container_image {image} does not exist: build deploy/Dockerfile and push it "
+            "(docs/dataflow.md)"
+        )
+    variables = dict(text.partition("=")[::2] for text in config.get("Env") or ())
+    base = _BEAMS_OWN.match((config.get("Labels") or {}).get(_BASE_LABEL, ""))
+    python = ".".join(variables.get("PYTHON_VERSION", "").split(".")[:2])
+    _check(image, Versions(python or (base and base["python"]), base and base["beam"]))
+
+
+def _check(image: str, found: Versions) -> None:
+    here = Versions("{}.{}".format(*sys.version_info), metadata.version("apache-beam"))
+    if found.python in (None, here.python) and found.beam in (None, here.beam):
+        return
+    there = [
+        f"{name} {version}"
+        for name, version in (("Python", found.python), ("Beam", found.beam))
+        if version
+    ]
+    raise UsageError(
+        f"--sdk_container_image {image} has {' and '.join(there)}, this machine Python "
+        f"{here.python} and Beam {here.beam}, and both must agree: build the image again "
+        "(deploy/Dockerfile), or submit with the image's versions"
+    )
+
+
+def _read_config(image: str) -> dict[str, Any] | None:
+    """Return the configuration of an image for linux/amd64, or None if there is no such image.
+
+    See https://github.com/opencontainers/distribution-spec and image-spec.
+
+    Raises:
+        GoogleAuthError: There are no credentials of Google.
+        OSError: The registry does not respond, or refuses.
+        ValueError: The name has no registry, or the response is no JSON.
+        KeyError: The response has another form.
+    """
+    root, host, reference = _address_of(image)
+    session = _session(host)
+    manifest = _get(session, f"{root}/manifests/{reference}")
+    if manifest and "manifests" in manifest:
+        digests = {
+            (each["platform"]["os"], each["platform"]["architecture"]): each["digest"]
+            for each in manifest["manifests"]
+        }
+        manifest = _get(session, f"{root}/manifests/{digests['linux', 'amd64']}")
+    found = manifest and _get(session, f"{root}/blobs/{manifest['config']['digest']}")
+    return found and found["config"]
+
+
+def _address_of(image: str) -> tuple[str, str, str]:
+    """Return an image's address in the API of its registry, the registry, and its tag or digest."""
+    registry, _, rest = image.partition("/")
+    host = registry.partition(":")[0]
+    if not rest or not ("." in host or host == "localhost"):
+        raise ValueError("its name has no registry")
+    name, at, reference = rest.partition("@")
+    if not at:
+        name, _, reference = rest.partition(":")
+    # As Docker does: a registry of this machine has no TLS.
+    scheme = "http" if host in ("localhost", "127.0.0.1") else "https"
+    return f"{scheme}://{registry}/v2/{name}", host, reference or "latest"
+
+
+def _get(session: Any, url: str) -> Any:
+    """Return a JSON document, or None if it does not exist."""
+    answer = session.get(url, headers={"Accept": ", ".join(_MANIFESTS)}, timeout=_SECONDS)
+    if answer.status_code == 404:
+        return None
+    answer.raise_for_status()
+    return answer.json()
+
+
+def _session(host: str) -> Any:
+    """Return a session for a registry, with Google's credentials for Google's registries."""
+    import google.auth
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.transport.requests import AuthorizedSession
+
+    if not host.endswith(("docker.pkg.dev", "gcr.io")):
+        return AuthorizedSession(AnonymousCredentials())
+    scopes = ["https://www.googleapis.com/auth/cloud-platform"]
+    return AuthorizedSession(google.auth.default(scopes=scopes)[0])
+
+
+def check_credentials(
+    places: Mapping[str, str | None], storage: StorageOptions, *, has_image: bool
+) -> None:
+    """Reject credentials that would be staged, or that workers do not have. No request is sent.
+
+    Args:
+        places: Name on the command line -> path or address that workers read or write, or None.
+        storage: Their options.
+        has_image: Workers have the user's own image, which may have credentials.
+
+    Raises:
+        UsageError: With the option or the address, and the fix.
+    """
+    for _, key, _ in storage.settings:
+        if key in SECRET_KEYS:
+            raise UsageError(
+                f"--storage-option {key}: Dataflow stores the options of a job, and this one is a "
+                "secret: leave it out; workers use gs:// as their service account, and s3:// with "
+                "--storage-option role_arn=ARN (docs/dataflow.md)"
+            )
+        if key in _LOCAL_KEYS and not has_image:
+            raise UsageError(
+                f"--storage-option {key} names a file or profile of this machine, which workers of "
+                "Dataflow do not have: leave it out, or give --sdk_container_image of an image "
+                "that has it"
+            )
+    for name, place in places.items():
+        store = parse_address(place).store if place is not None and is_remote(place) else ""
+        if store.startswith("s3://") and not _has_access(storage.for_store(store)):
+            raise UsageError(
+                f"{name} {place}: workers of Dataflow have no AWS credentials: give "
+                "--storage-option role_arn=ARN of a role that trusts their service account "
+                "(docs/dataflow.md), or anonymous=true for a public bucket"
+            )
+
+
+def _has_access(values: Mapping[str, str]) -> bool:
+    """Return whether options of an S3 bucket give workers access to it."""
+    anonymous = parse_bool("skip_signature", values.get("skip_signature", "false"))
+    return anonymous or "role_arn" in values or "profile" in values
+
+
+def check_buckets(places: Iterable[str | None], output: str, storage: StorageOptions) -> None:
+    """Reject Rapid buckets; warn if OUTPUT's bucket keeps what a build deletes.
+
+    One request per bucket of Google. Those whose metadata may not be read are not checked, nor are
+    missing ones, which reading INPUT and OUTPUT reports.
+
+    Args:
+        places: Paths and addresses that workers read or write, or None.
+        output: OUTPUT, one of them.
+        storage: Their options.
+
+    Raises:
+        UsageError: A bucket is zonal.
+        StorageError: A bucket does not respond.
+    """
+    remote = [place for place in places if place is not None and is_remote(place)]
+    for store in dict.fromkeys(parse_address(place).store for place in remote):
+        if not store.startswith("gs://"):
+            continue
+        try:
+            facts = bucket_facts(client_for(store, storage))
+        except (DeniedError, MissingError, MissingPeerError) as error:
+            _LOG.info("%s was not checked: %s", store, error)
+            continue
+        if facts.is_zonal:
+            raise UsageError(
+                f"{store} is a Rapid bucket (in one zone), which is not supported: its objects are "
+                "written with gRPC only; use a bucket in a region"
+            )
+        if facts.soft_delete_seconds and is_remote(output) and parse_address(output).store == store:
+            _LOG.warning(
+                "shardwright: %s keeps what is deleted or replaced for %g days and bills it (soft "
+                "delete): if it holds datasets only, run `gcloud storage buckets update %s "
+                "--clear-soft-delete`",
+                store,
+                round(facts.soft_delete_seconds / _DAY, 1),
+                store,
+            )

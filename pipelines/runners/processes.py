@@ -1,0 +1,136 @@
+"""The process of a local build: its death, its temporary files, its collector of garbage."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from shardwright.errors import BuildError
+
+_DIED = (
+    "died, by a crash in native code, a lack of memory, or an image that takes too long: run the "
+    "same command again to resume; images of the shards that were being written are then tried "
+    "one by one, and those that crash are rejected"
+)
+_SHELL = "/bin/sh"
+# Errors of Beam's launcher when a worker process is gone.
+_LOST_WORKER = ("Channel closed prematurely", "Worker subprocess exited with return code")
+_VARIABLE = "TMPDIR"
+_PREFIX = "shardwright-run-"
+_NEW_SECONDS = 60.0  # its owner may not have locked it yet
+
+
+@contextmanager
+def reporting_death() -> Iterator[None]:
+    """Let a shell, if there is one, report on stderr if this process dies in the block.
+
+    `os._exit(0)` in the block, such as in a user's function, ends this process with 1.
+    """
+    with _exits_failed():
+        if os.path.exists(_SHELL):
+            with _shell_reports():
+                yield
+        else:
+            yield
+
+
+@contextmanager
+def _exits_failed() -> Iterator[None]:
+    end, pid = os._exit, os.getpid()
+
+    def exit_failed(code: int) -> NoReturn:
+        end(code or (os.getpid() == pid))  # a forked child may end well
+
+    os._exit = exit_failed  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = end
+
+
+@contextmanager
+def _shell_reports() -> Iterator[None]:
+    script = f"read -r ended || echo 'shardwright: error: the build {_DIED}' >&2"
+    # A session of its own, so that Ctrl-C does not end it first.
+    with subprocess.Popen(
+        [_SHELL, "-c", script], stdin=subprocess.PIPE, start_new_session=True
+    ) as shell:
+        assert shell.stdin is not None, "it is a pipe"
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the shell was killed
+                shell.stdin.write(b"ended\n")
+                shell.stdin.flush()
+
+
+def lost_worker(error: Exception) -> BuildError | None:
+    """Return the error for a worker process that died, if that is what Beam reports."""
+    if any(said in str(error) for said in _LOST_WORKER):
+        return BuildError(f"a worker process {_DIED}")
+    return None
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Give this process and its children a temporary folder, which is removed after the block.
+
+    Beam 2.77 leaves folders behind: `beam-pipeline-temp*` of a pipeline that fails before it runs,
+    and `beam-temp*`, `beam-requirements-cache` and staged files of each run of its DirectRunner.
+    """
+    remove_abandoned()
+    before, inherited = tempfile.tempdir, os.environ.get(_VARIABLE)
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder,
+        _locked(folder),
+    ):
+        tempfile.tempdir = os.environ[_VARIABLE] = folder
+        try:
+            yield folder
+        finally:
+            tempfile.tempdir = before
+            if inherited is None:
+                del os.environ[_VARIABLE]
+            else:
+                os.environ[_VARIABLE] = inherited
+
+
+def remove_abandoned() -> None:
+    """Remove the temporary folders of runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # it is in use, of another user, or gone
+            if time.time() - folder.lstat().st_mtime > _NEW_SECONDS:
+                with _locked(folder):
+                    shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked(folder: str | Path) -> Iterator[None]:
+    """Lock a folder in the block; the lock of a process that is killed ends. Raises `OSError`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Collect no garbage while the block runs, because nearly all objects that it makes live on."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
