@@ -36,10 +36,9 @@ from shardwright.pipelines.estimates.prices import Prices
 from shardwright.pipelines.estimates.timed_sample import TimedSample
 from shardwright.pipelines.estimates.workers import Workers
 from shardwright.report import charts
-from shardwright.report.data import ReportData
+from shardwright.report.data import ReportData, SplitRows
+from shardwright.report.markup import bar, show_number
 from shardwright.report.page import report_html
-from shardwright.report.sampled_rows import SplitRows
-from shardwright.report.tables import show_number
 from shardwright.schemas.image_classification import image_classification
 from shardwright.transforms.plan.packing import ShardPolicy
 from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
@@ -157,7 +156,7 @@ def drifts() -> list[object]:
 def drawings() -> list[object]:
     zeros, ones = np.zeros(2, np.int64), np.ones(1, np.int64)
     return [
-        charts.bar(0.0),
+        bar(0.0),
         charts.histogram("x", [0.0, 1.0], [0], show_number),
         charts.density("x", [0.0, 1.0], [0], (0.0, 1.0), show_number),
         charts.density("x", [0.0, 0.0], [0], (0.0, 0.0), show_number),
