@@ -12,8 +12,8 @@ import numpy as np
 
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema
+from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.describe import spread_of
-from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.arguments import make_parser
 from shardwright.pipelines.classes import class_lines, class_names_of, classes_from
 from shardwright.pipelines.display import ProgressDisplay

@@ -96,9 +96,19 @@ class Dataset(Manifest):
         Raises:
             UsageError: The split is unknown, or its statistics do not have them.
         """
-        from shardwright.inspect.signal_statistics import mean_and_deviation
+        from shardwright.images.normalize import MeanStd
 
-        return mean_and_deviation(self, split)
+        if split not in self.splits:
+            raise UsageError(f"unknown split {split!r}; the splits are {', '.join(self.splits)}")
+        if self.schema.image is None:
+            raise UsageError(f"the dataset {self.name!r} has no images, so it has no mean_std()")
+        found = self.splits[split].stats.get("channels")
+        if not found:
+            raise UsageError(
+                f"the statistics of split {split!r} have no mean and deviation of channels: build "
+                "it with --signals, or again with this release"
+            )
+        return MeanStd(tuple(found["mean"]), tuple(found["std"]))
 
     def to_numpy(
         self,

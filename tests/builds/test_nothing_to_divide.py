@@ -29,7 +29,7 @@ from shardwright.inspect.build_progress import (
 from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
-from shardwright.inspect.watch_report import show_line, show_lines
+from shardwright.inspect.watch import show_line, show_lines
 from shardwright.pipelines.estimates.build_estimate import estimate_build
 from shardwright.pipelines.estimates.planned_work import PlannedWork
 from shardwright.pipelines.estimates.prices import Prices

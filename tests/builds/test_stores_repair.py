@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.format.index import read_index
-from shardwright.inspect.quick_verify import verify_quickly
-from shardwright.inspect.verify import verify
+from shardwright.inspect.verify import verify, verify_quickly
 from shardwright.pipelines import erase_records, repair_dataset
 from shardwright.pipelines.job import prepare_job
 from shardwright.pipelines.local_build import build_here

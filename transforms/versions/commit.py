@@ -26,7 +26,7 @@ from shardwright.format.schema import ExampleSchema, Feature, same_names
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.quick_verify import listed_faults
+from shardwright.inspect.verify import listed_faults
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.changes import (
     Operation,

@@ -38,7 +38,7 @@ Exit codes: 0 written, 1 dataset unreadable, 2 wrong usage or not a dataset.
 """
 
 
-def report(argv: Sequence[str]) -> int:
+def report_command(argv: Sequence[str]) -> int:
     """Run `shardwright report` and return its exit code."""
     parser = make_parser(
         "report", "Write a page that shows a dataset: pictures, classes, sizes, rejects.", _EPILOG
