@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from shardwright.errors import ShardwrightError
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import Feature
 from shardwright.format.splits import SplitInfo
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
-    fail,
+    command,
     make_parser,
     manifest_of,
     root_of,
@@ -229,6 +228,7 @@ def table_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return lines
 
 
+@command
 def inspect_command(argv: Sequence[str]) -> int:
     """Run `shardwright inspect` and return its exit code."""
     parser = make_parser(
@@ -238,10 +238,7 @@ def inspect_command(argv: Sequence[str]) -> int:
     )
     add_version(parser)
     args = parser.parse_args(argv)
-    try:
-        manifest = manifest_of(args)
-        description = describe(manifest, root_of(args).uri)
-    except ShardwrightError as error:
-        return fail(error)
+    manifest = manifest_of(args)
+    description = describe(manifest, root_of(args).uri)
     print_safely(to_json(description) if args.json else format_description(manifest, description))
     return EXIT_DONE

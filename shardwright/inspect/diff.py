@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardwright.errors import ShardwrightError, StorageError
+from shardwright.errors import StorageError
 from shardwright.fail_on import Measured, exceeded, parse_limits
 from shardwright.format.manifest import Manifest
 from shardwright.format.reject_counts import RejectShare
@@ -16,7 +16,7 @@ from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
     add_version,
-    fail,
+    command,
     make_parser,
     manifest_of,
     root_of,
@@ -344,6 +344,7 @@ def _reject_rows(rejects: Mapping[str, Any]) -> _Rows:
     return rows or [("none", "")]
 
 
+@command
 def diff_command(argv: Sequence[str]) -> int:
     """Run `shardwright diff` and return its exit code."""
     parser = make_parser(
@@ -361,16 +362,13 @@ def diff_command(argv: Sequence[str]) -> int:
         "--ids", metavar="FILE", help="write the ids of all changes to a CSV file: change,split,id"
     )
     args = parser.parse_args(argv)
-    try:
-        limits = parse_limits(args.fail_on or "", LIMITED, PERCENTAGES)
-        old = OpenedDataset(root_of(args), manifest_of(args))
-        new = OpenedDataset.at(root_of(args, args.newer))
-        found = compare(old, new)
-        print_safely(to_json(found.summary) if args.json else format_difference(found.summary))
-        if args.ids is not None:
-            write_ids(found.changes, args.ids)
-    except ShardwrightError as error:
-        return fail(error)
+    limits = parse_limits(args.fail_on or "", LIMITED, PERCENTAGES)
+    old = OpenedDataset(root_of(args), manifest_of(args))
+    new = OpenedDataset.at(root_of(args, args.newer))
+    found = compare(old, new)
+    print_safely(to_json(found.summary) if args.json else format_difference(found.summary))
+    if args.ids is not None:
+        write_ids(found.changes, args.ids)
     above = exceeded(limits, measured_values(found, new.manifest))
     for line in above:
         say(f"--fail-on {line}")

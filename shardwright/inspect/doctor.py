@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.errors import ShardwrightError, UsageError
+from shardwright.errors import UsageError
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.specs import DecodedImage, TrainImage
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
-    fail,
+    command,
     make_parser,
     to_json,
 )
@@ -393,6 +393,7 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     return join_lines([*lines, "", "the one change to make", f"  {advice(found, target)}"])
 
 
+@command
 def doctor_command(argv: Sequence[str]) -> int:
     """Run `shardwright doctor` and return its exit code."""
     parser = make_parser(
@@ -404,18 +405,15 @@ def doctor_command(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.target is not None and args.target <= 0:
         parser.error(f"--target must be above 0, got {args.target:g}")
-    try:
-        with training_reader(
-            args.dataset,
-            args.split,
-            image_side=args.image_size,
-            batch_size=args.batch_size,
-            threads=args.threads,
-            storage_options=StorageOptions.parse(args.storage_option),
-        ) as reader:
-            found = diagnose(reader, args.seconds)
-    except ShardwrightError as error:
-        return fail(error)
+    with training_reader(
+        args.dataset,
+        args.split,
+        image_side=args.image_size,
+        batch_size=args.batch_size,
+        threads=args.threads,
+        storage_options=StorageOptions.parse(args.storage_option),
+    ) as reader:
+        found = diagnose(reader, args.seconds)
     extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}
     print_safely(
         to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target)

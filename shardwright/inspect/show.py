@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from shardwright.errors import (
     NotFoundError,
     RecordFault,
-    ShardwrightError,
     StorageError,
     UsageError,
 )
@@ -32,7 +31,7 @@ from shardwright.format.tensor_features import read_tensor
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
-    fail,
+    command,
     make_parser,
     manifest_of,
     root_of,
@@ -348,6 +347,7 @@ def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[A
     return np.frombuffer(image, dtype).reshape(shape)
 
 
+@command
 def show_command(argv: Sequence[str]) -> int:
     """Run `shardwright show` and return its exit code."""
     parser = make_parser("show", "Show one record: its place, its image and its features.", _EPILOG)
@@ -359,20 +359,17 @@ def show_command(argv: Sequence[str]) -> int:
     )
     add_version(parser)
     args = parser.parse_args(argv)
-    try:
-        manifest = manifest_of(args)
-        found = find_record(
-            root_of(args).below(manifest.folder),
-            manifest,
-            args.record,
-            split=args.split,
-            by=args.by,
-        )
-        print_safely(
-            to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
-        )
-        if args.save is not None:
-            say(f"saved {save_image(manifest, found, args.save)}")
-    except ShardwrightError as error:
-        return fail(error)
+    manifest = manifest_of(args)
+    found = find_record(
+        root_of(args).below(manifest.folder),
+        manifest,
+        args.record,
+        split=args.split,
+        by=args.by,
+    )
+    print_safely(
+        to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
+    )
+    if args.save is not None:
+        say(f"saved {save_image(manifest, found, args.save)}")
     return EXIT_DONE

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardwright.errors import ShardwrightError
 from shardwright.format.manifest import Manifest
 from shardwright.format.splits import SplitInfo
 from shardwright.images.signals import SIGNALS
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
-    fail,
+    command,
     make_parser,
     manifest_of,
     to_json,
@@ -105,6 +104,7 @@ def _fault_lines(signals: Mapping[str, Any]) -> Iterator[str]:
             yield f"    {found} {signal.fault} ({signal.name} {sign} {signal.limit:g})"
 
 
+@command
 def stats_command(argv: Sequence[str]) -> int:
     """Run `shardwright stats` and return its exit code."""
     parser = make_parser(
@@ -112,9 +112,6 @@ def stats_command(argv: Sequence[str]) -> int:
     )
     add_version(parser)
     args = parser.parse_args(argv)
-    try:
-        manifest = manifest_of(args)
-    except ShardwrightError as error:
-        return fail(error)
+    manifest = manifest_of(args)
     print_safely(to_json(statistics_json(manifest)) if args.json else format_statistics(manifest))
     return EXIT_DONE

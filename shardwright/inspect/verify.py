@@ -17,7 +17,7 @@ from time import monotonic
 
 import numpy as np
 
-from shardwright.errors import LinkError, ShardwrightError
+from shardwright.errors import LinkError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.example import parse_example
@@ -30,7 +30,7 @@ from shardwright.format.superseded import companion_content
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
-    fail,
+    command,
     make_parser,
     root_of,
     show_progress,
@@ -332,6 +332,7 @@ def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Datase
     )
 
 
+@command
 def verify_command(argv: Sequence[str]) -> int:
     """Run `shardwright verify` and return its exit code."""
     parser = make_parser("verify", "Check a dataset against its manifest, byte by byte.", _EPILOG)
@@ -362,9 +363,6 @@ def verify_command(argv: Sequence[str]) -> int:
             return verify_quickly(root, threads=args.threads)
         return verify_built(root, args.threads, progress)
 
-    try:
-        result = verify_versions(root_of(args), check, newest=args.newest)
-    except ShardwrightError as error:
-        return fail(error)
+    result = verify_versions(root_of(args), check, newest=args.newest)
     print_safely(to_json(result.to_json()) if args.json else result.to_text())
     return EXIT_DONE if result.is_sound else EXIT_FAULTS

@@ -6,14 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from shardwright.errors import ShardwrightError
 from shardwright.format.manifest import Manifest
 from shardwright.format.pins import Pin, add_pin, read_pins, remove_pin
 from shardwright.format.versions import created_at, number_of, read_version, read_versions
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
-    fail,
+    command,
     make_parser,
     root_of,
     to_json,
@@ -51,16 +50,14 @@ version was removed meanwhile.
 """
 
 
+@command
 def log_command(argv: Sequence[str]) -> int:
     """Run `shardwright log` and return its exit code."""
     parser = make_parser("log", "List the versions of a dataset that has grown.", _LOG_EPILOG)
     args = parser.parse_args(argv)
-    try:
-        root = root_of(args)
-        pins = [pin for pin in read_pins(root) if pin.holds()]
-        found = [describe_version(manifest, pins) for manifest in read_versions(root)]
-    except ShardwrightError as error:
-        return fail(error)
+    root = root_of(args)
+    pins = [pin for pin in read_pins(root) if pin.holds()]
+    found = [describe_version(manifest, pins) for manifest in read_versions(root)]
     print_safely(to_json({"versions": found}) if args.json else join_lines(_lines(found)))
     return EXIT_DONE
 
@@ -100,6 +97,7 @@ def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
     return table_lines([row[:shown] for row in (head, *rows)])
 
 
+@command
 def pin_command(argv: Sequence[str]) -> int:
     """Run `shardwright pin` and return its exit code."""
     parser = make_parser("pin", "Keep a version of a dataset that has grown.", _PIN_EPILOG)
@@ -113,10 +111,7 @@ def pin_command(argv: Sequence[str]) -> int:
     changes = args.remove or args.until is not None or args.at != parser.get_default("at")
     if args.name is None and changes:
         parser.error("--at, --until and --remove need the NAME of a pin")
-    try:
-        told = _run(args)
-    except ShardwrightError as error:
-        return fail(error)
+    told = _run(args)
     print_safely(told)
     return EXIT_DONE
 

@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from shardwright.errors import ShardwrightError, StorageError
+from shardwright.errors import StorageError
 from shardwright.inspect.build_progress import BuildPhase, BuildProgress, WriteRate
 from shardwright.inspect.build_scan import BuildScan
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
-    fail,
+    command,
     make_parser,
     root_of,
     to_json,
@@ -55,22 +55,20 @@ _NO_CHANGE = {
 }
 
 
+@command
 def watch_command(argv: Sequence[str]) -> int:
     """Run `shardwright watch` and return its exit code."""
     args = _parse(argv)
-    try:
-        root = root_of(args)
-        scan = BuildScan(root)
-        progress = scan.look(time.time())
-        if args.once:
-            if args.json:
-                print_safely(to_json({"output": root.uri, **progress.to_json()}))
-            else:
-                print_safely(join_lines(show_lines(progress, root.uri)))
-            return EXIT_FAULTS if progress.phase in _NOT_THERE else EXIT_DONE
-        return _Watch(scan, root, args).run(progress)
-    except ShardwrightError as error:
-        return fail(error)
+    root = root_of(args)
+    scan = BuildScan(root)
+    progress = scan.look(time.time())
+    if args.once:
+        if args.json:
+            print_safely(to_json({"output": root.uri, **progress.to_json()}))
+        else:
+            print_safely(join_lines(show_lines(progress, root.uri)))
+        return EXIT_FAULTS if progress.phase in _NOT_THERE else EXIT_DONE
+    return _Watch(scan, root, args).run(progress)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
