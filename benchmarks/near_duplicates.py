@@ -31,8 +31,8 @@ from benchmarks.photos import render_photo, sample_photographs
 from shardwright.images.perceptual_hash import hash_image, phash
 from shardwright.transforms.near_duplicates.components import join_pairs
 from shardwright.transforms.near_duplicates.groups import collapse
+from shardwright.transforms.near_duplicates.hash_files import hash_picture
 from shardwright.transforms.near_duplicates.pairs import find_pairs
-from shardwright.transforms.near_duplicates.picture_hashes import hash_picture
 
 DISTANCE = 3
 WIDTH, HEIGHT = 256, 192

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +12,7 @@ from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
 from shardwright.python_errors import PythonErrors
+from shardwright.sizes import parse_size, show_bytes
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from shardwright.images.normalize import MeanStd
     from shardwright.images.specs import ImageTransform
     from shardwright.reader.encodings import Encoding
+    from shardwright.reader.reader import Reader
+
+_ALL_ROWS = 1 << 40  # more than any split has: one incomplete batch
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -96,9 +101,19 @@ class Dataset(Manifest):
         Raises:
             UsageError: The split is unknown, or its statistics do not have them.
         """
-        from shardwright.inspect.signal_statistics import mean_and_deviation
+        from shardwright.images.normalize import MeanStd
 
-        return mean_and_deviation(self, split)
+        if split not in self.splits:
+            raise UsageError(f"unknown split {split!r}; the splits are {', '.join(self.splits)}")
+        if self.schema.image is None:
+            raise UsageError(f"the dataset {self.name!r} has no images, so it has no mean_std()")
+        found = self.splits[split].stats.get("channels")
+        if not found:
+            raise UsageError(
+                f"the statistics of split {split!r} have no mean and deviation of channels: build "
+                "it with --signals, or again with this release"
+            )
+        return MeanStd(tuple(found["mean"]), tuple(found["std"]))
 
     def to_numpy(
         self,
@@ -120,16 +135,40 @@ class Dataset(Manifest):
             UsageError: The images would exceed `max_bytes`; or as for `Reader`.
             StorageError, BadRecordError: As for `Reader`.
         """
-        from shardwright.reader.in_memory import read_split
+        from shardwright.reader.reader import Reader
 
-        return read_split(
-            self.root,
+        with Reader(
+            self.root.uri,
             split,
+            global_batch_size=_ALL_ROWS,
             image=image,
             features=features,
-            max_bytes=max_bytes,
+            epochs=1,
+            storage_options=self.root.options,
             version=number_of(self),
+        ) as reader:
+            limit = parse_size(max_bytes, "max_bytes") if isinstance(max_bytes, str) else max_bytes
+            num_bytes = _image_bytes(reader, image)
+            if num_bytes > limit:
+                raise UsageError(
+                    f"the images of {split!r} take {show_bytes(num_bytes)} in memory, "
+                    f"more than max_bytes={max_bytes}: read a part, such as 'test[:1000]', "
+                    "decode to a smaller size, or read batches with sw.Reader"
+                )
+            return next(iter(reader))
+
+
+def _image_bytes(reader: Reader, image: ImageTransform | None) -> int:
+    """Return the bytes of all images of a reader: as decoded, or estimated as stored."""
+    feature = reader.schema.image
+    if feature is None or feature.name not in reader.element_spec:
+        return 0
+    if image is None or None in image.shape:
+        return sum(
+            shard.info.num_bytes * shard.num_rows // shard.info.num_records
+            for shard in reader.engine.corpus.shards
         )
+    return reader.num_records * math.prod(s or 0 for s in image.shape) * image.dtype.itemsize
 
 
 @PythonErrors()

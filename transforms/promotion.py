@@ -20,7 +20,7 @@ from shardwright.format import naming
 from shardwright.format.json_files import read_json
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.plan_file import OutputFile
-from shardwright.inspect.quick_verify import listed_faults, verify_quickly
+from shardwright.inspect.verify import listed_faults, verify_quickly
 from shardwright.storage.folder import Folder
 
 _COPIES_AT_ONCE = 16

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shardwright.errors import UsageError
-from shardwright.inspect.process_end import run_to_end
+from shardwright.inspect.cli import run_to_end
 from shardwright.pipelines.options.arguments import answer_help
 
 if TYPE_CHECKING:

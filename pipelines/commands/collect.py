@@ -18,7 +18,7 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
-from shardwright.inspect.pin import describe_pin
+from shardwright.inspect.versions import describe_pin
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines, print_safely
 from shardwright.transforms.versions.collect import (

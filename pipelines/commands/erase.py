@@ -15,6 +15,7 @@ from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import time_text
 from shardwright.format.versions import read_versions
+from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
@@ -22,7 +23,6 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
-from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.commands.results import run_on_dataset
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path

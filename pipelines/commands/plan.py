@@ -12,8 +12,8 @@ import numpy as np
 
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema
+from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.describe import spread_of
-from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.commands.results import (
     EXIT_DONE,
     EXIT_FAILED,

@@ -12,6 +12,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.format.superseded import block_first_version, changed_notices
 from shardwright.format.versions import version_numbers
+from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
@@ -20,7 +21,6 @@ from shardwright.inspect.command_parts import (
     show_progress,
     to_json,
 )
-from shardwright.inspect.process_end import run_to_end
 from shardwright.pipelines.commands.results import ProgressDisplay, run_on_dataset
 from shardwright.pipelines.repairs.broken_files import Outcome
 from shardwright.storage.folder import Folder
@@ -28,7 +28,7 @@ from shardwright.terminal import print_safely, say, set_up_log
 from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
-    from shardwright.inspect.kept_versions import KeptVersions
+    from shardwright.inspect.version_check import KeptVersions
 
 _EPILOG = """\
 examples
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
     # Late, as in `_repair_built`.
-    from shardwright.inspect.kept_versions import find_kept
+    from shardwright.inspect.version_check import find_kept
 
     root = root_of(args)
     if version_numbers(root)[-1] == 1:

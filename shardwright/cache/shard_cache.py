@@ -14,21 +14,25 @@ used; never one that is open. A killed download is resumed, and a damaged shard 
 (`heal`). Cached shards need no connection.
 
 Needs no TensorFlow. All methods are thread-safe.
+
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
+import shutil
+import stat
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
-from shardwright.cache.damage import drop_damaged, is_whole, refetch_shard
 from shardwright.cache.downloads import ShardDownload
-from shardwright.cache.eviction import LOCK, PART
-from shardwright.cache.files import NoRoomError
+from shardwright.cache.eviction import LOCK, PART, unlink
+from shardwright.cache.files import NoRoomError, crc32c_of, write_faults
 from shardwright.cache.locks import FileLock
 from shardwright.cache.manifests import (
     build_key,
@@ -39,14 +43,18 @@ from shardwright.cache.manifests import (
 from shardwright.cache.pins import PinnedShard
 from shardwright.cache.prefetches import PrefetchCanceledError, Prefetches
 from shardwright.cache.settings import CAP, CacheSettings
-from shardwright.cache.sidecars import CachedSidecars
-from shardwright.errors import NotFoundError, StorageError, UsageError
+from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
+from shardwright.format import naming
+from shardwright.format.index import parse_index, read_index_of
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import LATEST, VersionKey
 from shardwright.sizes import counted, show_bytes
+from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
+from shardwright.storage.links import no_follow
+from shardwright.storage.objects import head_object
 
 _LOG = logging.getLogger("shardwright.cache")
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
@@ -90,7 +98,6 @@ class ShardCache:
         for below in {path.rpartition("/")[0] for path in paths}:
             build.own_path(below)
         self._build = build.uri
-        self._sidecars = CachedSidecars(self.root, self._build, self._files)
         self._prefetches = Prefetches(self.root)
         self._healed: dict[ShardName, bool] = {}
 
@@ -209,7 +216,23 @@ class ShardCache:
             NotFoundError: The manifest has no such shard.
             StorageError: The sidecar is missing, cannot be read, or does not match the manifest.
         """
-        return self._sidecars.read(name, self._info(name), columns)
+        info, local = self._info(name), Folder(self._build, top=self._files.root)
+        with suppress(StorageError):  # not cached, or damaged on disk: read the store's copy
+            rows = read_index_of(local, name, info, columns)
+            with suppress(FileNotFoundError):  # just evicted
+                os.utime(local.path(name.sidecar))
+            return rows
+        uri, path = self.root.path(name.sidecar), local.path(name.sidecar)
+        try:
+            data = self.root.read_bytes(name.sidecar)
+        except MissingError as error:
+            raise MissingError(f"{uri} is missing: the index of {name.shard}") from error
+        # Parsed from memory: a cached file may be evicted before it is opened.
+        rows = parse_index(data, uri, name, info, columns)
+        # If everything else is in use, the next caller downloads it again.
+        with suppress(NoRoomError), write_faults(path):
+            self._files.unless_full(len(data), lambda: self._files.write(path, data))
+        return rows
 
     def _info(self, name: ShardName) -> ShardInfo:
         info = self._shards.get(name)
@@ -279,3 +302,64 @@ class ShardCache:
             return  # `open_shard` waits for room
         if pinned is not None:
             pinned.close()
+
+
+def is_whole(path: str, info: ShardInfo) -> bool:
+    """Return whether a shard is a file of its length."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == info.num_bytes
+
+
+def drop_damaged(path: str, info: ShardInfo) -> bool:
+    """Remove what is at a shard's path unless it is whole, and return whether there was something.
+
+    Its lock goes, too: readers of the damaged file, perhaps in this process, may hold it for ever.
+
+    Raises:
+        StorageError: It cannot be removed.
+    """
+    folder, filename = os.path.split(path)
+    aside = os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
+    try:
+        os.rename(path, aside)  # of several processes, one succeeds
+        if is_whole(aside, info):  # another process has replaced it meanwhile
+            os.rename(aside, path)
+            return True
+        unlink(path + LOCK)
+        if os.path.isdir(aside) and not os.path.islink(aside):
+            shutil.rmtree(aside)
+        else:
+            os.unlink(aside)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
+    return True
+
+
+def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
+    """Download a damaged shard again, into its file; return whether it then matches the manifest.
+
+    Readers may have it open: they find its bytes replaced. If it does not match, it is removed. The
+    caller holds the shard's shared lock.
+
+    Raises:
+        StorageError: The shard cannot be read, or the cache cannot be written.
+    """
+    if crc32c_of(path) == info.crc32c:  # another process has done it
+        return True
+    uri = root.path(name)
+    found = head_object(uri, root.options)
+    if found is not None and found.num_bytes == info.num_bytes:
+        with write_faults(path), open(path, "r+b", buffering=0, opener=no_follow) as file:
+            download(
+                uri, root.options, file.fileno(), [(0, info.num_bytes)], etag=found.etag or None
+            )
+            os.fsync(file.fileno())
+        if crc32c_of(path) == info.crc32c:
+            return True
+    unlink(path)
+    return False

@@ -6,9 +6,10 @@ Results go to stdout, messages and progress to stderr.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
@@ -89,6 +90,19 @@ def to_json(content: Mapping[str, Any]) -> str:
 def fail(error: ShardwrightError) -> int:
     say(f"error: {error}")
     return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS
+
+
+def command(run: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
+    """Print the error that ends a command, and return its exit code."""
+
+    @functools.wraps(run)
+    def run_or_fail(argv: Sequence[str]) -> int:
+        try:
+            return run(argv)
+        except ShardwrightError as error:
+            return fail(error)
+
+    return run_or_fail
 
 
 def show_progress(done: int, total: int) -> None:

@@ -9,11 +9,24 @@ from typing import Any
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import Feature
 from shardwright.format.splits import SplitInfo
+from shardwright.inspect.command_parts import (
+    EXIT_DONE,
+    add_version,
+    command,
+    make_parser,
+    manifest_of,
+    root_of,
+    to_json,
+)
 from shardwright.sizes import counted, show_bytes
-from shardwright.terminal import join_lines, one_line
+from shardwright.terminal import join_lines, one_line, print_safely
 
 _SHOWN_CLASSES = 10
 _INDENT = "  "
+_EPILOG = """\
+Reads only the manifest, so it is fast on a dataset of any size. `shardwright verify` checks the
+dataset against the manifest.
+"""
 
 
 def describe(manifest: Manifest, dataset: str) -> dict[str, Any]:
@@ -56,6 +69,8 @@ def spread_of(numbers: Iterable[int]) -> dict[str, float]:
 def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
     """Return the description as lines of text."""
     splits = description["splits"]
+    provenance = dict(manifest.provenance)
+    provenance.pop("timing", None)  # the times of all shards, which the report draws
     parts = [
         [
             f"{manifest.name} {manifest.version}    {description['dataset']}",
@@ -81,14 +96,9 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
             ),
         ],
         ["settings", *_pairs(manifest.settings)],
-        ["provenance", *_pairs(_short_provenance(manifest))],
+        ["provenance", *_pairs(provenance)],
     ]
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
-
-
-def _short_provenance(manifest: Manifest) -> dict[str, Any]:
-    """Return the provenance without the times of all shards, which the report draws."""
-    return {name: value for name, value in manifest.provenance.items() if name != "timing"}
 
 
 def _summary_line(manifest: Manifest) -> str:
@@ -216,3 +226,19 @@ def table_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
         )
         lines.append(f"{_INDENT}{'  '.join(cells)}".rstrip())
     return lines
+
+
+@command
+def inspect_command(argv: Sequence[str]) -> int:
+    """Run `shardwright inspect` and return its exit code."""
+    parser = make_parser(
+        "inspect",
+        "Show a dataset's splits, records, bytes, features, classes and shard sizes.",
+        _EPILOG,
+    )
+    add_version(parser)
+    args = parser.parse_args(argv)
+    manifest = manifest_of(args)
+    description = describe(manifest, root_of(args).uri)
+    print_safely(to_json(description) if args.json else format_description(manifest, description))
+    return EXIT_DONE

@@ -1,37 +1,74 @@
-"""Compare two datasets: schema, classes, splits, records by id, and drift."""
+"""The command `diff`: compare two datasets by schema, classes, splits, records by id, and drift."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.errors import StorageError
-from shardwright.fail_on import Measured
+from shardwright.fail_on import Measured, exceeded, parse_limits
 from shardwright.format.manifest import Manifest
 from shardwright.format.reject_counts import RejectShare
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import read_version
-from shardwright.inspect.drift import number_drift, share_drift
-from shardwright.inspect.feature_changes import can_compare_hashes, changed_features
-from shardwright.inspect.proposed_version import propose_version
+from shardwright.inspect.command_parts import (
+    EXIT_DONE,
+    EXIT_FAULTS,
+    add_version,
+    command,
+    make_parser,
+    manifest_of,
+    root_of,
+    to_json,
+)
+from shardwright.inspect.describe import table_lines
+from shardwright.inspect.drift import number_drift, share_drift, signal_drift
+from shardwright.inspect.proposed_version import format_proposal, propose_version
 from shardwright.inspect.record_changes import (
     CHANGES,
     CHANGES_SCHEMA,
+    EXAMINED,
     NUMBERS,
     DatasetRows,
     RecordChanges,
+    can_compare_hashes,
+    changed_features,
     compare_rows,
     read_rows,
 )
-from shardwright.inspect.signal_statistics import signal_drift
+from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
+from shardwright.terminal import join_lines, print_safely, say
 
 # The names that --fail-on knows: percentages are of the old records, of "new" and "rejects" of the
 # new records and inputs.
 LIMITED = ("drift", *CHANGES, "rejects")
 PERCENTAGES = LIMITED[1:]
 _EXAMPLES = 5
+_SHOWN_CLASSES = 10
+_Rows = list[tuple[str, ...]]
+_EPILOG = """\
+examples
+  shardwright diff monday/ tuesday/
+  shardwright diff s3://bucket/monday s3://bucket/tuesday --fail-on 'drift>0.1,gone>0,changed>1%'
+  shardwright diff monday/ tuesday/ --ids changes.csv
+
+A record is the same if its id, split, class, image (by length and checksum) and other features (by
+the hash in the index) are; a record without an image is compared by its length, too. Hashes of
+further images and of results of --transform are of their inputs: they are compared only between
+versions of one dataset. Reads the manifests and indexes, and at most 100 reannotated records, to
+name the features that differ. Holds the ids of both in memory.
+
+The drift of classes is half the sum of the differences of their shares (total variation); that of
+width, height and image_length the largest difference of their cumulative shares (Kolmogorov-
+Smirnov). Both are 0 for equal distributions and 1 for disjoint ones. --fail-on compares the largest
+of them, all splits together.
+
+Exit codes: 0 compared, 1 a limit of --fail-on exceeded or an index unreadable, 2 wrong usage or not
+a dataset.
+"""
 
 
 class OpenedDataset(NamedTuple):
@@ -82,13 +119,16 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
 def compare_manifests(old: OpenedDataset, new: OpenedDataset) -> dict[str, Any]:
     """Return the part of the summary that needs no index, for datasets of any size."""
     before, after = old.manifest, new.manifest
-    drift = share_drift(_counts(before), _counts(after))
+    there, here = _counts(before), _counts(after)
+    drift = share_drift(there, here)
     return {
         "old": _describe(old),
         "new": _describe(new),
         "schema": _compare_schemas(before.schema, after.schema),
         "classes": _compare_names(before.schema.class_names, after.schema.class_names),
-        "class_counts": _class_counts(before, after),
+        "class_counts": {
+            name: [there.get(name, 0), here.get(name, 0)] for name in {**there, **here}
+        },
         "splits": _compare_splits(before, after),
         "rejects": {"old": dict(before.rejects), "new": dict(after.rejects)},
         "drift": {} if drift is None else {"classes": drift},
@@ -176,12 +216,6 @@ def _records(manifest: Manifest, split: str) -> int:
     return manifest.splits[split].num_records if split in manifest.splits else 0
 
 
-def _class_counts(old: Manifest, new: Manifest) -> dict[str, list[int]]:
-    """Return the records of each class in both datasets, all splits together."""
-    before, after = _counts(old), _counts(new)
-    return {name: [before.get(name, 0), after.get(name, 0)] for name in {**before, **after}}
-
-
 def _counts(manifest: Manifest, split: str | None = None) -> dict[str, int]:
     """Return the records per class, by name or, without names, by number."""
     counts: dict[str, int] = {}
@@ -214,3 +248,128 @@ def _drift(
         **signal_drift(old, new),
     }
     return {name: drift for name, drift in found.items() if drift is not None}
+
+
+def format_difference(summary: Mapping[str, Any]) -> str:
+    """Return the summary of `compare` as lines of text."""
+    drift: _Rows = [(name, f"{found:.4f}") for name, found in summary["drift"].items()]
+    parts = [
+        table_lines([_dataset_row("old", summary), _dataset_row("new", summary)]),
+        ["records", *table_lines(_record_rows(summary))],
+        _feature_lines(summary),
+        ["splits", *table_lines(_split_rows(summary["splits"]))],
+        ["schema", *table_lines(_schema_rows(summary["schema"]))],
+        ["classes", *table_lines(_class_rows(summary["classes"]))],
+        _share_lines(summary["class_counts"]),
+        ["rejects", *table_lines(_reject_rows(summary["rejects"]))],
+        ["drift, from 0 (none) to 1", *table_lines(drift or [("not measured", "")])],
+        [format_proposal(summary["proposed_version"])],
+    ]
+    return "\n\n".join(join_lines(lines) for lines in parts if lines)
+
+
+def _dataset_row(which: str, summary: Mapping[str, Any]) -> tuple[str, ...]:
+    found = summary[which]
+    records = f"{counted(found['num_records'], 'record')}, {show_bytes(found['num_bytes'])}"
+    return (which, found["dataset"], f"{found['name']} {found['version']}", records)
+
+
+def _record_rows(summary: Mapping[str, Any]) -> _Rows:
+    counts, examples = summary["records"], summary["examples"]
+    rows: _Rows = [("same", f"{counts['same']:,}", "")]
+    for change in CHANGES:
+        ids = examples.get(change, [])
+        more = ", ..." if counts[change] > len(ids) else ""
+        rows.append((change, f"{counts[change]:,}", ", ".join(ids) + more))
+    return rows
+
+
+def _feature_lines(summary: Mapping[str, Any]) -> list[str]:
+    if not summary["features"]:
+        return []
+    examined = min(summary["records"]["reannotated"], EXAMINED)
+    rows: _Rows = [(name, f"{number:,}") for name, number in summary["features"].items()]
+    told = counted(examined, "reannotated record")
+    return [f"features that differ in {told}", *table_lines(rows)]
+
+
+def _split_rows(splits: Mapping[str, Any]) -> _Rows:
+    rows: _Rows = [("", "records before", "now", "drift of classes")]
+    for name, found in splits.items():
+        before, after = found["records"]
+        drift = found["class_drift"]
+        rows.append((name, f"{before:,}", f"{after:,}", "-" if drift is None else f"{drift:.4f}"))
+    return rows
+
+
+def _schema_rows(schema: Mapping[str, Any]) -> _Rows:
+    rows: _Rows = [("added", json.dumps(feature)) for feature in schema["added"]]
+    rows += [("removed", json.dumps(feature)) for feature in schema["removed"]]
+    for pair in schema["changed"]:
+        rows += [("changed", json.dumps(pair["old"])), ("to", json.dumps(pair["new"]))]
+    return rows or [("same", "")]
+
+
+def _class_rows(names: Mapping[str, Any]) -> _Rows:
+    rows: _Rows = [
+        (kind, f"{len(found):,}", ", ".join(list(found)[:_SHOWN_CLASSES]))
+        for kind, found in names.items()
+        if found
+    ]
+    return rows or [("same", "")]
+
+
+def _share_lines(counts: Mapping[str, list[int]]) -> list[str]:
+    """Return the classes whose shares of all records changed most."""
+    before, after = (max(sum(pair[side] for pair in counts.values()), 1) for side in (0, 1))
+    shares = {name: (pair[0] / before, pair[1] / after) for name, pair in counts.items()}
+    by_change = sorted(shares, key=lambda name: -abs(shares[name][0] - shares[name][1]))
+    rows: _Rows = [
+        (
+            name,
+            f"{counts[name][0]:,} to {counts[name][1]:,}",
+            f"{shares[name][0]:.2%} to {shares[name][1]:.2%}",
+        )
+        for name in by_change[:_SHOWN_CLASSES]
+        if shares[name][0] != shares[name][1]
+    ]
+    return ["largest changes of class shares", *table_lines(rows)] if rows else []
+
+
+def _reject_rows(rejects: Mapping[str, Any]) -> _Rows:
+    old, new = rejects["old"], rejects["new"]
+    rows: _Rows = [
+        (reason, f"{old.get(reason, 0):,} to {new.get(reason, 0):,}") for reason in {**old, **new}
+    ]
+    return rows or [("none", "")]
+
+
+@command
+def diff_command(argv: Sequence[str]) -> int:
+    """Run `shardwright diff` and return its exit code."""
+    parser = make_parser(
+        "diff", "Compare a dataset with a newer one: records, classes, schema, drift.", _EPILOG
+    )
+    parser.add_argument("newer", metavar="NEWER", help="the newer dataset's folder")
+    add_version(parser)
+    parser.add_argument(
+        "--fail-on",
+        metavar="LIMITS",
+        help=f"exit with 1 above a limit, such as 'drift>0.1,gone>1%%'; names: "
+        f"{', '.join(LIMITED)}",
+    )
+    parser.add_argument(
+        "--ids", metavar="FILE", help="write the ids of all changes to a CSV file: change,split,id"
+    )
+    args = parser.parse_args(argv)
+    limits = parse_limits(args.fail_on or "", LIMITED, PERCENTAGES)
+    old = OpenedDataset(root_of(args), manifest_of(args))
+    new = OpenedDataset.at(root_of(args, args.newer))
+    found = compare(old, new)
+    print_safely(to_json(found.summary) if args.json else format_difference(found.summary))
+    if args.ids is not None:
+        write_ids(found.changes, args.ids)
+    above = exceeded(limits, measured_values(found, new.manifest))
+    for line in above:
+        say(f"--fail-on {line}")
+    return EXIT_FAULTS if above else EXIT_DONE

@@ -1,11 +1,14 @@
 """Measure how fast a dataset is read for training, stage by stage and as a whole.
 
 Each stage is timed alone, on one thread, over the same records. Then the whole `Reader` runs on all
-its threads for some seconds, which shows its throughput and how busy the cores are.
+its threads for some seconds, which shows its throughput and how busy the cores are. The report
+names the limiting stage, and the one change to make.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +21,38 @@ from numpy.typing import NDArray
 from shardwright.errors import UsageError
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.specs import DecodedImage, TrainImage
+from shardwright.inspect.command_parts import (
+    EXIT_DONE,
+    command,
+    make_parser,
+    to_json,
+)
 from shardwright.reader.engine import Engine
 from shardwright.reader.places import Places
 from shardwright.reader.reader import Reader
 from shardwright.reader.shard_index import ShardIndexes
+from shardwright.sizes import counted, show_bytes
 from shardwright.storage.options import StorageOptions
+from shardwright.terminal import join_lines, print_safely
 
 _SAMPLE_RECORDS, _AUGMENTED_IMAGES = 256, 64
 _WARM_UP_BATCHES = 2
 STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
+_BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
+_RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
+_SHORTER_SIDE = 256 / 224  # by convention, crops of 224 pixels come from images stored at 256
+_EPILOG = """\
+examples
+  shardwright doctor dataset/
+  shardwright doctor dataset/ --target 1786         # one H100 training ResNet-50, in MLPerf Storage
+  shardwright doctor s3://bucket/dataset --image-size 160 --seconds 20
+
+Times each stage on one thread, then runs sw.Reader on all cores, as a trainer would. The first run
+measures reading from the disk or store; a second one finds the dataset cached in memory, as a
+second epoch would.
+
+Exit codes: 0 measured, 1 dataset unreadable, 2 wrong usage or not a dataset.
+"""
 
 
 @dataclass(frozen=True)
@@ -281,4 +307,154 @@ def _mean_bytes(engine: Engine) -> float:
     shards = engine.corpus.shards
     return sum(shard.info.num_bytes for shard in shards) / max(
         sum(shard.info.num_records for shard in shards), 1
+    )
+
+
+def limiting_stage(found: Diagnosis) -> str:
+    """Return the stage that takes most of a thread's time."""
+    on_threads = {stage: msec for stage, msec in found.stage_msec.items() if stage != "device copy"}
+    return max(on_threads, key=lambda stage: on_threads[stage])
+
+
+def advice(found: Diagnosis, target: float | None) -> str:
+    """Return the one change to make, as a sentence."""
+    if target is not None and found.images_per_sec >= target:
+        return f"None: {found.images_per_sec:,.0f} images/s meets the target of {target:,.0f}."
+    stage = limiting_stage(found)
+    if stage == "read" and found.is_remote:
+        return (
+            "Downloads are the bottleneck: raise cache_bytes= until the cache holds the whole "
+            "dataset, so that later epochs read from disk."
+        )
+    if stage == "read":
+        return (
+            "The disk is the bottleneck: copy the dataset to a faster disk, or use a machine with "
+            "enough memory to cache it."
+        )
+    if stage == "parse":
+        return (
+            "Parsing is the bottleneck: read only the features that the model needs, such as "
+            "features=['image', 'label']; labels then come from the index."
+        )
+    if stage in ("decode", "augment"):
+        return _advice_for_decoding(found, target)
+    return (
+        "Assembling batches is the bottleneck, limited by memory bandwidth: use smaller images, or "
+        "uint8 instead of a wider dtype."
+    )
+
+
+def _advice_for_decoding(found: Diagnosis, target: float | None) -> str:
+    side = round(found.image_side * _SHORTER_SIDE)
+    if found.stored_pixels > _RESIZE_MARGIN * side * side:
+        times = found.stored_pixels / (side * side)
+        return (
+            f"Decoding is the bottleneck, and images are stored with {times:.1f} times the pixels "
+            f"of {side}x{side}: build with --encode jpeg --resize {side}x{side}."
+        )
+    cores = (
+        ""
+        if target is None
+        else f", {math.ceil(found.cores_for(target))} for {target:,.0f} images/s"
+    )
+    raw = found.image_side * found.image_side * 3
+    return (
+        "Decoding is the bottleneck, and images are stored no larger than needed: "
+        f"use more cores{cores}; or build with "
+        f"--encode raw --resize {found.image_side}x{found.image_side}, which needs no decoding but "
+        f"{show_bytes(raw)} per image instead of {show_bytes(found.stored_bytes)}."
+    )
+
+
+def format_diagnosis(found: Diagnosis, target: float | None) -> str:
+    """Return the report as lines of text."""
+    total = sum(msec for stage, msec in found.stage_msec.items() if stage != "device copy")
+    limit = limiting_stage(found)
+    lines = ["milliseconds per image on one thread"]
+    for stage, msec in found.stage_msec.items():
+        share = f"to {found.device}" if stage == "device copy" else f"{msec / total:4.0%}"
+        lines.append(
+            f"  {stage:<12} {msec:8.3f}   {share}{'   <- limits' if stage == limit else ''}"
+        )
+    lines += [
+        "",
+        f"whole reader: {counted(found.threads, 'thread')} on {found.cores} cores, "
+        f"batches of {found.image_side}x{found.image_side} crops",
+        f"  {found.images_per_sec:,.0f} images/s, {found.cores_busy:.1f} cores busy, "
+        f"{found.images_per_sec_per_core:,.0f} images/s per core",
+        f"  limited by: {limit}",
+    ]
+    if found.cores_busy < _BUSY * min(found.threads, found.cores) and limit != "read":
+        lines.append("  other programs used the remaining cores: measure again on an idle machine")
+    if target is not None:
+        lines.append(
+            f"  {target:,.0f} images/s need {math.ceil(found.cores_for(target))} such cores"
+        )
+    return join_lines([*lines, "", "the one change to make", f"  {advice(found, target)}"])
+
+
+@command
+def doctor_command(argv: Sequence[str]) -> int:
+    """Run `shardwright doctor` and return its exit code."""
+    parser = make_parser(
+        "doctor",
+        "Measure how fast a dataset can be read for training, and find the bottleneck and its fix.",
+        _EPILOG,
+    )
+    _add_doctor_options(parser)
+    args = parser.parse_args(argv)
+    if args.target is not None and args.target <= 0:
+        parser.error(f"--target must be above 0, got {args.target:g}")
+    with training_reader(
+        args.dataset,
+        args.split,
+        image_side=args.image_size,
+        batch_size=args.batch_size,
+        threads=args.threads,
+        storage_options=StorageOptions.parse(args.storage_option),
+    ) as reader:
+        found = diagnose(reader, args.seconds)
+    extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}
+    print_safely(
+        to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target)
+    )
+    return EXIT_DONE
+
+
+def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--split",
+        default="train",
+        metavar="S",
+        help="a split or a part of one, such as train[:10%%] (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--target",
+        type=float,
+        metavar="RATE",
+        help="target in images/s; reports the number of cores needed",
+    )
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        default=224,
+        metavar="PIXELS",
+        help="height and width of the training images (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=64,
+        metavar="N",
+        help="images per batch (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="decoding threads (default: one per core)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="seconds to run the reader (default: %(default)s)",
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shardwright.format.manifest import Manifest
 
 
 def share_drift(old: Mapping[str, int], new: Mapping[str, int]) -> float | None:
@@ -44,3 +47,38 @@ def histogram_drift(old: Sequence[int], new: Sequence[int]) -> float | None:
         return None
     before, after = (np.cumsum(counts) / sum(counts) for counts in (old, new))
     return float(np.abs(before - after).max())
+
+
+def signal_drift(old: Manifest, new: Manifest) -> dict[str, float | None]:
+    """Return the drift of each signal that both datasets have of all images, with equal edges.
+
+    A sample is left out: the drift of two samples of one dataset may be above any useful limit.
+    """
+    before, after = _histograms(old), _histograms(new)
+    return {
+        name: histogram_drift(before[name]["counts"], after[name]["counts"])
+        for name in before
+        if name in after and before[name]["edges"] == after[name]["edges"]
+    }
+
+
+def _histograms(manifest: Manifest) -> dict[str, dict[str, list[Any]]]:
+    """Return the histogram of each signal over all splits, {} unless all images are measured."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for split in manifest.splits.values():
+        for name, each in split.stats.get("signals", {}).items():
+            if each["basis"] != "all":
+                return {}
+            if "histogram" in each and not _add(found, name, each["histogram"]):
+                return {}
+    return found
+
+
+def _add(found: dict[str, dict[str, list[Any]]], name: str, more: Mapping[str, list[Any]]) -> bool:
+    """Add a histogram; return False if its edges are others."""
+    there = found.setdefault(name, {"edges": more["edges"], "counts": [0] * len(more["counts"])})
+    if there["edges"] != more["edges"]:
+        return False
+    pairs = zip(there["counts"], more["counts"], strict=True)
+    there["counts"] = [one + other for one, other in pairs]
+    return True

@@ -8,7 +8,7 @@ moves records to other splits (https://docs.mlcommons.org/croissant/docs/croissa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shardwright.sizes import counted
@@ -43,12 +43,22 @@ def propose_version(
         "version", None if the older one is not MAJOR.MINOR.PATCH; "part", which is "major", "minor"
         or "patch"; and "because", a list of texts.
     """
-    if because := list(_broken(records, schema, classes)):
-        part = "major"
-    elif because := list(_added(records, schema, classes)):
-        part = "minor"
-    else:
-        part, because = "patch", ["the same records, features and classes"]
+    breaking = [
+        *((records[change], "record", told) for change, told in _BREAKING.items()),
+        *((len(schema[change]), "feature", change) for change in ("removed", "changed")),
+        *((len(classes[change]), "class", change) for change in ("removed", "renumbered")),
+    ]
+    additions = [
+        (records["new"], "record", "added"),
+        (len(schema["added"]), "feature", "added"),
+        (len(classes["added"]), "class", "added"),
+    ]
+    part, because = "patch", ["the same records, features and classes"]
+    for name, changes in (("minor", additions), ("major", breaking)):
+        if reasons := [
+            f"{counted(number, noun)} {what}" for number, noun, what in changes if number
+        ]:
+            part, because = name, reasons
     return {"version": _raised(version, part), "part": part, "because": because}
 
 
@@ -56,30 +66,6 @@ def format_proposal(proposal: Mapping[str, Any]) -> str:
     """Return a proposal as a line of text."""
     version = proposal["version"] or f"the next {proposal['part']} one"
     return f"proposed version: {version} ({proposal['part']}: {', '.join(proposal['because'])})"
-
-
-def _broken(
-    records: Mapping[str, int], schema: Mapping[str, Any], classes: Mapping[str, Any]
-) -> Iterator[str]:
-    for change, told in _BREAKING.items():
-        yield from _counted(records[change], "record", told)
-    for change in ("removed", "changed"):
-        yield from _counted(len(schema[change]), "feature", change)
-    for change in ("removed", "renumbered"):
-        yield from _counted(len(classes[change]), "class", change)
-
-
-def _added(
-    records: Mapping[str, int], schema: Mapping[str, Any], classes: Mapping[str, Any]
-) -> Iterator[str]:
-    yield from _counted(records["new"], "record", "added")
-    yield from _counted(len(schema["added"]), "feature", "added")
-    yield from _counted(len(classes["added"]), "class", "added")
-
-
-def _counted(number: int, noun: str, told: str) -> Iterator[str]:
-    if number:
-        yield f"{counted(number, noun)} {told}"
 
 
 def _raised(version: str, part: str) -> str | None:

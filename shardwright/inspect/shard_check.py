@@ -1,14 +1,22 @@
-"""Check one shard: the file, its records in order, and its sidecar."""
+"""Check one shard: the file, its records in order, and its sidecar.
+
+A frame locates the next one only if its own length is valid; after a broken length, the index
+locates it.
+"""
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import google_crc32c
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardwright.errors import (
     CredentialsError,
@@ -21,20 +29,214 @@ from shardwright.errors import (
 )
 from shardwright.format.contents import FileContent, file_crc32c
 from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.index import ShardSummary, parse_index, read_sidecar, read_summary
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.records import RecordSpan
-from shardwright.format.schema import Source
+from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan, read_record
+from shardwright.format.schema import ExampleSchema, Source
 from shardwright.format.splits import ShardInfo
-from shardwright.inspect.example_check import ExampleChecker, one_value
+from shardwright.inspect.example_check import ExampleChecker, Values, one_value
 from shardwright.inspect.faults import DatasetFault, content_fault, limit_faults
-from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
-from shardwright.inspect.shard_walk import BLOCK_BYTES, walk_records
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 
+BLOCK_BYTES = 1 << 20
+_BLOCK_ROWS = 1024
+_COMPARED = (
+    "id",
+    "offset",
+    "length",
+    "image_offset",
+    "image_length",
+    "crc32c",
+    "label",
+    "format",
+    "width",
+    "height",
+    "record_crc32c",
+)
 # Errors of a whole store, which are not faults of a dataset in it.
 NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)
+
+
+def walk_records(
+    file: BinaryIO, known_offsets: NDArray[np.int64]
+) -> Iterator[tuple[int, RecordSpan | RecordFault]]:
+    """Yield (number, record) for every record of a shard in file order, or a fault if it is broken.
+
+    Ends early after a fault without `next_offset` if no known offset follows it.
+
+    Args:
+        file: The shard, at its start.
+        known_offsets: The starts of the records in the index, in bytes, shape [records],
+            increasing; empty without an index.
+    """
+    num_bytes = os.fstat(file.fileno()).st_size
+    number = offset = 0
+    while offset < num_bytes:
+        try:
+            span = read_record(file, offset, num_bytes)
+        except RecordFault as fault:
+            yield number, fault
+            number, offset = _next_place(fault, number, known_offsets)
+            if offset < 0:
+                return
+            file.seek(offset)
+            continue
+        if span is None:
+            return
+        yield number, span
+        number, offset = number + 1, span.next_offset
+
+
+def _next_place(
+    fault: RecordFault, number: int, known_offsets: NDArray[np.int64]
+) -> tuple[int, int]:
+    """Return number and offset of the record after a broken one; offset -1 if it is unknown."""
+    if fault.next_offset is not None:
+        return number + 1, fault.next_offset
+    # The length is broken, so the end of this record is unknown to the frame, but not to the index.
+    following = int(np.searchsorted(known_offsets, fault.offset, side="right"))
+    return (
+        (following, int(known_offsets[following]))
+        if following < len(known_offsets)
+        else (number + 1, -1)
+    )
+
+
+class IndexRows:
+    """The rows of a shard's index, converted to Python objects in blocks to bound memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table.select(_COMPARED)
+        self._start = -_BLOCK_ROWS
+        self._block: list[dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """The starts of the records in bytes, shape [rows]; empty unless they strictly increase."""
+        column = self._table["offset"].combine_chunks()
+        # Not Arrow's `to_numpy`: it imports pandas, which takes 0.4 s.
+        offsets = np.asarray(np.from_dlpack(column), np.int64)
+        return offsets if np.all(np.diff(offsets) > 0) else offsets[:0]
+
+    def row(self, number: int) -> Mapping[str, Any] | None:
+        """Return a row as column -> value, None past the end."""
+        if not self._start <= number < self._start + _BLOCK_ROWS:
+            self._start = number - number % _BLOCK_ROWS
+            self._block = self._table.slice(self._start, _BLOCK_ROWS).to_pylist()
+        place = number - self._start
+        return self._block[place] if place < len(self._block) else None
+
+
+def check_sidecar(
+    root: Folder, name: ShardName, info: ShardInfo, contents: Mapping[FileContent, str]
+) -> tuple[IndexRows | None, list[DatasetFault]]:
+    """Return a sidecar's rows and no faults; or None and faults, if the manifest disagrees.
+
+    Args:
+        contents: The names of the dataset's sidecars.
+    """
+    try:
+        data = read_sidecar(root, name)
+        # Damaged bytes never reach Arrow.
+        damage = info.sidecar and content_fault(FileContent.of(data), info.sidecar, contents)
+        if damage:
+            return None, [DatasetFault.of_file(name.sidecar, damage)]
+        table = parse_index(data, root.path(name.sidecar), name, None)
+    except StorageError as error:
+        what = str(error).removeprefix(f"{name.sidecar} ")
+        return None, [DatasetFault.of_file(name.sidecar, what)]
+    fault = _mismatch(read_summary(root, name), table.num_rows, name, info)
+    return (None, [DatasetFault.of_file(name.sidecar, fault)]) if fault else (IndexRows(table), [])
+
+
+def _mismatch(
+    summary: ShardSummary | None, num_rows: int, name: ShardName, info: ShardInfo
+) -> str | None:
+    """Return why a sidecar is not that of a shard, or None if it is."""
+    if summary is None:
+        return "its metadata does not say which shard it indexes"
+    wanted = {
+        "name": name,
+        "num_records": info.num_records,
+        "num_bytes": info.num_bytes,
+        "crc32c": info.crc32c,
+        "digest": info.digest,
+    }
+    differing = [key for key, value in wanted.items() if getattr(summary, key) != value]
+    if differing:
+        details = ", ".join(
+            f"{key} {getattr(summary, key)!r} instead of {wanted[key]!r}" for key in differing
+        )
+        return f"it is the index of another shard ({details}); its rows are not compared"
+    if num_rows != info.num_records:
+        return f"it has {counted(num_rows, 'row')} for {counted(info.num_records, 'record')}"
+    return None
+
+
+class RowChecker:
+    """A checker of index rows against their records."""
+
+    def __init__(self, schema: ExampleSchema) -> None:
+        self._image = schema.image
+        self._stated = {
+            column: feature
+            for column, source in (
+                ("label", Source.LABEL),
+                ("format", Source.FORMAT),
+                ("width", Source.WIDTH),
+                ("height", Source.HEIGHT),
+            )
+            if (feature := schema.find(source)) is not None or column == "label"
+        }
+        self._id = schema.find(Source.ID)
+
+    def faults(
+        self, row: Mapping[str, Any], span: RecordSpan, features: Mapping[str, Values]
+    ) -> Iterator[str]:
+        length = FRAME_BYTES + len(span.data)
+        if (row["offset"], row["length"]) != (span.offset, length):
+            yield (
+                f"the row says {row['length']} bytes at byte {row['offset']}, "
+                f"the record has {length} at byte {span.offset}"
+            )
+        stated, crc = row["record_crc32c"], google_crc32c.value(span.data)
+        if stated not in (None, crc):
+            yield f"the row's crc32c of the record is {stated:#010x}, the record's is {crc:#010x}"
+        image = b"" if self._image is None else one_value(features, self._image)
+        if isinstance(image, bytes):
+            yield from _image_faults(row, span, image)
+        found = one_value(features, self._id)
+        if self._id is not None and isinstance(found, bytes) and found != row["id"].encode():
+            yield (
+                f"the row's id is {row['id']!r}, "
+                f"the record's {found.decode('utf-8', 'backslashreplace')!r}"
+            )
+        for column, feature in self._stated.items():
+            value = one_value(features, feature)
+            value = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+            # A record without an image has zeros where its row has nulls.
+            is_blank = column != "label" and not row["image_length"] and not value
+            if row[column] != (None if is_blank else value):
+                yield f"the row's {column} is {row[column]!r}, the record's {value!r}"
+
+
+def _image_faults(row: Mapping[str, Any], span: RecordSpan, image: bytes) -> Iterator[str]:
+    start = row["image_offset"] - span.offset - HEADER_BYTES
+    if row["image_length"] != len(image) or start < 0 or not span.data.startswith(image, start):
+        yield (
+            f"the row says that the image is {row['image_length']} bytes at byte "
+            f"{row['image_offset']}, but the record's image of {len(image)} bytes is not there"
+        )
+    if row["crc32c"] != google_crc32c.value(image):
+        yield (
+            f"the row's crc32c of the image is {row['crc32c']:#010x}, "
+            f"the image's is {google_crc32c.value(image):#010x}"
+        )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Format the statistics of a dataset as JSON and as tables of text."""
+"""The command `stats`: the statistics of a dataset as JSON or as tables of text."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from typing import Any
 from shardwright.format.manifest import Manifest
 from shardwright.format.splits import SplitInfo
 from shardwright.images.signals import SIGNALS
+from shardwright.inspect.command_parts import (
+    EXIT_DONE,
+    add_version,
+    command,
+    make_parser,
+    manifest_of,
+    to_json,
+)
 from shardwright.sizes import counted
-from shardwright.terminal import join_lines, one_line
+from shardwright.terminal import join_lines, one_line, print_safely
 
 _COLORS = ("red", "green", "blue")
 _WIDTH = 12  # of a column at least
 _COLUMNS = ("min", "mean", "max", "std")
 
 Row = tuple[str, Mapping[str, Any]]
+_EPILOG = """\
+Reads only the manifest: the statistics of the build. Signals and channels are those of all images
+if the dataset was built with --signals, else of a sample; docs/signals.md explains each of them.
+"""
 
 
 def statistics_json(manifest: Manifest) -> dict[str, Any]:
@@ -42,9 +54,11 @@ def _lines(split: SplitInfo) -> Iterator[str]:
         ]
         yield from _table(f"channels ({channels['basis']})", rows)
     features = split.stats.get("features", {})
-    yield from _table(
-        "features", [(_title(name, found), found) for name, found in features.items()]
-    )
+    rows = [
+        (name if found["of"] == "values" else f"{name} ({found['of']})", found)
+        for name, found in features.items()
+    ]
+    yield from _table("features", rows)
     signals = split.stats.get("signals", {})
     if signals:
         rows = [(signal.name, signals[signal.name]) for signal in SIGNALS if signal.name in signals]
@@ -58,10 +72,6 @@ def _image_rows(stats: Mapping[str, Any]) -> list[Row]:
         for name, title in (("width", "width"), ("height", "height"), ("image_length", "bytes"))
         if name in stats
     ]
-
-
-def _title(name: str, found: Mapping[str, Any]) -> str:
-    return name if found["of"] == "values" else f"{name} ({found['of']})"
 
 
 def _table(title: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -92,3 +102,16 @@ def _fault_lines(signals: Mapping[str, Any]) -> Iterator[str]:
             sign = "<" if signal.bad == "low" else ">"
             found = counted(faults, "image")
             yield f"    {found} {signal.fault} ({signal.name} {sign} {signal.limit:g})"
+
+
+@command
+def stats_command(argv: Sequence[str]) -> int:
+    """Run `shardwright stats` and return its exit code."""
+    parser = make_parser(
+        "stats", "Show distributions of features, image sizes and quality signals.", _EPILOG
+    )
+    add_version(parser)
+    args = parser.parse_args(argv)
+    manifest = manifest_of(args)
+    print_safely(to_json(statistics_json(manifest)) if args.json else format_statistics(manifest))
+    return EXIT_DONE

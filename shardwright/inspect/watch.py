@@ -1,4 +1,7 @@
-"""The command `shardwright watch`: follow a build on any runner by what it writes to OUTPUT."""
+"""The command `shardwright watch`: follow a build on any runner by what it writes to OUTPUT.
+
+The progress is one line for a log, or several for a terminal.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,18 @@ import sys
 import time
 from collections.abc import Sequence
 
-from shardwright.errors import ShardwrightError, StorageError
-from shardwright.inspect.build_progress import BuildPhase, BuildProgress
+from shardwright.errors import StorageError
+from shardwright.inspect.build_progress import BuildPhase, BuildProgress, WriteRate
 from shardwright.inspect.build_scan import BuildScan
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
-    fail,
+    command,
     make_parser,
     root_of,
     to_json,
 )
-from shardwright.inspect.watch_report import show_line, show_lines
-from shardwright.sizes import show_seconds
+from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.folder import Folder
 from shardwright.terminal import join_lines, one_line, print_safely, say
 
@@ -45,21 +47,28 @@ _NOT_THERE = (BuildPhase.EMPTY, BuildPhase.FAILED)
 _LINE_SECONDS = 30.0
 _LOCAL_SECONDS, _STORE_SECONDS = 2.0, 10.0  # on a terminal
 _LOOKS_SHARE = 10  # pauses are at least so many times as long as the last look, up to 30 s
+_LONG_SECONDS = 60.0  # of a shard in work, to be shown in a line
+_NO_CHANGE = {
+    BuildPhase.PLANNING: "the build has stopped, or reads INPUT without unpacking it",
+    BuildPhase.WRITING: "the build has stopped, is planning again, or its shards take longer",
+    BuildPhase.PUBLISHING: "the build has stopped, or was refused (its log has the reason)",
+}
 
 
-def watch(argv: Sequence[str]) -> int:
+@command
+def watch_command(argv: Sequence[str]) -> int:
     """Run `shardwright watch` and return its exit code."""
     args = _parse(argv)
-    try:
-        root = root_of(args)
-        scan = BuildScan(root)
-        progress = scan.look(time.time())
-        if args.once:
-            _print_once(progress, root, as_json=args.json)
-            return EXIT_FAULTS if progress.phase in _NOT_THERE else EXIT_DONE
-        return _Watch(scan, root, args).run(progress)
-    except ShardwrightError as error:
-        return fail(error)
+    root = root_of(args)
+    scan = BuildScan(root)
+    progress = scan.look(time.time())
+    if args.once:
+        if args.json:
+            print_safely(to_json({"output": root.uri, **progress.to_json()}))
+        else:
+            print_safely(join_lines(show_lines(progress, root.uri)))
+        return EXIT_FAULTS if progress.phase in _NOT_THERE else EXIT_DONE
+    return _Watch(scan, root, args).run(progress)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -89,13 +98,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         if value is not None and not least <= value <= most:
             parser.error(f"--{name} must be from {least:g} to {most:,}, got {value:g}")
     return args
-
-
-def _print_once(progress: BuildProgress, root: Folder, *, as_json: bool) -> None:
-    if as_json:
-        print_safely(to_json({"output": root.uri, **progress.to_json()}))
-    else:
-        print_safely(join_lines(show_lines(progress, root.uri)))
 
 
 class _Watch:
@@ -176,3 +178,115 @@ class _Watch:
             "with --wait MINUTES"
         )
         return EXIT_FAULTS
+
+
+def show_line(progress: BuildProgress) -> str:
+    """Return the progress in one line."""
+    parts = [_phase_text(progress)]
+    if progress.phase is BuildPhase.WRITING and progress.planned:
+        done, planned = progress.done, progress.planned
+        parts += [
+            f"{done.shards:,}/{planned.shards:,} shards",
+            f"{_about(progress)}{done.records:,}/{planned.records:,} records",
+        ]
+        if progress.recent:
+            parts.append(_rate_text(progress.recent))
+        if progress.seconds_left is not None:
+            parts.append(f"{show_seconds(progress.seconds_left)} left")
+    if progress.rejects:
+        parts.append(f"rejects: {_rejects_text(progress)}")
+    if progress.writing and progress.writing[0][1] > _LONG_SECONDS:
+        name, seconds = progress.writing[0]
+        parts.append(f"longest in work: {name} for {show_seconds(seconds)}")
+    if note := stall_note(progress):
+        parts.append(note)
+    return ", ".join(parts)
+
+
+def show_lines(progress: BuildProgress, uri: str) -> list[str]:
+    """Return the progress of a build in OUTPUT `uri` as the lines of a terminal."""
+    rows = [("state", _phase_text(progress))]
+    done, planned = progress.done, progress.planned
+    if planned is not None and progress.phase is not BuildPhase.PUBLISHED:
+        reused = f", {progress.num_reused:,} of an earlier run" if progress.num_reused else ""
+        about = _about(progress)
+        rows += [
+            ("shards", _part(done.shards, planned.shards) + reused),
+            ("records", about + _part(done.records, planned.records)),
+            (
+                "bytes",
+                f"{about}{show_bytes(done.num_bytes)} of {show_bytes(planned.num_bytes)} planned",
+            ),
+        ]
+    if progress.recent and progress.overall:
+        period = show_seconds(progress.recent.seconds)
+        rows.append(("speed", f"{_rate_text(progress.recent)} over the last {period}"))
+        rows.append(("", f"{_rate_text(progress.overall)} since the plan"))
+    if progress.seconds_left is not None:
+        rows.append(("left", show_seconds(progress.seconds_left)))
+    if progress.rejects:
+        rows.append(("rejects", _rejects_text(progress)))
+    if progress.slowest:
+        rows.append(("slowest", _times(progress.slowest)))
+    if progress.writing:
+        in_work = counted(len(progress.writing), "shard")
+        rows.append(("in work", f"{in_work}, longest {_times(progress.writing[:1])}"))
+    if note := stall_note(progress):
+        rows.append(("note", note))
+    return [uri, *(f"  {name:<8}  {text}" for name, text in rows)]
+
+
+def stall_note(progress: BuildProgress) -> str:
+    """Return what it may mean that OUTPUT has not changed for long, or ""."""
+    if not progress.is_stalled or progress.idle_seconds is None:
+        return ""
+    return (
+        f"no change for {show_seconds(progress.idle_seconds)}: {_NO_CHANGE[progress.phase]}; "
+        "the same command resumes a stopped build"
+    )
+
+
+def _phase_text(progress: BuildProgress) -> str:
+    beside = " beside the published dataset" if progress.replaces else ""
+    match progress.phase:
+        case BuildPhase.EMPTY:
+            return "nothing is there yet: the build has not begun, or is planning"
+        case BuildPhase.PLANNING:
+            return f"planning, {show_bytes(progress.spooled_bytes)} of INPUT unpacked"
+        case BuildPhase.WRITING:
+            return f"writing{beside} for {show_seconds(progress.seconds)}"
+        case BuildPhase.PUBLISHING if progress.replaces:
+            return "replacing the published dataset"
+        case BuildPhase.PUBLISHING:
+            return f"all {counted(progress.done.shards, 'shard')} written, publishing"
+        case BuildPhase.FAILED:
+            ago = show_seconds(progress.idle_seconds or 0.0)
+            cause = ": INPUT lacks too many records (--max-gone)" * ("gone" in progress.rejects)
+            return f"the build failed {ago} ago, before it wrote shards{cause}"
+    done = progress.done
+    return (
+        f"published {show_seconds(progress.idle_seconds or 0.0)} ago: "
+        f"{counted(done.records, 'record')}, {counted(done.shards, 'shard')}, "
+        f"{show_bytes(done.num_bytes)}"
+    )
+
+
+def _about(progress: BuildProgress) -> str:
+    return "about " if progress.num_unread else ""
+
+
+def _part(done: int, planned: int) -> str:
+    return f"{done:,} of {planned:,} ({done / max(planned, 1):.0%})"
+
+
+def _rate_text(rate: WriteRate) -> str:
+    return f"{rate.records_per_second:,.0f} images/s, {show_bytes(rate.bytes_per_second)}/s"
+
+
+def _rejects_text(progress: BuildProgress) -> str:
+    least = "at least " if progress.num_unread else ""
+    return least + ", ".join(f"{number:,} {reason}" for reason, number in progress.rejects.items())
+
+
+def _times(shards: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {show_seconds(seconds)}" for name, seconds in shards)

@@ -1,15 +1,21 @@
 """Make the batch at any position: the open dataset, its order and its threads.
 
 Nothing here keeps the position of a reader.
+
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, FeatureKind, Source
@@ -21,13 +27,15 @@ from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.encodings import Spec
 from shardwright.reader.options import ReaderOptions
-from shardwright.reader.order import StoredOrder
-from shardwright.reader.orders import make_order
+from shardwright.reader.order import Order, ShuffledOrder, StoredOrder
+from shardwright.reader.permutation import derive_key
 from shardwright.reader.places import Places, PlaceTable
 from shardwright.reader.record_reader import BadRecord, RecordReader
-from shardwright.reader.selection import Selection, select_records
+from shardwright.reader.sampled_orders import MixedOrder, WeightedOrder
+from shardwright.reader.sampling import ClassSampling, RecordWeights, order_classes
+from shardwright.reader.selection import Selection, for_each_shard, select_records
 from shardwright.reader.shard_files import ShardFiles
-from shardwright.reader.shard_index import ShardIndexes
+from shardwright.reader.shard_index import ShardIndexes, labels_of, read_rows
 from shardwright.reader.steps import Step
 from shardwright.storage.folder import Folder
 
@@ -198,3 +206,67 @@ def _image_spec(image: ImageTransform | None, rows: int | None) -> Spec:
     if image is None or (shape := static_shape(image)) is None:
         return (rows,), np.dtype(object)
     return (rows, *shape), image.dtype
+
+
+def make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, window: int) -> Order:
+    """Return the order of a corpus.
+
+    Args:
+        window: Number of shards shuffled together; 0 for stored order.
+
+    Raises:
+        UsageError: The sampling does not fit the records.
+        StorageError: An index cannot be read; only sampling reads any.
+    """
+    starts = corpus.source_starts
+    spans = [range(start, stop) for start, stop in pairwise(starts)]
+    if len(spans) == 1:
+        return _make_one(corpus, selection, options, window, spans[0], options.seed)
+    # With equal seeds, datasets of equal sizes would have equal orders.
+    orders = [
+        _make_one(corpus, selection, options, window, span, derive_key(options.seed, number))
+        for number, span in enumerate(spans)
+    ]
+    sizes = [selection.sizes[span.start : span.stop] for span in spans]
+    return MixedOrder.of(orders, sizes, list(options.datasets.values()), options.seed)
+
+
+def _make_one(
+    corpus: Corpus,
+    selection: Selection,
+    options: ReaderOptions,
+    window: int,
+    span: range,
+    seed: int,
+) -> Order:
+    """Return the order of one dataset, its shards counted from its own first one."""
+    sizes = selection.sizes[span.start : span.stop]
+    sampling = options.sampling
+    if isinstance(sampling, ClassSampling):
+        labels = _gather(corpus, selection, span, labels_of, ["label"])
+        return order_classes(
+            sampling,
+            labels.astype(np.int32),
+            sizes,
+            class_names=corpus.schema.class_names,
+            seed=seed,
+        )
+    if isinstance(sampling, RecordWeights):
+        return WeightedOrder.of(_gather(corpus, selection, span, sampling.weigh, None), sizes, seed)
+    return ShuffledOrder(sizes, seed, min(window, len(sizes))) if window else StoredOrder(sizes)
+
+
+def _gather(
+    corpus: Corpus,
+    selection: Selection,
+    span: range,
+    work: Callable[[pa.Table], NDArray[Any]],
+    columns: list[str] | None,
+) -> NDArray[Any]:
+    """Return `work(rows)` of the selected records' index rows, joined over all shards."""
+
+    def work_on(number: int) -> NDArray[Any]:
+        rows = read_rows(corpus.shards[number], columns)
+        return work(rows.take(pa.array(selection.rows_of(number))))
+
+    return np.concatenate(for_each_shard(list(span), work_on))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwright.cache.settings import CacheSettings
@@ -15,8 +16,8 @@ from shardwright.python_errors import PythonErrors
 from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.batches import Batch
 from shardwright.reader.encodings import Encoding, Spec
+from shardwright.reader.engine import Engine
 from shardwright.reader.iteration import BatchIterator
-from shardwright.reader.opening import open_reader, state_at
 from shardwright.reader.options import (
     ReaderOptions,
     batch_size_of,
@@ -27,10 +28,14 @@ from shardwright.reader.options import (
 from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
-from shardwright.reader.state import Cursor
-from shardwright.reader.steps import Remainder, checked_position
+from shardwright.reader.state import Cursor, ReaderState
+from shardwright.reader.steps import Remainder, Steps, checked_position
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
+
+# Number of prefetched batches; two keep every thread busy across batch boundaries.
+_BATCHES_AHEAD = 2
+_ROWS_AHEAD_PER_THREAD = 16
 
 
 class Reader:
@@ -153,10 +158,30 @@ class Reader:
         self._open(options, state)
 
     def _open(self, options: ReaderOptions, state: Mapping[str, Any] | None) -> None:
-        self._cursor = Cursor()
-        self.options, self.engine, self.steps, self.batches_ahead, self.position = open_reader(
-            options, state
+        saved = None if state is None else ReaderState.from_json(state)
+        if options.shuffle and options.window is None and saved is not None and saved.window:
+            # The default depends on the storage; a copy elsewhere must keep the saved window.
+            options = replace(options, window=saved.window)
+        self.engine = Engine(options)
+        if len(options.datasets) == 1:  # another process that opens it again reads the same version
+            options = replace(options, version=self.engine.version)
+        self.options = options
+        self.steps = Steps(
+            self.engine.epoch_size,
+            options.global_batch_size,
+            options.host_index,
+            options.host_count,
+            options.remainder,
+            options.epochs,
         )
+        rows = self.engine.threads * _ROWS_AHEAD_PER_THREAD
+        ahead = max(_BATCHES_AHEAD, -(-rows // self.steps.host_batch_size))
+        self.batches_ahead = ahead if options.prefetch is None else options.prefetch
+        self._cursor = Cursor()
+        self.position = 0
+        if saved is not None:
+            saved.check_same(self._state_at(saved.position))
+            self.position = self.steps.normalize(saved.position)
         self.bad_records: list[BadRecord] = []
         self._iterator: BatchIterator | None = None
 
@@ -211,7 +236,17 @@ class Reader:
 
     def state_at(self, position: int) -> dict[str, Any]:
         """Return the state at a position, as `state()["position"]` counts it."""
-        return state_at(position, self.options, self.engine).to_json()
+        return self._state_at(position).to_json()
+
+    def _state_at(self, position: int) -> ReaderState:
+        return ReaderState(
+            dataset=self.engine.fingerprint,
+            shuffle=self.options.shuffle,
+            seed=self.options.seed,
+            window=self.engine.window,
+            position=position,
+            epoch=position // self.engine.epoch_size,
+        )
 
     def batch_at(self, position: int) -> Batch:
         """Return this host's part of the batch at a position; the reader's own position stays.

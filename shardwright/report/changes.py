@@ -8,12 +8,26 @@ from html import unescape
 from typing import Any
 
 from shardwright.inspect.proposed_version import format_proposal
-from shardwright.report.contact_sheet import link_to_pictures
-from shardwright.report.data import ReportData
-from shardwright.report.markup import Html, join, name_of, tag
+from shardwright.report.contact_sheet import link_to_pictures, picture
+from shardwright.report.data import ReportData, class_name
+from shardwright.report.markup import (
+    SHOWN_ROWS,
+    Cell,
+    Html,
+    Section,
+    cards,
+    join,
+    name_of,
+    names,
+    note,
+    numbers,
+    shares,
+    sheet,
+    table,
+    tag,
+    texts,
+)
 from shardwright.report.pictures import Picture
-from shardwright.report.sections import Section, cards, class_name, note, picture, sheet
-from shardwright.report.tables import SHOWN_ROWS, Cell, names, numbers, shares, table, texts
 
 _SHOWN_CLASSES = 2000
 _SECTION = re.compile(r'<section aria-labelledby="changes">.*?</section>', re.DOTALL)

@@ -18,20 +18,6 @@ _LISTED = 4  # numbers that are listed instead of drawn
 _RANKS = 160  # points of a curve over many classes
 
 
-def bar(share: float) -> Html:
-    """Return a horizontal bar for a share from 0 to 1."""
-    width = f"{100 * min(max(share, 0.0), 1.0):.1f}"
-    rect = tag("rect", width=width, height=10, class_="fill")
-    return tag(
-        "svg",
-        rect,
-        class_="bar",
-        viewBox="0 0 100 10",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
-
-
 def histogram(
     title: str,
     edges: Sequence[float],

@@ -2,23 +2,35 @@
 
 Names of files and classes come from users. Everything that is not `Html` is escaped, so no name can
 become a tag, a script or an attribute.
+
+Wide tables scroll in their own box, long ones can be filtered and sorted. Their first rows are in
+the page. The others are JSON, which the page's script shows on request, so that 20,000 classes stay
+a small page that opens at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from html import escape
+from typing import NamedTuple
 
+from shardwright.sizes import show_bytes
 from shardwright.terminal import visible
 
 _VOID = frozenset({"br", "img", "input", "meta"})
+SHOWN_ROWS = 100  # in the page at first
+_TOOLS_FROM = 8  # rows; a shorter table needs no filter
 
 
 class Html(str):
     """A piece of HTML; other texts are escaped wherever they are put into one."""
 
     __slots__ = ()
+
+
+Cell = Html | str | int | float | None
 
 
 def text(value: object) -> Html:
@@ -31,7 +43,7 @@ def tag(name: str, /, *content: object, **attributes: object) -> Html:
 
     Args:
         name: Its name.
-        content: Its content; what is not `Html` is escaped.
+        content: Text that is not `Html` is escaped.
         attributes: Its attributes, with `_` for `-`, and `class_` for `class`. True gives one
             without a value; None and False give none.
     """
@@ -62,3 +74,174 @@ def data_block(content: object, **attributes: object) -> Html:
     told = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     written = "".join(map(_attribute, {"type": "application/json", **attributes}.items()))
     return Html(f"<script{written}>{told}</script>")
+
+
+class Section(NamedTuple):
+    """A section of the page: its anchor, its heading, and its content."""
+
+    anchor: str
+    title: str
+    content: Html
+
+
+def note(*content: object) -> Html:
+    """Return a short explanation below a heading."""
+    return tag("p", *content, class_="note")
+
+
+def warning(told: str) -> Html:
+    """Return a text about a part of the page that cannot be shown, nothing for ""."""
+    return tag("p", told, class_="note warning", role="alert") if told else Html("")
+
+
+def cards(values: Mapping[str, object]) -> Html:
+    """Return figures in boxes: a value over its name."""
+    items = (
+        tag("div", tag("dt", name), tag("dd", value), class_="card")
+        for name, value in values.items()
+    )
+    return tag("dl", join(items), class_="cards")
+
+
+def charts(*found: Html) -> Html:
+    """Return charts beside one another."""
+    return tag("div", *found, class_="charts")
+
+
+def more(summary: object, *content: object, is_open: bool = False) -> Html:
+    """Return content behind a click."""
+    return tag("details", tag("summary", summary), *content, open=is_open)
+
+
+def sheet(figures: Iterable[Html]) -> Html:
+    """Return pictures beside one another."""
+    return tag("div", join(figures), class_="sheet")
+
+
+class ColumnKind(StrEnum):
+    """The kind of a column's cells."""
+
+    NAME = "name"  # a user's text
+    TEXT = "text"
+    NUMBER = "number"
+    BYTES = "bytes"
+    SHARE = "share"  # 0 to 1, shown as a bar
+
+
+class TableColumn(NamedTuple):
+    """One column of a table."""
+
+    title: str
+    kind: ColumnKind = ColumnKind.TEXT
+
+
+def names(title: str) -> TableColumn:
+    return TableColumn(title, ColumnKind.NAME)
+
+
+def numbers(title: str) -> TableColumn:
+    return TableColumn(title, ColumnKind.NUMBER)
+
+
+def sizes(title: str) -> TableColumn:
+    return TableColumn(title, ColumnKind.BYTES)
+
+
+def shares(title: str) -> TableColumn:
+    return TableColumn(title, ColumnKind.SHARE)
+
+
+def texts(title: str) -> TableColumn:
+    return TableColumn(title)
+
+
+def table(caption: str, columns: Sequence[TableColumn], rows: Iterable[Sequence[Cell]]) -> Html:
+    """Return a table with a row header in its first column.
+
+    Args:
+        caption: Names it, for screen readers.
+        columns: Its columns.
+        rows: A cell per column. Rows after the first `SHOWN_ROWS` may not hold `Html`.
+    """
+    known = list(rows)
+    shown, rest = known[:SHOWN_ROWS], known[SHOWN_ROWS:]
+    head = join(tag("th", column.title, scope="col", class_=column.kind) for column in columns)
+    body = (
+        tag(
+            "tr",
+            *(
+                _cell(column.kind, cell, header=number == 0)
+                for number, (column, cell) in enumerate(zip(columns, row, strict=True))
+            ),
+        )
+        for row in shown
+    )
+    inner = tag(
+        "table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", *body)
+    )
+    parts = [tag("div", inner, class_="scroll", role="region", aria_label=caption, tabindex=0)]
+    if rest:
+        told = f"{len(rest):,} more rows need JavaScript."
+        plain = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rest]
+        parts += [tag("p", told, class_="note more-note"), data_block(plain)]
+    return tag("div", *parts, class_="table", data_tools=len(known) >= _TOOLS_FROM)
+
+
+def _cell(kind: ColumnKind, cell: Cell, *, header: bool) -> Html:
+    name, scope = ("th", {"scope": "row"}) if header else ("td", {})
+    value = cell if isinstance(cell, (int, float)) else None
+    return tag(name, _shown(kind, cell), class_=kind, data_value=value, **scope)
+
+
+def _shown(kind: ColumnKind, cell: Cell) -> Html:
+    if cell is None:
+        return Html("")
+    if kind is ColumnKind.NAME:
+        return name_of(cell)
+    if kind is ColumnKind.SHARE and isinstance(cell, (int, float)):
+        return bar(cell)
+    if kind is ColumnKind.BYTES and isinstance(cell, (int, float)):
+        return text(show_bytes(cell))
+    return text(show_number(cell) if isinstance(cell, (int, float)) else cell)
+
+
+def bar(share: float) -> Html:
+    """Return a horizontal bar for a share from 0 to 1."""
+    width = f"{100 * min(max(share, 0.0), 1.0):.1f}"
+    rect = tag("rect", width=width, height=10, class_="fill")
+    return tag(
+        "svg",
+        rect,
+        class_="bar",
+        viewBox="0 0 100 10",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+
+
+def show_number(number: float) -> str:
+    """Return a number as people write it: `1,024`, `0.125`, `1.2e-07`."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    if number == int(number) and abs(number) < 1e15:
+        return f"{number:,.0f}"
+    return f"{number:,.4g}" if abs(number) < 1e5 else f"{number:,.0f}"
+
+
+def pairs_table(caption: str, values: Mapping[str, object]) -> Html:
+    """Return a table of two columns: the name of a value, and the value as people write it."""
+    rows = [[name, show_value(value)] for name, value in values.items()]
+    return table(caption, (texts("name"), names("value")), rows)
+
+
+def show_value(value: object) -> str:
+    """Return a JSON value in words: no braces, no quotes."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {show_value(found)}" for name, found in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(show_value, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{value:g}" if isinstance(value, float) else f"{value:,}"
+    return "none" if value in (None, "") else str(value)

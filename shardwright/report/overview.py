@@ -1,17 +1,36 @@
-"""Show the figures of the whole dataset, and of each split."""
+"""Show the figures of the dataset and its splits: records, sizes, times, source and settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import median
+
+import numpy as np
+import pyarrow as pa
 
 from shardwright.format.reject_counts import RejectShare
 from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
+from shardwright.report.charts import growth, heatmap, histogram_of
 from shardwright.report.data import ReportData
-from shardwright.report.markup import join
-from shardwright.report.sections import Section, cards
-from shardwright.report.tables import Cell, names, numbers, sizes, table, texts
-from shardwright.sizes import show_bytes
+from shardwright.report.markup import (
+    Cell,
+    Html,
+    Section,
+    cards,
+    charts,
+    join,
+    more,
+    names,
+    note,
+    numbers,
+    pairs_table,
+    show_number,
+    sizes,
+    table,
+    texts,
+)
+from shardwright.sizes import counted, show_bytes, show_seconds
 
 
 def overview(data: ReportData) -> Section:
@@ -44,11 +63,8 @@ def splits(data: ReportData) -> Section:
     )
     total = data.manifest.num_records
     rows = [_split_row(split, total) for split in data.manifest.splits.values()]
-    return Section(
-        "splits",
-        "Splits",
-        join((table("Records and bytes of the splits", columns, rows), *_estimates(data))),
-    )
+    tables = [table("Records and bytes of the splits", columns, rows), *_estimates(data)]
+    return Section("splits", "Splits", join(tables))
 
 
 def _split_row(split: SplitInfo, total: int) -> list[Cell]:
@@ -88,3 +104,100 @@ def _estimates(data: ReportData) -> list[object]:
     title = "Record size: estimated from a sample, and written"
     columns = (names("split"), sizes("estimated"), sizes("written"), texts("error"))
     return [table(title, columns, rows)] if rows else []
+
+
+def image_sizes(data: ReportData) -> Section | None:
+    """Return the section of sizes; None for a dataset without records."""
+    tables = [found.rows for found in data.splits if len(found.rows)]
+    if not tables:
+        return None
+    rows = pa.concat_tables(tables)
+    found = [*_image_charts(rows), *_shard_charts(data)]
+    whole = all(split.is_whole for split in data.splits)
+    told = (
+        "Of all records."
+        if whole
+        else f"Of {counted(len(rows), 'record')} of {data.manifest.num_records:,}, from the "
+        "indexes of some shards; shard sizes are of all shards."
+    )
+    return Section("sizes", "Sizes", join((note(told), charts(*found))))
+
+
+def _image_charts(rows: pa.Table) -> list[Html]:
+    sized = rows.select(["width", "height"]).drop_null()
+    width, height = (sized[name].to_numpy() for name in ("width", "height"))
+    keep = (width > 0) & (height > 0)
+    width, height = width[keep], height[keep]
+    found = []
+    if len(width):
+        found = [
+            heatmap("Image sizes in pixels", width, height, ("width", "height")),
+            histogram_of("Aspect ratio, width / height", np.round(width / height, 4), show_number),
+        ]
+    lengths = rows["image_length"].to_numpy()
+    lengths = lengths[lengths > 0]
+    return [*found, histogram_of("Bytes an image", lengths, show_bytes)] if len(lengths) else found
+
+
+def _shard_charts(data: ReportData) -> list[Html]:
+    shards = [shard for split in data.manifest.splits.values() for shard in split.shards]
+    if not shards:
+        return []
+    num_bytes = np.array([shard.num_bytes for shard in shards], np.int64)
+    records = np.array([shard.num_records for shard in shards], np.int64)
+    return [
+        histogram_of("Bytes a shard", num_bytes, show_bytes),
+        histogram_of("Records a shard", records, show_number),
+    ]
+
+
+def timing(data: ReportData) -> Section | None:
+    """Return the section of times; None for a dataset whose build did not record them."""
+    found = data.manifest.provenance.get("timing")
+    if found is None:
+        return None
+    written: Sequence[Sequence[float]] = found["written"]
+    seconds = found["writing_s"]
+    values: dict[str, object] = {"planning": show_seconds(found["planning_s"])}
+    told = ["Planning is the time until the plan was written, with the start of workers."]
+    if written:
+        _, records, num_bytes = written[-1]
+        values["writing"] = show_seconds(seconds)
+        if seconds >= 1:
+            values["records a second"] = f"{records / seconds:,.0f}"
+            values["bytes a second"] = show_bytes(num_bytes / seconds)
+    if found["reused_shards"]:
+        earlier = counted(found["reused_shards"], "shard")
+        told.append(f"{earlier} of an earlier, interrupted run are not counted.")
+    drawn = []
+    if len(written) > 1 and seconds:
+        points = [(0.0, 0.0), *((point[0], point[1]) for point in written)]
+        drawn = [growth("Records written", points, "records", show_seconds)]
+    return Section("time", "Time", join((note(" ".join(told)), cards(values), charts(*drawn))))
+
+
+def provenance(data: ReportData) -> Section:
+    """Return the section of the origin and the settings."""
+    manifest = data.manifest
+    known = dict(manifest.provenance)
+    packages = known.pop("packages", {})
+    known.pop("timing", None)  # in a section of its own
+    origin = {**known, "fingerprint": manifest.fingerprint}
+    parts = [
+        pairs_table("Source", origin),
+        more("Settings", pairs_table("Settings", _flat(manifest.settings))),
+    ]
+    if packages:
+        parts.append(more("Versions", pairs_table("Versions", packages)))
+    return Section("provenance", "Source and settings", join(parts))
+
+
+def _flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return nested settings under names such as `encode / quality`."""
+    found: dict[str, object] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{prefix}{name} / ")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
 from shardwright.report.changes import changes
-from shardwright.report.classes import classes
 from shardwright.report.contact_sheet import contact_sheet
 from shardwright.report.data import ReportData
-from shardwright.report.feature_list import feature_list
-from shardwright.report.feature_values import feature_values
-from shardwright.report.image_sizes import image_sizes
-from shardwright.report.markup import Html, join, name_of, tag
-from shardwright.report.objects import objects
-from shardwright.report.overview import overview, splits
-from shardwright.report.pairs import duplicates
-from shardwright.report.provenance import provenance
-from shardwright.report.quality import quality
-from shardwright.report.rejected import fixes, rejected
-from shardwright.report.sections import Section, warning
-from shardwright.report.timing import timing
+from shardwright.report.features import classes, feature_list, feature_values, objects
+from shardwright.report.markup import Html, Section, name_of, tag, warning
+from shardwright.report.overview import image_sizes, overview, provenance, splits, timing
+from shardwright.report.problems import duplicates, fixes, quality, rejected
 
 _SECTIONS = (  # pictures before tables
     *(overview, contact_sheet, changes, quality, duplicates, rejected, splits, classes),
@@ -57,7 +48,9 @@ def report_html(data: ReportData) -> str:
     heading = tag("header", tag("h1", name_of(manifest.name), " ", manifest.version))
     told = f"This page is incomplete, because of {data.fault}" if data.fault else ""
     main = tag("main", warning(told), *map(_section, sections))
-    body = (heading, _contents(sections), main, _dialog())
+    items = (tag("li", tag("a", section.title, href=f"#{section.anchor}")) for section in sections)
+    contents = tag("nav", tag("ul", *items), aria_label="Contents")
+    body = (heading, contents, main, _dialog())
     script = Html(f"<script>{_asset('page.js')}</script>")
     page = tag("html", tag("head", *head), tag("body", *body, script), lang="en")
     return f"<!doctype html>\n{page}\n"
@@ -75,13 +68,6 @@ def _made(make: Callable[[ReportData], Section | None], data: ReportData) -> Sec
 def _section(section: Section) -> Html:
     heading = tag("h2", section.title, id=section.anchor)
     return tag("section", heading, section.content, aria_labelledby=section.anchor)
-
-
-def _contents(sections: Sequence[Section]) -> Html:
-    items = join(
-        tag("li", tag("a", section.title, href=f"#{section.anchor}")) for section in sections
-    )
-    return tag("nav", tag("ul", items), aria_label="Contents")
 
 
 def _dialog() -> Html:

@@ -9,6 +9,7 @@ Transient errors are retried with exponential backoff until a deadline:
   number is limited (`request_rate`), and the wait for a turn does not count.
 
 A web server that failed so is left alone for a minute: a table may name thousands of its images.
+
 """
 
 from __future__ import annotations
@@ -27,10 +28,18 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from shardwright.errors import ClientError, StorageError, UnreachableError, UnreadableError
 from shardwright.storage.addresses import HIDDEN, redact
-from shardwright.storage.client_config import configure
 from shardwright.storage.counters import COUNTERS
+from shardwright.storage.credentials import Login, gcs_login, profile_settings, s3_login
 from shardwright.storage.faults import StoreFault, cause_of, fault_of, is_past_end, is_whole_answer
-from shardwright.storage.options import CLIENT_KEYS, StorageOptions, parse_seconds, typed
+from shardwright.storage.options import (
+    AZURE_KEYS,
+    CLIENT_KEYS,
+    GCS_KEYS,
+    S3_KEYS,
+    StorageOptions,
+    parse_seconds,
+    typed,
+)
 from shardwright.storage.request_rate import RequestRate
 
 T = TypeVar("T")
@@ -294,3 +303,45 @@ def client_for(store: str, options: StorageOptions) -> Client:
                     told = told.replace(value, HIDDEN) if value else told
                 raise ClientError(f"{store}: invalid storage options: {told}") from error
     return client
+
+
+def configure(store: str, values: dict[str, str]) -> tuple[Login, dict[str, object]]:
+    """Return the login and obstore's configuration, with the environment's endpoint and region."""
+    scheme = store.partition("://")[0]
+    if scheme == "s3":
+        login = s3_login(store, values)
+        found, known = _s3_environment(store, values.get("profile")), S3_KEYS - {"profile"}
+    elif scheme == "gs":
+        login = gcs_login(store, values)
+        found, known = _gcs_environment(), GCS_KEYS
+    else:
+        return Login(), {
+            key: typed(key, value)
+            for key, value in values.items()
+            if key in AZURE_KEYS and scheme == "az"
+        }
+    given = {key: typed(key, value) for key, value in values.items() if key in known}
+    config = {
+        key: value for key, value in {**login.config, **found, **given}.items() if value is not None
+    }
+    if "endpoint" in config:
+        config["endpoint"] = str(config["endpoint"]).rstrip("/")
+    return login, config
+
+
+def _s3_environment(store: str, profile: str | None) -> dict[str, object]:
+    env, settings = os.environ, profile_settings(store, profile)
+    return {
+        "endpoint": env.get("AWS_ENDPOINT_URL_S3")
+        or env.get("AWS_ENDPOINT_URL")
+        or settings.get("endpoint"),
+        "region": env.get("AWS_REGION")
+        or env.get("AWS_DEFAULT_REGION")
+        or settings.get("region")
+        or "us-east-1",
+    }
+
+
+def _gcs_environment() -> dict[str, object]:
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    return {"base_url": emulator if emulator is None or "://" in emulator else f"http://{emulator}"}

@@ -5,6 +5,9 @@ environment keys; web identity and container roles (obstore); then profiles, SSO
 processes and the instance's role (boto3). GCS: options; the emulator;
 `GOOGLE_APPLICATION_CREDENTIALS` or gcloud's default file (google-auth for types other than service
 accounts and users); then the machine's account. A missing metadata server costs at most a second.
+
+
+The metadata server: https://cloud.google.com/compute/docs/metadata/querying-metadata.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from shardwright.errors import CredentialsError
-from shardwright.storage.google_metadata import identity_token, is_google_machine
 from shardwright.storage.options import parse_bool
 
 # boto3 may refresh its keys up to ten minutes before they expire: ask it again sooner than that.
@@ -29,6 +33,11 @@ _KEEP_KEYS = timedelta(minutes=5)
 _STS_AUDIENCE = "sts.amazonaws.com"
 _METADATA_HOST, _METADATA_SECONDS = "169.254.169.254", 1.0
 _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
+_HOST = "169.254.169.254"
+_FLAVOR = {"Metadata-Flavor": "Google"}
+_PROBE_SECONDS = 1.0
+_TOKEN_SECONDS, _TOKEN_TRIES = 5.0, 4
+_IDENTITY = "/computeMetadata/v1/instance/service-accounts/default/identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,3 +305,50 @@ def _answers(host: str) -> bool:
             return True
     except OSError:
         return False
+
+
+def is_google_machine() -> bool:
+    """Return whether a metadata server responds, within a second."""
+    return _get("/", _PROBE_SECONDS)[1]
+
+
+def identity_token(audience: str) -> str:
+    """Return a new identity token of the machine's service account.
+
+    Args:
+        audience: The service that is to accept the token; its claim `aud`.
+
+    Raises:
+        CredentialsError: The metadata server returned none.
+    """
+    path = f"{_IDENTITY}?audience={quote(audience, safe='')}&format=full"
+    answer = ""
+    for attempt in range(_TOKEN_TRIES):
+        time.sleep(2**attempt / 2 if attempt else 0)
+        status, _, answer = _get(path, _TOKEN_SECONDS)
+        if status == 200:
+            return answer.strip()
+        if 400 <= status < 500 and status != 429:
+            break
+    raise CredentialsError(
+        "the metadata server gave no identity token of this machine's service account "
+        f"({answer.strip()[:200]})"
+    )
+
+
+def _get(path: str, seconds: float) -> tuple[int, bool, str]:
+    """Return the HTTP status, whether the server is Google's, and the body or the error."""
+    # Imported here: its TLS and mail parsing are a third of the cost of `import shardwright`.
+    from http.client import HTTPConnection, HTTPException
+
+    host = os.environ.get("GCE_METADATA_HOST", _HOST)
+    connection = HTTPConnection(host, timeout=seconds)
+    try:
+        connection.request("GET", path, headers=_FLAVOR)
+        answer = connection.getresponse()
+        is_google = answer.getheader("Metadata-Flavor") == "Google"
+        return answer.status, is_google, answer.read().decode(errors="replace")
+    except (OSError, HTTPException) as error:
+        return 0, False, f"{host}: {error}"
+    finally:
+        connection.close()

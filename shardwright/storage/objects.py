@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
+import os
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,6 @@ from shardwright.storage.listing import list_folder
 from shardwright.storage.local import StatedFile
 from shardwright.storage.object_reads import client_and_key, read_object
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.range_reader import RangeReader
 from shardwright.storage.reads import map_reads
 from shardwright.storage.uploads import ObjectSink, open_upload
 
@@ -35,6 +36,7 @@ _KEYS_A_REQUEST = 1000
 _MAX_COPY_BYTES = 5 << 30  # S3 copies no larger object by one request
 _COPY_BYTES = 64 << 20
 COALESCE_BYTES = 1 << 20  # reading a gap of at most this size is cheaper than another request
+BUFFER_BYTES = 8 << 20
 
 
 class ObjectFiles:
@@ -257,3 +259,41 @@ def head_object(uri: str, options: StorageOptions, query: str | None = None) -> 
         return head(client, uri, key, "read", query)
     except MissingError:
         return None
+
+
+class RangeReader(io.RawIOBase):
+    """An object as a seekable file, buffered, with ranged requests that are retried."""
+
+    def __init__(self, parts: ObjectParts, num_bytes: int) -> None:
+        super().__init__()
+        self._parts = parts
+        self._num_bytes = num_bytes
+        self._position = self._start = 0
+        self._buffer = b""
+
+    def read(self, num_bytes: int | None = -1) -> bytes:
+        left = self._num_bytes - self._position
+        wanted = left if num_bytes is None or num_bytes < 0 else min(num_bytes, left)
+        skip = self._position - self._start
+        if skip < 0 or skip + wanted > len(self._buffer):
+            stop = min(self._num_bytes, self._position + max(wanted, BUFFER_BYTES))
+            self._buffer = self._parts.read(self._position, stop) if wanted > 0 else b""
+            self._start, skip = self._position, 0
+        self._position += max(wanted, 0)
+        return self._buffer[skip : skip + wanted]
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = (
+            offset
+            + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
+        )
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True

@@ -20,13 +20,15 @@ from shardwright.format.contents import FileContent
 from shardwright.format.manifest import seal, time_text
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import generation_folders
-from shardwright.inspect import commands
 from shardwright.inspect.build_scan import BuildScan
-from shardwright.inspect.log import log
-from shardwright.inspect.pin import pin
-from shardwright.inspect.report import report
-from shardwright.inspect.stats_command import stats
+from shardwright.inspect.describe import inspect_command
+from shardwright.inspect.diff import diff_command
+from shardwright.inspect.show import show_command
+from shardwright.inspect.stats import stats_command
+from shardwright.inspect.verify import verify_command
+from shardwright.inspect.versions import log_command, pin_command
 from shardwright.pipelines.commands import collect
+from shardwright.report.command import report_command
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
 from shardwright.transforms.output_state import OutputRequest, check_output
@@ -122,8 +124,8 @@ def openings(foreign: Foreign) -> list[Callable[[], object]]:
         lambda: read_change(root),
         *(partial(BuildScan(folder).look, 0.0) for folder in builds),
         *(partial(check_output, OutputRequest(folder, {}, "resume")) for folder in builds),
-        partial(log, [at]),
-        partial(pin, [at]),
+        partial(log_command, [at]),
+        partial(pin_command, [at]),
         partial(collect.main, [at, "--keep", "1"]),
     ]
 
@@ -132,14 +134,14 @@ def readers(foreign: Foreign, page: Path) -> list[Callable[[], object]]:
     """Return what reads more of a dataset."""
     at = foreign.grown.root.uri
     return [
-        partial(commands.verify, [at]),
+        partial(verify_command, [at]),
         *(
             partial(command, [at, *words, "--at", version])
             for version in ("1", "3")
-            for command, *words in ((commands.inspect,), (stats,), (commands.show, "0"))
+            for command, *words in ((inspect_command,), (stats_command,), (show_command, "0"))
         ),
-        partial(commands.diff, [at, at, "--at", "1"]),
-        partial(report, [at, "-o", str(page)]),
+        partial(diff_command, [at, at, "--at", "1"]),
+        partial(report_command, [at, "-o", str(page)]),
         partial(read_all, at, 1),
         partial(read_all, at, 3),
         partial(foreign.grown.prepare, foreign.source),

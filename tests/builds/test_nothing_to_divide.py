@@ -29,14 +29,13 @@ from shardwright.inspect.build_progress import (
 from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
-from shardwright.inspect.watch_report import show_line, show_lines
+from shardwright.inspect.watch import show_line, show_lines
 from shardwright.pipelines.estimates.estimator import Prices, estimate_build
 from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
-from shardwright.report.data import ReportData
+from shardwright.report.data import ReportData, SplitRows
+from shardwright.report.markup import bar, show_number
 from shardwright.report.page import report_html
-from shardwright.report.sampled_rows import SplitRows
-from shardwright.report.tables import show_number
 from shardwright.schemas.image_classification import image_classification
 from shardwright.transforms.plan.packing import ShardPolicy
 from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
@@ -154,7 +153,7 @@ def drifts() -> list[object]:
 def drawings() -> list[object]:
     zeros, ones = np.zeros(2, np.int64), np.ones(1, np.int64)
     return [
-        charts.bar(0.0),
+        bar(0.0),
         charts.histogram("x", [0.0, 1.0], [0], show_number),
         charts.density("x", [0.0, 1.0], [0], (0.0, 1.0), show_number),
         charts.density("x", [0.0, 0.0], [0], (0.0, 0.0), show_number),

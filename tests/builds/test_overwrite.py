@@ -18,8 +18,7 @@ from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
-from shardwright.inspect.quick_verify import verify_quickly
-from shardwright.inspect.verify import verify
+from shardwright.inspect.verify import verify, verify_quickly
 from shardwright.pipelines.commands import plan
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import LocalFiles

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.format.index import read_index
-from shardwright.inspect.quick_verify import verify_quickly
-from shardwright.inspect.verify import verify
+from shardwright.inspect.verify import verify, verify_quickly
 from shardwright.pipelines.commands import erase
 from shardwright.pipelines.commands import repair as repair_command
 from shardwright.pipelines.job.build import prepare_job

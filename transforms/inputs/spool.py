@@ -7,6 +7,7 @@ Such are the members of a compressed archive.
 
 The hash is of the part's address and etag, so a changed input gets a new spool. Both files are
 atomic, and a listing is put in place after its bytes: while it exists, its part is not read again.
+
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -33,7 +35,6 @@ from shardwright.storage.folder import Folder, Sink
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.hashing import content_hash
-from shardwright.transforms.inputs.background_sink import BackgroundSink, in_background
 from shardwright.transforms.inputs.file_rules import SPOOL_ETAG
 from shardwright.transforms.inputs.input_files import state_of
 from shardwright.transforms.inputs.source import Rows
@@ -300,3 +301,34 @@ def _is_whole(root: Folder) -> bool:
             for name, summary in summaries
         )
     return False
+
+
+class BackgroundSink:
+    """A sink with at most one write under way; the next one waits for it and raises its error."""
+
+    def __init__(self, sink: Sink, thread: ThreadPoolExecutor) -> None:
+        self._sink = sink
+        self._thread = thread
+        self._writing: Future[None] | None = None
+
+    def write(self, pieces: Sequence[bytes]) -> None:
+        self.wait()
+        self._writing = self._thread.submit(self._sink.write, pieces)
+
+    def wait(self) -> None:
+        """Wait for the write under way.
+
+        Raises:
+            StorageError: It failed.
+        """
+        if self._writing is not None:
+            self._writing.result()
+
+
+@contextmanager
+def in_background(sink: Sink) -> Iterator[BackgroundSink]:
+    """Yield a sink that writes in a thread; when the block ends, everything is written."""
+    with ThreadPoolExecutor(1, thread_name_prefix="shardwright-spool") as thread:
+        background = BackgroundSink(sink, thread)
+        yield background
+        background.wait()

@@ -25,7 +25,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
-from shardwright.inspect.quick_verify import listed_faults
+from shardwright.inspect.verify import listed_faults
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.output_state import Clearance, abort_leftovers, check_owner

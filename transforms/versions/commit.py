@@ -3,6 +3,7 @@
 A version is the manifest of all its shards (`shardwright.format.versions`). It is committed by
 creating its file, so of two writers only one can: the other one applies its change to the version
 that the first has made, and tries the next number. So no commit is lost, whatever came between.
+
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
+from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
@@ -26,8 +28,11 @@ from shardwright.format.schema import ExampleSchema, Feature, same_names
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.quick_verify import listed_faults
+from shardwright.inspect.verify import listed_faults
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
+from shardwright.transforms.record_states import are_spooled
 from shardwright.transforms.versions.changes import (
     Operation,
     Removal,
@@ -40,10 +45,11 @@ from shardwright.transforms.versions.changes import (
     shards_of,
 )
 from shardwright.transforms.versions.counted import Counted, count_generations, splits_of_live
-from shardwright.transforms.versions.places import check_places
 from shardwright.transforms.versions.present import Generations, present_change, present_version
 
 _MOST_TRIES = 50  # of a commit, each after another writer was faster
+_COLUMNS = ["id", "uri", "etag"]
+_READERS = 16
 
 
 def commit(root: Folder, change: VersionChange) -> Manifest:
@@ -292,3 +298,50 @@ def _history(
         "added": num_added,
         "removed": num_lost,
     }
+
+
+def check_places(root: Folder, change: VersionChange, kept: Shards, added: Shards) -> None:
+    """Check additions against the records that other appends have added since `change.base`.
+
+    The build has compared with `change.base` and made rejects of other images with known ids.
+    Run again, it does so with those that came meanwhile. Of a spool only names are known.
+
+    Args:
+        root: The dataset's folder.
+        change: The append.
+        kept: The shards of the version that is the newest now.
+        added: The shards of the append.
+
+    Raises:
+        BuildError: An added record has the id of one of them, but another address.
+        StorageError: An index cannot be read.
+    """
+    if not change.keeps_places:
+        return
+    earlier = change.base.folders
+    since = [(name, info) for name, info in kept if info.folder not in earlier]
+    ours = _places(root, added)
+    theirs = _places(root, since, ours["id"])
+    both = ours.join(theirs, "id", right_suffix=" of theirs", join_type="inner")
+    others = both.filter(pc.not_equal(both["uri"], both["uri of theirs"])).sort_by("id")
+    if others.num_rows:
+        first = others.slice(0, 1).to_pylist()[0]
+        raise BuildError(
+            f"another append to {root} has added {counted(others.num_rows, 'image')} meanwhile "
+            f"with ids of this INPUT, such as {first['id']!r} from {first['uri of theirs']}, which "
+            f"is {first['uri']} here: run this command again, which makes them rejects"
+        )
+
+
+def _places(root: Folder, shards: Shards, ids: pa.ChunkedArray | None = None) -> pa.Table:
+    """Return id and address of the records, or those with some ids, whose addresses last."""
+
+    def read(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
+        rows = read_live_rows(root, *shard, _COLUMNS)
+        if ids is not None:
+            rows = rows.filter(pc.is_in(rows["id"], value_set=ids))
+        return rows.filter(pc.invert(are_spooled(rows["etag"]))).select(["id", "uri"])
+
+    empty = pa.table({"id": pa.array([], pa.string()), "uri": pa.array([], pa.string())})
+    tables = [empty, *map_reads(read, shards, _READERS)]
+    return pa.concat_tables(tables, promote_options="default")

@@ -1,9 +1,17 @@
-"""Count the records of a version's splits from the statistics of its generations."""
+"""Count the records of a version's splits from the statistics of its generations.
+
+The statistics are those of the generations together, without the records taken away. Counts of
+classes, formats and sizes are exact. The least and the largest size bound those of the records that
+are left. Means and deviations of channels are those of all generations, by their pixels. Other
+statistics are those of a generation, and have no place here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +20,12 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.storage.folder import Folder
+from shardwright.transforms.publish.picture_statistics import CHANNELS
+from shardwright.transforms.publish.statistics import StatsSum, describe_rows
 from shardwright.transforms.versions.changes import Removal, Shards, remove_rows, shards_of
-from shardwright.transforms.versions.version_statistics import version_stats
+
+_RANGES = ("image_length", "width", "height")
+_COUNTS = ("labels", "formats")
 
 
 @dataclass(frozen=True)
@@ -72,3 +84,56 @@ def splits_of_live(shards: Mapping[ShardName, ShardInfo], counted: Counted) -> d
 def _lost_rows(lost: Mapping[ShardName, Removal], split: str) -> pa.Table | None:
     rows = [removal.rows for name, removal in lost.items() if name.split == split]
     return pa.concat_tables(rows) if rows else None
+
+
+def version_stats(parts: Iterable[Mapping[str, Any]], lost: pa.Table | None) -> dict[str, Any]:
+    """Return the statistics of a split.
+
+    Args:
+        parts: The published statistics of its parts.
+        lost: Index rows of records in these parts that are taken away.
+    """
+    parts = list(parts)
+    if len(parts) == 1 and lost is None:
+        return dict(parts[0])
+    total, channels = StatsSum(), []
+    for part in parts:
+        total.add({name: part[name] for name in (*_RANGES, *_COUNTS) if name in part})
+        if CHANNELS in part:
+            channels.append(part[CHANNELS])
+    stats = total.to_json()
+    if lost is not None:
+        _subtract(stats, describe_rows(lost))
+    return stats | ({CHANNELS: _merge_channels(channels)} if channels else {})
+
+
+def _subtract(stats: dict[str, Any], lost: Mapping[str, Any]) -> None:
+    for name in _RANGES:
+        if name in lost and name in stats:
+            sums = {key: stats[name][key] - lost[name][key] for key in ("sum", "count")}
+            stats[name] = {**stats[name], **sums}
+            if not sums["count"]:
+                del stats[name]
+    for name in _COUNTS:
+        counts = {key: count - lost[name].get(key, 0) for key, count in stats[name].items()}
+        stats[name] = {key: count for key, count in counts.items() if count}
+
+
+def _merge_channels(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
+    if len(parts) == 1:
+        return dict(parts[0])
+    pixels = sum(part["pixels"] for part in parts)
+    means, deviations = [], []
+    for channel in range(3):
+        mean = math.fsum(part["mean"][channel] * part["pixels"] for part in parts) / pixels
+        square = (
+            math.fsum(
+                (part["std"][channel] ** 2 + part["mean"][channel] ** 2) * part["pixels"]
+                for part in parts
+            )
+            / pixels
+        )
+        means.append(mean)
+        deviations.append(math.sqrt(max(0.0, square - mean**2)))
+    basis = "; ".join(dict.fromkeys(str(part["basis"]) for part in parts))
+    return {"basis": basis, "pixels": pixels, "mean": means, "std": deviations}

@@ -16,7 +16,7 @@ from shardwright.format.index import ShardSummary
 from shardwright.format.json_text import MAX_DEPTH, check_depth, load_json
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import is_companion
-from shardwright.inspect.record_lookup import find_record
+from shardwright.inspect.show import find_record
 from shardwright.storage.folder import Folder
 from tests.support.damage import edit_json, edit_rows, first_shard
 

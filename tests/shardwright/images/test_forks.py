@@ -1,4 +1,4 @@
-"""Forks wait for the threads that OpenCV's lock may belong to (`shardwright.images.forks`)."""
+"""Forks wait for the threads that OpenCV's lock may belong to (`shardwright.images.libraries`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from shardwright.images import forks
+from shardwright.images import libraries
 from shardwright.images.libraries import cv2
 
 PAUSE_S = 0.2
@@ -17,7 +17,7 @@ PAUSE_S = 0.2
 @pytest.fixture(autouse=True)
 def no_thread_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     cv2()  # this thread's own first call
-    monkeypatch.setattr(forks, "_numbers", {})
+    monkeypatch.setattr(libraries, "_numbers", {})
 
 
 def seconds_to_fork() -> float:
@@ -41,7 +41,7 @@ def test_a_fork_waits_for_a_first_call() -> None:
         started.set()
         time.sleep(PAUSE_S)
 
-    thread = threading.Thread(target=forks.enter_thread, args=[first_call])
+    thread = threading.Thread(target=libraries.enter_thread, args=[first_call])
     thread.start()
     started.wait()
     assert seconds_to_fork() > PAUSE_S / 2
@@ -55,21 +55,21 @@ def test_a_fork_waits_until_the_system_has_released_an_ended_thread() -> None:
     # Another thread's number stands for that of one which has ended in Python alone.
     other = threading.Thread(target=time.sleep, args=[PAUSE_S])
     other.start()
-    forks._numbers[ended] = other.native_id or 0
+    libraries._numbers[ended] = other.native_id or 0
     assert seconds_to_fork() > PAUSE_S / 2
-    assert forks._numbers == {}
+    assert libraries._numbers == {}
 
 
 def test_a_number_that_was_given_to_another_thread_delays_a_fork_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forks, "_DEADLINE_S", PAUSE_S)
+    monkeypatch.setattr(libraries, "_DEADLINE_S", PAUSE_S)
     ended = threading.Thread(target=lambda: None)
     ended.start()
     ended.join()
-    forks._numbers[ended] = threading.get_native_id()
+    libraries._numbers[ended] = threading.get_native_id()
     assert seconds_to_fork() > PAUSE_S / 2
-    assert forks._numbers == {}
+    assert libraries._numbers == {}
 
 
 def test_running_threads_delay_no_fork() -> None:
@@ -77,7 +77,7 @@ def test_running_threads_delay_no_fork() -> None:
     threads = [threading.Thread(target=lambda: (cv2(), stop.wait())) for _ in range(3)]
     for thread in threads:
         thread.start()
-    while len(forks._numbers) < len(threads):
+    while len(libraries._numbers) < len(threads):
         time.sleep(0.001)
     # The shortest of some: other processes may delay a fork.
     assert min(seconds_to_fork() for _ in range(5)) < PAUSE_S
@@ -91,7 +91,7 @@ def test_each_thread_makes_one_first_call() -> None:
 
     def decode() -> None:
         for _ in range(3):
-            forks.enter_thread(lambda: calls.append(1))
+            libraries.enter_thread(lambda: calls.append(1))
 
     thread = threading.Thread(target=decode)
     thread.start()

@@ -13,9 +13,8 @@ from shardwright.format import naming
 from shardwright.format.index import ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
 from shardwright.inspect.build_progress import BuildPhase, BuildProgress
-from shardwright.inspect.build_scan import BuildScan
-from shardwright.inspect.watch_report import show_line, show_lines
-from shardwright.inspect.watched_plan import MOST_READS
+from shardwright.inspect.build_scan import MOST_READS, BuildScan
+from shardwright.inspect.watch import show_line, show_lines
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import write_rejects
 from shardwright.transforms.rejects import Reject

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from shardwright.inspect.cli import main
-from shardwright.inspect.doctor import STAGES, Diagnosis, diagnose, training_reader
-from shardwright.inspect.doctor_report import advice, format_diagnosis, limiting_stage
+from shardwright.inspect.doctor import (
+    STAGES,
+    Diagnosis,
+    advice,
+    diagnose,
+    format_diagnosis,
+    limiting_stage,
+    training_reader,
+)
 
 
 def diagnosis(**changes: Any) -> Diagnosis:

@@ -10,8 +10,7 @@ import pytest
 import shardwright as sw
 from shardwright.errors import StorageError
 from shardwright.inspect.faults import DatasetFault
-from shardwright.inspect.quick_verify import verify_quickly
-from shardwright.inspect.verify import verify
+from shardwright.inspect.verify import verify, verify_quickly
 from shardwright.storage.folder import Folder
 from tests.support.damage import assert_fault, build, forget_checksums
 from tests.support.readers import ids_of

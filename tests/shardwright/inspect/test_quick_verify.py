@@ -13,7 +13,7 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.cli import main
 from shardwright.inspect.faults import Verification
-from shardwright.inspect.quick_verify import verify_quickly
+from shardwright.inspect.verify import verify_quickly
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.servers.store_server import StoreServer

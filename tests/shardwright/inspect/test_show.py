@@ -13,8 +13,7 @@ from shardwright.errors import NotFoundError, UsageError
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.inspect.cli import main
-from shardwright.inspect.record_lookup import FoundRecord, find_record
-from shardwright.inspect.show import format_record
+from shardwright.inspect.show import FoundRecord, find_record, format_record
 from shardwright.storage.folder import Folder
 from tests.support.damage import build, edit_bytes, edit_rows, first_shard, forge_shard, row_offsets
 

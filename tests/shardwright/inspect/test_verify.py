@@ -15,7 +15,7 @@ import pytest
 from shardwright.errors import NotADatasetError
 from shardwright.format.contents import file_crc32c
 from shardwright.format.manifest import read_manifest
-from shardwright.inspect import faults, shard_walk
+from shardwright.inspect import faults, shard_check
 from shardwright.inspect.cli import main
 from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.inspect.verify import verify
@@ -156,10 +156,10 @@ def test_memory_is_bounded_by_records_and_not_by_the_shard(tmp_path: Path) -> No
     path = tmp_path / "shard"
     path.write_bytes(bytes(48 << 20))
     tracemalloc.start()
-    with open(path, "rb", buffering=shard_walk.BLOCK_BYTES) as file:
+    with open(path, "rb", buffering=shard_check.BLOCK_BYTES) as file:
         file_crc32c(file)
         file.seek(0)
-        assert len(list(shard_walk.walk_records(file, np.zeros(0, np.int64)))) == 1
+        assert len(list(shard_check.walk_records(file, np.zeros(0, np.int64)))) == 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 << 20

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.report.charts import bar, density, heatmap, histogram, histogram_of, rank_curve
-from shardwright.report.tables import show_number
+from shardwright.report.charts import density, heatmap, histogram, histogram_of, rank_curve
+from shardwright.report.markup import bar, show_number
 from tests.support.random_tests import examples
 
 TITLES = re.compile(r"<title>[^<]*: ([\d,]+)</title>")

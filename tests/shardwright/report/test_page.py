@@ -25,14 +25,10 @@ from shardwright.images.signals import SIGNALS, measure_picture
 from shardwright.inspect.sample import SampledRecord, SamplePlace
 from shardwright.report import page as pages
 from shardwright.report import pictures
-from shardwright.report.data import ReportData
+from shardwright.report.data import NearPair, ReportData, SplitRows
 from shardwright.report.page import report_html
-from shardwright.report.paired import NearPair
-from shardwright.report.pictures import DrawnBox, Picture
-from shardwright.report.reject_rows import RejectedInput
-from shardwright.report.reject_texts import REASONS, SHOWN
-from shardwright.report.sampled_rows import SplitRows
-from shardwright.report.thumbnails import Thumbnail
+from shardwright.report.pictures import DrawnBox, Picture, Thumbnail
+from shardwright.report.rejects import REASONS, SHOWN, RejectedInput
 from shardwright.schemas.detection import detection
 from shardwright.schemas.image_classification import image_classification
 from shardwright.transforms.rejects import RejectReason

@@ -19,8 +19,7 @@ from shardwright.errors import ChangedError, ExistsError, MissingError
 from shardwright.storage import objects
 from shardwright.storage.downloads import PART_BYTES, download
 from shardwright.storage.folder import Folder
-from shardwright.storage.objects import head_object
-from shardwright.storage.range_reader import BUFFER_BYTES
+from shardwright.storage.objects import BUFFER_BYTES, head_object
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import SERVERS, Bucket, Counted, bucket_on, on_s3_and_gcs
 

@@ -17,8 +17,7 @@ from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.transforms.features import vocabularies
-from shardwright.transforms.features.indices import index_column
-from shardwright.transforms.features.rows import index_labels
+from shardwright.transforms.features.rows import index_column, index_labels
 from shardwright.transforms.features.vocabularies import (
     add_counts,
     count_values,

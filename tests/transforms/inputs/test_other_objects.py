@@ -7,7 +7,7 @@ import pytest
 from shardwright.storage.listing import ObjectRow
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.file_rules import Problem, magic_problem
-from shardwright.transforms.inputs.folders.other_objects import EVERY, SAMPLE, OtherObjects
+from shardwright.transforms.inputs.folders.object_folders import EVERY, SAMPLE, OtherObjects
 from shardwright.transforms.rejects import RejectReason
 from tests.support.helpers import TINY_PNG
 

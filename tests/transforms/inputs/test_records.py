@@ -23,11 +23,11 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.records.array_png import encode_png
 from shardwright.transforms.inputs.records.record_columns import RecordColumns, infer_columns
 from shardwright.transforms.inputs.records.record_forms import records_of
 from shardwright.transforms.inputs.records.record_source import open_records
 from shardwright.transforms.inputs.records.record_values import (
+    encode_png,
     is_picture,
     picture_bytes,
     simple_value,

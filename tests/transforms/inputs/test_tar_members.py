@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs import header_reads
+from shardwright.transforms.inputs.archives import tar_members as members
 from shardwright.transforms.inputs.archives.tar_members import TarReader
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG
@@ -95,8 +95,8 @@ def test_headers_are_not_all_kept(tmp_path: Path) -> None:
 def test_few_requests_and_bytes_for_headers_between_large_members(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(header_reads, "READ_AHEAD_BYTES", 4096)
-    monkeypatch.setattr(header_reads, "MAX_READ_BYTES", 32768)
+    monkeypatch.setattr(members, "READ_AHEAD_BYTES", 4096)
+    monkeypatch.setattr(members, "MAX_READ_BYTES", 32768)
     place = places.make("s3")
     options = StorageOptions.of(place.storage_options)
 

@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.verify import verify
-from shardwright.report import classes
+from shardwright.report import features
 from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.report_file import place_report, report_bytes
 from tests.support.build_helpers import build, make_images
@@ -60,7 +60,7 @@ def test_a_page_is_written_anew_if_it_is_damaged_or_of_other_shards(tmp_path: Pa
 def test_a_page_that_fails_does_not_decide_whether_a_dataset_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(classes, "_figures", lambda _: 1 / 0)
+    monkeypatch.setattr(features, "_figures", lambda _: 1 / 0)
     assert build(make_images(tmp_path / "in", 3), tmp_path / "out") == 0
     page = (tmp_path / "out" / "report.html").read_text()
     assert "This section cannot be shown, because of ZeroDivisionError" in page

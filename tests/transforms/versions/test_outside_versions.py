@@ -11,8 +11,7 @@ import pytest
 import shardwright as sw
 from shardwright.errors import StorageError
 from shardwright.format.versions import read_version
-from shardwright.inspect.quick_verify import verify_quickly
-from shardwright.inspect.verify import verify
+from shardwright.inspect.verify import verify, verify_quickly
 from shardwright.pipelines.commands.erase import main as erase
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.collect import collect, plan_collection

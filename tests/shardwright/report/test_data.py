@@ -13,9 +13,9 @@ from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.manifest import read_manifest
-from shardwright.report import paired
-from shardwright.report.paired import NearPair, pictures_of, read_near_pairs
-from shardwright.report.thumbnails import LARGE, LARGEST, SMALL, detail_for
+from shardwright.report import data
+from shardwright.report.data import NearPair, pictures_of, read_near_pairs
+from shardwright.report.pictures import LARGE, LARGEST, SMALL, detail_for
 from shardwright.storage.folder import Folder
 from tests.shardwright.report.test_page import manifest_of
 from tests.support.build_helpers import build, make_images
@@ -46,7 +46,7 @@ def test_pictures_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     found = pictures_of(root, manifest, ids)
     assert sorted(found) == ids[:2]
     assert all(picture.thumbnail for picture in found.values())
-    monkeypatch.setattr(paired, "_MAX_SEARCHED", 5)
+    monkeypatch.setattr(data, "_MAX_SEARCHED", 5)
     assert pictures_of(root, manifest, ids) == {}
     assert pictures_of(root, replace(manifest, splits={}), []) == {}
 

@@ -7,11 +7,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from shardwright.errors import ShardwrightError
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
-    fail,
+    command,
     make_parser,
     manifest_of,
     root_of,
@@ -38,7 +37,8 @@ Exit codes: 0 written, 1 dataset unreadable, 2 wrong usage or not a dataset.
 """
 
 
-def report(argv: Sequence[str]) -> int:
+@command
+def report_command(argv: Sequence[str]) -> int:
     """Run `shardwright report` and return its exit code."""
     parser = make_parser(
         "report", "Write a page that shows a dataset: pictures, classes, sizes, rejects.", _EPILOG
@@ -59,10 +59,7 @@ def report(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.pictures is not None and args.pictures < 0:
         parser.error(f"--pictures must be at least 0, got {args.pictures}")
-    try:
-        told = _write(args)
-    except ShardwrightError as error:
-        return fail(error)
+    told = _write(args)
     if args.json:
         print_safely(to_json(told))
     else:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shardwright.report import reject_rows
-from shardwright.report.reject_rows import RejectedInput
+from shardwright.report import rejects as reading
+from shardwright.report.rejects import RejectedInput
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def rejects(tmp_path: Path) -> list[RejectedInput]:
 
 
 def shown(rejects: list[RejectedInput]) -> list[str]:
-    return [rejects[place].id for place in reject_rows._thumbnails(rejects)]
+    return [rejects[place].id for place in reading._thumbnails(rejects)]
 
 
 def test_each_reason_has_its_turn(
     rejects: list[RejectedInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reject_rows, "MAX_THUMBNAILS", 3)
+    monkeypatch.setattr(reading, "MAX_THUMBNAILS", 3)
     assert shown(rejects) == ["corrupt0.bmp", "truncated0.bmp", "corrupt1.bmp"]
 
 
@@ -42,7 +42,7 @@ def test_the_work_is_bounded(
     rejects: list[RejectedInput], monkeypatch: pytest.MonkeyPatch, name: str, most: int, number: int
 ) -> None:
     """A picture has 354 bytes."""
-    monkeypatch.setattr(reject_rows, name, most)
+    monkeypatch.setattr(reading, name, most)
     assert len(shown(rejects)) == number
 
 

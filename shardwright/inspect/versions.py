@@ -1,4 +1,4 @@
-"""The command `pin`, which keeps versions of a dataset from `shardwright gc`."""
+"""The commands `log`, which lists a dataset's versions, and `pin`, which keeps some from `gc`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,35 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from shardwright.errors import ShardwrightError
+from shardwright.format.manifest import Manifest
 from shardwright.format.pins import Pin, add_pin, read_pins, remove_pin
-from shardwright.format.versions import read_version
+from shardwright.format.versions import created_at, number_of, read_version, read_versions
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
-    fail,
+    command,
     make_parser,
     root_of,
     to_json,
     version_of,
 )
 from shardwright.inspect.describe import table_lines
+from shardwright.sizes import show_bytes
 from shardwright.terminal import join_lines, print_safely
 
-_EPILOG = """\
+_LOG_EPILOG = """\
+examples
+  shardwright log dataset/
+  shardwright inspect dataset/ --at 3
+  shardwright diff dataset/ dataset/ --at 2026-11-22    # what has changed since that day
+
+Lists the newest version first. Version 1 is the dataset as it was built; each later one was made by
+`shardwright build --if-exists append`, or by `shardwright compact`. The bytes are those of all
+shards of a version, which still hold the records that were taken away. Pins are those that hold.
+
+Exit codes: 0 listed, 1 dataset unreadable, 2 wrong usage or not a dataset.
+"""
+_PIN_EPILOG = """\
 examples
   shardwright pin dataset/ resnet-7                       # the newest version, until it is removed
   shardwright pin dataset/ resnet-7 --at 3 --until 2026-12-31
@@ -37,9 +50,57 @@ version was removed meanwhile.
 """
 
 
-def pin(argv: Sequence[str]) -> int:
+@command
+def log_command(argv: Sequence[str]) -> int:
+    """Run `shardwright log` and return its exit code."""
+    parser = make_parser("log", "List the versions of a dataset that has grown.", _LOG_EPILOG)
+    args = parser.parse_args(argv)
+    root = root_of(args)
+    pins = [pin for pin in read_pins(root) if pin.holds()]
+    found = [describe_version(manifest, pins) for manifest in read_versions(root)]
+    print_safely(to_json({"versions": found}) if args.json else join_lines(_lines(found)))
+    return EXIT_DONE
+
+
+def describe_version(manifest: Manifest, pins: Sequence[Pin] = ()) -> dict[str, Any]:
+    """Return what `log` tells of a version, with those of some pins that keep it."""
+    history = manifest.history
+    return {
+        "version": number_of(manifest),
+        "created": created_at(manifest).isoformat(timespec="seconds"),
+        "operation": history.get("operation", "build"),
+        "num_records": manifest.num_records,
+        "added": history.get("added", manifest.num_records),
+        "removed": history.get("removed", 0),
+        "num_bytes": manifest.num_bytes,
+        "generations": list(history.get("generations", [""])),
+        "pins": [pin.name for pin in pins if pin.version == number_of(manifest)],
+    }
+
+
+def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    head = ("version", "created", "operation", "records", "added", "removed", "bytes", "pins")
+    rows = [
+        (
+            str(one["version"]),
+            one["created"],
+            one["operation"],
+            f"{one['num_records']:,}",
+            f"{one['added']:,}",
+            f"{one['removed']:,}",
+            show_bytes(one["num_bytes"]),
+            ", ".join(one["pins"]),
+        )
+        for one in found
+    ]
+    shown = len(head) if any(one["pins"] for one in found) else -1
+    return table_lines([row[:shown] for row in (head, *rows)])
+
+
+@command
+def pin_command(argv: Sequence[str]) -> int:
     """Run `shardwright pin` and return its exit code."""
-    parser = make_parser("pin", "Keep a version of a dataset that has grown.", _EPILOG)
+    parser = make_parser("pin", "Keep a version of a dataset that has grown.", _PIN_EPILOG)
     parser.add_argument("name", nargs="?", metavar="NAME", help="name of the pin; all are listed")
     add_version(parser)
     parser.add_argument(
@@ -50,10 +111,7 @@ def pin(argv: Sequence[str]) -> int:
     changes = args.remove or args.until is not None or args.at != parser.get_default("at")
     if args.name is None and changes:
         parser.error("--at, --until and --remove need the NAME of a pin")
-    try:
-        told = _run(args)
-    except ShardwrightError as error:
-        return fail(error)
+    told = _run(args)
     print_safely(told)
     return EXIT_DONE
 
@@ -64,7 +122,7 @@ def _run(args: argparse.Namespace) -> str:
         read_version(root)  # fails if there is no dataset
         pins = read_pins(root)
         found = {"pins": [describe_pin(one) for one in pins]}
-        return to_json(found) if args.json else join_lines(_lines(pins))
+        return to_json(found) if args.json else join_lines(_pin_lines(pins))
     if args.remove:
         remove_pin(root, args.name)
         return to_json({"removed": args.name}) if args.json else f"removed the pin {args.name}"
@@ -84,7 +142,7 @@ def describe_pin(one: Pin) -> dict[str, Any]:
     }
 
 
-def _lines(pins: Sequence[Pin]) -> list[str]:
+def _pin_lines(pins: Sequence[Pin]) -> list[str]:
     if not pins:
         return ["no pins"]
     rows = [

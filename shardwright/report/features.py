@@ -1,0 +1,244 @@
+"""Show the features of the records: classes, boxes, values, and the heads of vocabularies."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shardwright.format.schema import INDEXED, Feature, Source
+from shardwright.format.stats_keys import FEATURES, LABEL_DEVIATION
+from shardwright.report.charts import density, histogram_of, rank_curve
+from shardwright.report.data import ReportData, class_name
+from shardwright.report.markup import (
+    Cell,
+    Html,
+    Section,
+    cards,
+    charts,
+    join,
+    name_of,
+    names,
+    note,
+    numbers,
+    shares,
+    show_number,
+    table,
+    tag,
+    texts,
+)
+from shardwright.report.pictures import Picture, box_features
+from shardwright.sizes import counted
+
+_CURVE_FROM = 12  # classes; fewer are read off the table
+_DRAWN = 60  # features with a chart
+_SHOWN_NAMES = 200
+
+
+def classes(data: ReportData) -> Section | None:
+    """Return the section of class counts; None without a label."""
+    manifest = data.manifest
+    known = manifest.schema.class_names
+    by_split = {
+        name: {int(label): number for label, number in split.stats.get("labels", {}).items()}
+        for name, split in manifest.splits.items()
+    }
+    labels = sorted({*range(len(known)), *(one for found in by_split.values() for one in found)})
+    if not labels:
+        return None
+    totals = {one: sum(found.get(one, 0) for found in by_split.values()) for one in labels}
+    most = max(max(totals.values()), 1)
+    rows: list[list[Cell]] = [
+        [
+            class_name(known, one),
+            one,
+            *(found.get(one, 0) for found in by_split.values()),
+            totals[one],
+            round(totals[one] / most, 4),
+        ]
+        for one in labels
+    ]
+    rows.sort(key=lambda row: -int(row[-2] or 0))
+    columns = (
+        *(names("class"), numbers("label"), *map(numbers, by_split)),
+        *(numbers("all"), shares("of the largest class")),
+    )
+    parts = [_figures(totals), table("Classes", columns, rows), *_deviations(data)]
+    if len(totals) >= _CURVE_FROM and any(totals.values()):
+        title = "Records of each class, from the largest to the smallest (logarithmic)"
+        parts.insert(1, charts(rank_curve(title, list(totals.values()))))
+    return Section("classes", "Class balance", join(parts))
+
+
+def _figures(totals: dict[int, int]) -> Html:
+    counts = sorted(totals.values())
+    values: dict[str, object] = {
+        "classes": f"{len(counts):,}",
+        "largest class": f"{counts[-1]:,}",
+        "median class": f"{counts[len(counts) // 2]:,}",
+        "smallest class": f"{counts[0]:,}",
+    }
+    if counts[0]:
+        values["imbalance"] = f"{counts[-1] / counts[0]:,.3g} x"
+    else:
+        values["empty classes"] = f"{counts.count(0):,}"
+    return cards(values)
+
+
+def _deviations(data: ReportData) -> list[Html]:
+    known = data.manifest.schema.class_names
+    rows: list[list[Cell]] = [
+        [name, f"{off['mean']:.4%}", f"{off['max']:.4%}", class_name(known, off["label"])]
+        for name, split in data.manifest.splits.items()
+        if (off := split.stats.get(LABEL_DEVIATION))
+    ]
+    title = "Class fractions of the splits, compared with the whole dataset"
+    columns = (names("split"), texts("mean deviation"), texts("largest deviation"))
+    return [table(title, (*columns, names("of class")), rows)] if rows else []
+
+
+def objects(data: ReportData) -> Section | None:
+    """Return the section of boxes; None for a dataset without any in the sample."""
+    pictures = [found for found in data.pictures if found.thumbnail or found.boxes]
+    counts = np.array([len(found.boxes) for found in pictures], np.int64)
+    if not counts.sum():
+        return None
+    told = f"Of the boxes in {counted(len(pictures), 'picture')} of the sample."
+    values: dict[str, object] = {
+        "boxes": f"{counts.sum():,}",
+        "boxes an image": f"{counts.mean():.2f}",
+        "images without": f"{int((counts == 0).sum()):,}",
+    }
+    areas = np.array(
+        [
+            max(box.bottom - box.top, 0) * max(box.right - box.left, 0)
+            for found in pictures
+            for box in found.boxes
+        ]
+    )
+    drawn = charts(
+        histogram_of("Boxes an image", counts, show_number),
+        histogram_of("Side of a box, as a share of its image", np.sqrt(areas), "{:.0%}".format),
+    )
+    return Section(
+        "objects", "Boxes", join((note(told), cards(values), drawn, _by_class(data, pictures)))
+    )
+
+
+def _by_class(data: ReportData, pictures: list[Picture]) -> object:
+    """Return the table of boxes per class: how many, in how many images, and their median area."""
+    features = box_features(data.manifest.schema)
+    labels = next((found.labels for found in features if found.labels is not None), None)
+    class_names = data.manifest.schema.names_of(labels) if labels is not None else ()
+    areas: dict[int | None, list[float]] = defaultdict(list)
+    images: Counter[int | None] = Counter()
+    for found in pictures:
+        images.update({box.label for box in found.boxes})
+        for box in found.boxes:
+            areas[box.label].append((box.bottom - box.top) * (box.right - box.left))
+    most = max(map(len, areas.values()))
+    rows: list[list[Cell]] = [
+        [
+            class_name(class_names, label) or "(no class)",
+            len(found),
+            images[label],
+            round(len(found) / images[label], 2),
+            f"{float(np.median(found)):.1%}",
+            round(len(found) / most, 4),
+        ]
+        for label, found in areas.items()
+    ]
+    rows.sort(key=lambda row: (-int(row[1] or 0), str(row[0])))
+    columns = (
+        *(names("class"), numbers("boxes"), numbers("images"), numbers("boxes an image")),
+        *(texts("median area"), shares("of the most frequent class")),
+    )
+    return table("Boxes by class", columns, rows)
+
+
+def feature_values(data: ReportData) -> Section | None:
+    """Return the section of values; None if the statistics have none."""
+    found = sorted(
+        (
+            (split.name, name, summary)
+            for split in data.manifest.splits.values()
+            for name, summary in split.stats.get(FEATURES, {}).items()
+        ),
+        key=lambda one: (one[1], one[0]),
+    )
+    if not found:
+        return None
+    columns = (
+        *(names("feature"), texts("of"), names("split"), numbers("count"), numbers("least")),
+        *(numbers("mean"), numbers("largest"), numbers("deviation"), numbers("zeros")),
+    )
+    rows: list[list[Cell]] = [
+        [
+            name,
+            summary.get("of", "values"),
+            split,
+            *(summary.get(key) for key in ("count", "min", "mean", "max", "std", "zeros")),
+        ]
+        for split, name, summary in found
+    ]
+    largest = max(data.manifest.splits.values(), key=lambda split: split.num_records).name
+    drawn = [
+        (name, summary)
+        for split, name, summary in found
+        if split == largest and "histogram" in summary
+    ]
+    told = f"Charts show the values of {largest}; the area of a bar is its number of values."
+    parts = [note(told), charts(*(_chart(*each) for each in drawn[:_DRAWN]))] if drawn else []
+    return Section("values", "Values", join([*parts, table("Values of features", columns, rows)]))
+
+
+def _chart(name: str, summary: Mapping[str, Any]) -> Html:
+    of = summary.get("of", "values")
+    title = name if of == "values" else f"{name}: {of}"
+    histogram = summary["histogram"]
+    ends = summary["min"], summary["max"]
+    return density(title, histogram["edges"], histogram["counts"], ends, show_number)
+
+
+def feature_list(data: ReportData) -> Section:
+    """Return the section of features."""
+    schema = data.manifest.schema
+    columns = (
+        *(names("feature"), texts("kind"), texts("type"), texts("shape"), texts("encoding")),
+        *(names("column"), numbers("classes or words")),
+    )
+    rows: list[list[Cell]] = [
+        [
+            feature.name,
+            str(feature.kind),
+            feature.dtype,
+            _shape(feature),
+            feature.encoding or "",
+            feature.column_name if feature.source == Source.COLUMN else f"({feature.source})",
+            len(schema.names_of(feature)) if feature.kind in INDEXED else None,
+        ]
+        for feature in schema.features
+    ]
+    parts = [table("Features of a record", columns, rows)]
+    parts += [
+        _head(feature, schema.names_of(feature))
+        for feature in schema.features
+        if feature.kind in INDEXED and feature.source != Source.LABEL
+    ]
+    return Section("features", "Features", join(parts))
+
+
+def _shape(feature: Feature) -> str:
+    if not feature.shape:
+        return "list" if feature.is_list else "one value"
+    return " x ".join("any" if size is None else str(size) for size in feature.shape)
+
+
+def _head(feature: Feature, words: tuple[str, ...]) -> Html:
+    title = tag("h3", counted(len(words), "name"), " of ", name_of(feature.name))
+    items = join(tag("li", name_of(word)) for word in words[:_SHOWN_NAMES])
+    hidden = len(words) - _SHOWN_NAMES
+    more = tag("p", f"... and {hidden:,} more.", class_="note") if hidden > 0 else Html("")
+    return join((title, tag("ul", items, class_="words"), more))
