@@ -230,7 +230,7 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     targets = {word.strip('"') for command in commands for word in command[1:]} - {"test-$ENGINE"}
     targets |= {f"test-{engine}" for engine in jobs["engine"]["strategy"]["matrix"]["engine"]}
     lines = [line.split() for line in (ROOT / ".ci" / "run").read_text().splitlines()]
-    words = [word for line in lines if line[:1] == ["run"] for word in line[1:]]
+    words = [word for line in lines if line[:1] in (["run"], ["run_if_time"]) for word in line[1:]]
     run = {word for word in words if not word.startswith("-") and "=" not in word} - {"2"}
     assert {"demo", "test", "test-all", "test-flink"} <= run <= targets
     known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
