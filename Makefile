@@ -177,8 +177,8 @@ bench: install peer-beam peer-tensorflow peer-webdataset  ## whole-process speed
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
 
-bench-guard: install  ## speed of building and planning against the commit in benchmarks/BASELINE (needs 5 GB, under 4 minutes for ROUNDS=4)
-	$(BIN)/python benchmarks/guard.py --rounds $(or $(ROUNDS),4)
+bench-guard: install  ## speed of building and planning against the commit in benchmarks/BASELINE (needs 5 GB, under 4 minutes for the usual ROUNDS=4)
+	$(BIN)/python benchmarks/guard.py $(ROUNDS:%=--rounds %)
 
 bench-startup: install  ## start-up: help, 8,000 photographs, 1,000,000 tiny files, built and up to date (needs 10 GB, about 6 minutes)
 	$(BIN)/python benchmarks/startup.py --write

@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from shardwright.errors import ShardwrightError
 from shardwright.format.notes import time_at
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
-    fail,
+    command,
     make_parser,
     root_of,
     to_json,
@@ -51,6 +50,7 @@ _HOUR = timedelta(hours=1)
 _MOST_HOURS = 100_000
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shardwright gc` and return its exit code."""
     parser = make_parser("gc", "Remove old versions of a dataset that has grown.", _EPILOG)
@@ -72,16 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(
             f"--orphans-after must be 0 to {_MOST_HOURS:,} hours, got {args.orphans_after:g}"
         )
-    try:
-        root = root_of(args)
-        age = args.orphans_after * _HOUR
-        # Without --yes nothing is written, so this machine's clock must do.
-        clock = partial(time_at, root) if args.yes else time.time
-        found = plan_collection(root, args.keep, orphans_after=age, clock=clock)
-        if args.yes:
-            found = collect(root, found)
-    except ShardwrightError as error:
-        return fail(error)
+    root = root_of(args)
+    age = args.orphans_after * _HOUR
+    # Without --yes nothing is written, so this machine's clock must do.
+    clock = partial(time_at, root) if args.yes else time.time
+    found = plan_collection(root, args.keep, orphans_after=age, clock=clock)
+    if args.yes:
+        found = collect(root, found)
     print_safely(to_json(_json(found, done=args.yes)) if args.json else _told(found, args.yes))
     return EXIT_DONE
 

@@ -14,19 +14,18 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from shardwright.errors import BuildError, ShardwrightError, StorageError, UsageError
+from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import begin_build, end_build
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.command_parts import fail, make_parser
+from shardwright.inspect.command_parts import command, make_parser, root_of
 from shardwright.pipelines.commands.build import run_job
 from shardwright.pipelines.commands.results import EXIT_DONE, run_build
 from shardwright.pipelines.job.build import BuildJob, prepare_job
 from shardwright.pipelines.options.build import BuildOptions, parse_options
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.storage.options import StorageOptions
 from shardwright.terminal import say
 from shardwright.transforms.inputs.datasets.dataset_look import facts_of
 from shardwright.transforms.inputs.datasets.dataset_references import FORMAT
@@ -65,19 +64,17 @@ _OTHERS = (
 )
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shardwright compact` and return its exit code."""
     parser = make_parser("compact", "Write a dataset that has grown into full shards.", _EPILOG)
     args, words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-    try:
-        root = Folder.at(args.dataset, StorageOptions.parse(args.storage_option))
-        base = read_version(root)
-        _check_words(words)
-        if not base.history:
-            say(f"{root} has one generation only: there is nothing to compact")
-            return EXIT_DONE
-    except ShardwrightError as error:
-        return fail(error)
+    root = root_of(args)
+    base = read_version(root)
+    _check_words(words)
+    if not base.history:
+        say(f"{root} has one generation only: there is nothing to compact")
+        return EXIT_DONE
     stores = [word for option in args.storage_option for word in ("--storage-option", option)]
 
     def prepare() -> BuildJob:
@@ -87,11 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_job(job)
         _commit(root, base, folder)
 
-    try:
-        with _folder_for(root, base, words) as folder:
-            code = run_build(run, prepare)
-    except ShardwrightError as error:
-        return fail(error)
+    with _folder_for(root, base, words) as folder:
+        code = run_build(run, prepare)
     if code == EXIT_DONE:
         version = read_version(root)
         shards = counted(len(version.named_shards()), "shard")

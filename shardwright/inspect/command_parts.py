@@ -9,8 +9,8 @@ import argparse
 import functools
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, ParamSpec
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
 from shardwright.format.manifest import Manifest
@@ -21,6 +21,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.terminal import say, visible_json
 
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
+_P = ParamSpec("_P")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -92,13 +93,13 @@ def fail(error: ShardwrightError) -> int:
     return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS
 
 
-def command(run: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
+def command(run: Callable[_P, int]) -> Callable[_P, int]:
     """Print the error that ends a command, and return its exit code."""
 
     @functools.wraps(run)
-    def run_or_fail(argv: Sequence[str]) -> int:
+    def run_or_fail(*args: _P.args, **kwargs: _P.kwargs) -> int:
         try:
-            return run(argv)
+            return run(*args, **kwargs)
         except ShardwrightError as error:
             return fail(error)
 

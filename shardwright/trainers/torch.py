@@ -8,7 +8,6 @@ The reader's threads decode, so `num_workers=0` is the fast choice for one proce
 Python itself is the bottleneck. For distributed training create the Reader with
 host_index=torch.distributed.get_rank() and host_count=torch.distributed.get_world_size().
 
-
 A DataLoader calls its dataset in its workers only, which are new in each pass, or stay. So this
 process learns from shared memory where they are, and they learn where to begin (`SharedCursor`).
 """
@@ -344,10 +343,10 @@ class SharedCursor(Cursor):
     @property
     def position(self) -> int:
         """The start of the next pass, or the position of this process in its own."""
-        stop = int(self._numbers[_STOP])
-        if stop == _NO_PASS:
-            return self.pass_start
-        return int(self._shares.min()) if stop == _NO_END else stop
+        if (bounds := self.pass_of_workers) is None:
+            return int(self._numbers[_START])
+        stop = bounds[1]
+        return int(self._shares.min()) if stop is None else stop
 
     @position.setter
     def position(self, position: int) -> None:
@@ -355,17 +354,12 @@ class SharedCursor(Cursor):
         self._numbers[_STOP] = _NO_PASS
 
     @property
-    def pass_start(self) -> int:
-        """The start of the workers' pass, or the position if no worker is in a pass."""
-        return int(self._numbers[_START])
-
-    @property
     def pass_of_workers(self) -> Bounds | None:
         """The bounds of the last pass if it was one of workers."""
-        stop = int(self._numbers[_STOP])
+        start, stop = int(self._numbers[_START]), int(self._numbers[_STOP])
         if stop == _NO_PASS:
             return None
-        return self.pass_start, None if stop == _NO_END else stop
+        return start, None if stop == _NO_END else stop
 
     def check(self) -> None:
         if self.pass_of_workers is not None:
