@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all golden mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-runners bench-signals bench-write-python bench-damaged peers clean
+.PHONY: help install torch servers demo test test-all golden mutants simulate torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -49,10 +49,13 @@ test-all: install servers torch  ## what `make test` leaves out: the long tests,
 golden: install  ## what users rely on, against tests/golden/expected: every published file of each input, texts (about 4 minutes)
 	$(BIN)/python -m tests.golden
 
-mutants: install servers torch  ## 300 fixed mutants of the source against the tests: which are killed; results in .mutants/
+mutants: install servers torch  ## 300 fixed mutants of the source (LIST=guards: of what guards data) against the tests: which are killed; results in .mutants/
 	rm -rf .mutants && mkdir .mutants
 	$(PYTEST) -p tests.mutants.coverage_files --cov --cov-context test --cov-report= --junitxml .mutants/junit.xml
-	$(BIN)/python -m tests.mutants .mutants/coverage .mutants/junit.xml .mutants/result.json
+	$(BIN)/python -m tests.mutants $(LIST:%=--list %) .mutants/coverage .mutants/junit.xml .mutants/result.json
+
+simulate: install  ## histories of datasets in a simulated store (builds, appends, erasures and readers at once, faults, kills), MINUTES=10
+	$(BIN)/python -m tests.simulator --minutes $(or $(MINUTES),10)
 
 torture: install servers  ## builds killed at random moments, lost workers, failing stores, changed bytes, with new seeds (MINUTES=60)
 	$(PYTEST) --long --minutes $(or $(MINUTES),60) $(addprefix tests/,builds/test_torture.py builds/test_lost_workers.py \
@@ -148,9 +151,9 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-BENCHMARKS := writing build startup growth plan join encode peers storage read runners decoders write_python damaged_images
+BENCHMARKS := writing build startup growth plan join encode peers storage read scale detection runners decoders write_python damaged_images
 
-bench-all: install servers peers  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
+bench-all: install servers torch peers  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --write --no-check || echo "not measured: $$name" >&2; done
 	$(BIN)/python benchmarks/tables.py --check
 
@@ -230,6 +233,15 @@ bench-write-python: install peer-tensorflow peer-webdataset  ## writing from Pyt
 
 bench-damaged: install  ## the damaged images that each --check rejects, beside TensorFlow (about 2 minutes)
 	$(BIN)/python benchmarks/damaged_images.py --write
+
+bench-scale: install peer-grain peer-tensorflow  ## what one sw.Reader hands out on 64 simulated cores, beside tf.data and Grain (needs 1 GB, about 6 minutes)
+	$(BIN)/python benchmarks/scale.py --write
+
+bench-detection: install torch peer-tensorflow peer-torch  ## photographs of 320 KB with 7 boxes, against torch with torchvision v2 and tf.data (needs 1 GB, about 6 minutes)
+	$(BIN)/python benchmarks/detection.py --write
+
+bench-gpu: torch  ## whether the reader keeps a GPU busy with ResNet-50 (needs a GPU and DATASET=FOLDER, about 6 minutes)
+	.torch/bin/python benchmarks/gpu_feed.py --dataset $(DATASET) --compile --write
 
 bench-signals: install  ## CPU time to decode and to measure a photograph
 	$(BIN)/python -m benchmarks.signals

@@ -14,7 +14,6 @@ setup(
         "shardwright.cache",
         "shardwright.format",
         "shardwright.images",
-        "shardwright.images.formats",
         "shardwright.inspect",
         "shardwright.pipelines",
         "shardwright.pipelines.commands",
@@ -55,7 +54,6 @@ setup(
         "shardwright.transforms.write",
     ],
     package_data={
-        "shardwright.pipelines.estimates": ["prices.toml"],
         "shardwright": ["py.typed"],
         "shardwright.report": ["page.js", "style.css"],
     },

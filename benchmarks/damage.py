@@ -10,9 +10,9 @@ from io import BytesIO
 
 from PIL import Image
 
+from shardwright.errors import ImageFault
 from shardwright.transforms.child_process import Death, call_in_child
 from shardwright.transforms.images.checks import check_image
-from shardwright.transforms.images.kinds import RejectedImage
 
 FORMATS = ("jpeg", "png", "gif", "webp", "bmp")
 _SIZE = (160, 120)
@@ -66,7 +66,7 @@ def finds(data: bytes, check: str) -> bool:
     """Return whether a build with this `--check` rejects an image."""
     try:
         check_image(data, check)
-    except RejectedImage:
+    except ImageFault:
         return True
     return False
 

@@ -21,7 +21,8 @@ def render(found: dict[str, Any], lines: Sequence[str]) -> str:
     rows = []
     for name, rates in found["rates"].items():
         speeds = [f"{median(each):,.0f}" for each in rates]
-        gaps = [f"{mean:.2f}, {greatest}" for mean, greatest in found["gaps"][name]]
+        compared = found["gaps"].get(name, [])
+        gaps = [f"{mean:.2f}, {greatest}" for mean, greatest in compared] or ["-", "-"]
         rows.append([name, *speeds, *gaps])
     head = [
         "images/s",

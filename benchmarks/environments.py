@@ -22,6 +22,7 @@ _REQUIREMENTS = page.REPO / "benchmarks" / "peers"
 # Benchmark -> what it runs in an environment of its own -> that environment.
 PEERS: Mapping[str, Mapping[str, str]] = {
     "build": {"webdataset": "webdataset", "tf-loop": "tensorflow", "beam-stock": "beam"},
+    "detection": {"tf.data": "tensorflow", "torch": "torch"},
     "peers": {"daft": "daft", "ray": "ray"},
     "read": {
         "tf.data": "tensorflow",
@@ -32,6 +33,7 @@ PEERS: Mapping[str, Mapping[str, str]] = {
         "webdataset": "webdataset-torch",
         **{name: name for name in ("torch", "streaming", "litdata")},
     },
+    "scale": {"tf.data": "tensorflow", "grain": "grain"},
     "storage": {
         **{f"boto3-{task}": "boto3" for task in ("threads", "transfer", "paginator", "loop")},
         **{f"google-{task}": "google" for task in ("threads", "resumable")},

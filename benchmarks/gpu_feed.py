@@ -1,62 +1,87 @@
 #!/usr/bin/env python
 """Measure whether the reader keeps a GPU busy: ResNet-50 in bfloat16, against synthetic images.
 
-    .torch/bin/python benchmarks/gpu_feed.py --dataset DATASET [--rounds 3] [--compile]
+    .torch/bin/python benchmarks/gpu_feed.py --dataset DATASET [--rounds 3] [--compile] [--write]
 
   synthetic     one batch of random uint8 images that stays on the GPU
   reader        shardwright.Reader with exact shuffle and random-resized crops to 224x224; a thread
                 pins its NumPy batches and copies them to the GPU
   reader.torch  the same with Reader.torch() in a DataLoader
+  workers       the same with worker processes, which share the cores
+  processes     `reader` with processes, half as many
 
 A step is forward, backward and SGD, with normalization on the GPU; warm-up steps are not measured.
-Rounds are interleaved. Exit code 1 if `reader` or `reader.torch` reaches less than 0.97 of the
-synthetic rate. --smoke is a functional test on the CPU, with a few tiny batches in float32; its
-figures mean nothing. Needs torch and torchvision (`make torch`).
+The readers also run without a model: what they hand out if nothing else uses the CPU. The dataset
+is read for as many epochs as needed. Rounds are interleaved. Exit code 1 if a reader reaches less
+than 0.97 of the synthetic rate, unless --no-check is given. --smoke is a functional test on the
+CPU, with a few tiny batches in float32; its figures mean nothing. Needs torch and torchvision
+(`make torch`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import functools
 import queue
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+import measure
+import page
+import raw_results
+from page import Target, spread
+
+sys.path.insert(0, str(page.REPO))
 NEED = 0.97
 SIDE, CLASSES = 224, 1000
 _AHEAD = 2  # prefetched batches on the GPU
 # Of ImageNet: torchvision's values, times 255.
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+SYNTHETIC, WORKERS = "synthetic", "workers"
+NO_MODEL, EAGER, COMPILED = "no model", "eager", "compiled"
+
+
+class Run(NamedTuple):
+    """Images a second, mean number of busy cores, and the share of time spent waiting for images.
+
+    The cores are those of the process and its children.
+    """
+
+    rate: float
+    cores: float
+    waiting: float
+
+
+Results = dict[tuple[str, str], list[Run]]  # by model and feed
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add("--dataset", required=True, help="path or address of a dataset of `shardwright build`")
-    add("--split", default="train", help="(default %(default)s)")
-    add("--batch-size", type=int, default=256, help="(default %(default)s)")
-    add("--steps", type=int, default=100, help="measured steps per round (default %(default)s)")
-    add("--warm-up-steps", type=int, default=20, help="steps before those (default %(default)s)")
-    add("--rounds", type=int, default=3, help="(default %(default)s)")
+    add("--split", default="train", help="split to read")
+    add("--batch-size", type=int, default=256, help="images in a batch")
+    add("--steps", type=int, default=100, help="measured steps per round")
+    add("--warm-up-steps", type=int, default=20, help="steps before those")
     add(
         "--compile",
         action="store_true",
-        help="torch.compile the model: it then needs more images per second",
+        help="also measure the model after torch.compile: it needs more images per second",
     )
+    add("--workers", type=int, default=8, help="worker processes of the DataLoader")
     add("--smoke", action="store_true", help="functional test with tiny batches on the CPU")
-    add("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args(argv)
     args.side = SIDE
     if args.smoke:
         args.batch_size, args.steps, args.warm_up_steps, args.rounds, args.side = 4, 2, 1, 1, 32
+        args.no_check = True
     return args
 
 
@@ -66,7 +91,7 @@ class Ahead:
     A thread pins and copies them, on its own stream if there is a GPU.
     """
 
-    def __init__(self, batches: Iterator[tuple[Any, Any]], device: Any) -> None:
+    def __init__(self, batches: Generator[tuple[Any, Any], None, None], device: Any) -> None:
         self._batches, self._device = batches, device
         self._ready: queue.Queue[Any] = queue.Queue(_AHEAD)
         self._stopped = threading.Event()
@@ -113,6 +138,7 @@ class Ahead:
     def close(self) -> None:
         self._stopped.set()
         self._thread.join()
+        self._batches.close()  # ends the reader's threads or workers
 
 
 class Trainer:
@@ -122,6 +148,7 @@ class Trainer:
         import torch
         from torchvision.models import resnet50
 
+        torch.backends.cudnn.benchmark = True  # all batches have one shape
         self.device = device
         self.model = resnet50(num_classes=CLASSES).to(device, memory_format=torch.channels_last)
         self.forward = torch.compile(self.model) if compiled else self.model
@@ -149,19 +176,46 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def rate(self, batches: Iterator[tuple[Any, Any]], args: argparse.Namespace) -> float:
-        """Return the images per second over `args.steps`, after the warm-up."""
-        for _ in range(args.warm_up_steps):
-            self.step(*next(batches))
-        self.wait()
-        start = time.perf_counter()
-        for _ in range(args.steps):
-            self.step(*next(batches))
-        self.wait()
-        return float(args.steps * args.batch_size / (time.perf_counter() - start))
+
+class NoModel:
+    """Takes batches in the CPU's memory, and does nothing with them."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.device = torch.device("cpu")
+
+    def step(self, images: Any, labels: Any) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
 
 
-def _open_reader(args: argparse.Namespace) -> Any:
+def measure_feed(
+    model: Trainer | NoModel, batches: Iterator[tuple[Any, Any]], args: argparse.Namespace
+) -> Run:
+    """Measure `args.steps`, after the warm-up."""
+    for _ in range(args.warm_up_steps):
+        model.step(*next(batches))
+    model.wait()
+    waiting_s, start, cpu_start = 0.0, time.perf_counter(), _cpu_seconds()
+    for _ in range(args.steps):
+        asked = time.perf_counter()
+        batch = next(batches)
+        waiting_s += time.perf_counter() - asked
+        model.step(*batch)
+    model.wait()
+    wall_s, cpu_s = time.perf_counter() - start, _cpu_seconds() - cpu_start
+    return Run(args.steps * args.batch_size / wall_s, cpu_s / wall_s, waiting_s / wall_s)
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds so far of this process and its running children."""
+    return time.process_time() + sum(measure.cpu_seconds_of_children().values())
+
+
+def _open_reader(args: argparse.Namespace, processes: int | None = None) -> Any:
     import shardwright as sw
 
     image = sw.TrainImage(args.side)
@@ -172,6 +226,7 @@ def _open_reader(args: argparse.Namespace) -> Any:
         shuffle=True,
         image=image,
         features=["image", "label"],
+        processes=processes,
     )
 
 
@@ -191,11 +246,13 @@ def open_synthetic(args: argparse.Namespace, device: Any) -> Iterator[Iterator[t
 
 
 @contextlib.contextmanager
-def open_reader(args: argparse.Namespace, device: Any) -> Iterator[Iterator[tuple[Any, Any]]]:
+def open_reader(
+    args: argparse.Namespace, device: Any, *, with_processes: bool = False
+) -> Iterator[Iterator[tuple[Any, Any]]]:
     import torch
 
-    def tensors() -> Iterator[tuple[Any, Any]]:
-        for batch in _open_reader(args):
+    def tensors() -> Generator[tuple[Any, Any], None, None]:
+        for batch in _open_reader(args, max(1, args.workers // 2) if with_processes else None):
             yield torch.from_numpy(batch["image"]).movedim(-1, 1), torch.from_numpy(batch["label"])
 
     ahead = Ahead(tensors(), device)
@@ -206,11 +263,14 @@ def open_reader(args: argparse.Namespace, device: Any) -> Iterator[Iterator[tupl
 
 
 @contextlib.contextmanager
-def open_reader_torch(args: argparse.Namespace, device: Any) -> Iterator[Iterator[tuple[Any, Any]]]:
+def open_reader_torch(
+    args: argparse.Namespace, device: Any, *, with_workers: bool = False
+) -> Iterator[Iterator[tuple[Any, Any]]]:
     from torch.utils.data import DataLoader
 
-    def tensors() -> Iterator[tuple[Any, Any]]:
-        for batch in DataLoader(_open_reader(args).torch(), batch_size=None):
+    def tensors() -> Generator[tuple[Any, Any], None, None]:
+        batches = _open_reader(args).torch()
+        for batch in DataLoader(batches, None, num_workers=args.workers if with_workers else 0):
             yield batch["image"], batch["label"]
 
     ahead = Ahead(tensors(), device)
@@ -224,44 +284,91 @@ Feed = Callable[
     [argparse.Namespace, Any], contextlib.AbstractContextManager[Iterator[tuple[Any, Any]]]
 ]
 FEEDS: dict[str, Feed] = {
-    "synthetic": open_synthetic,
+    SYNTHETIC: open_synthetic,
     "reader": open_reader,
     "reader.torch": open_reader_torch,
+    WORKERS: functools.partial(open_reader_torch, with_workers=True),
+    "processes": functools.partial(open_reader, with_processes=True),
 }
 
 
-def measure_all(args: argparse.Namespace, device: Any) -> dict[str, list[float]]:
-    """Return the images/s of each feed per round; every round starts with another feed."""
-    trainer = Trainer(device, compiled=args.compile)
-    rates: dict[str, list[float]] = {name: [] for name in FEEDS}
-    names = list(FEEDS)
-    for number in range(args.rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            with FEEDS[name](args, device) as batches:
-                rates[name].append(trainer.rate(batches, args))
-            print(
-                f"round {number + 1}: {name:<12} {rates[name][-1]:8,.4g} images/s",
-                file=sys.stderr,
-                flush=True,
-            )
-    return rates
-
-
-def ratios(rates: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median over the rounds of each feed's rate divided by the synthetic rate."""
-    base = rates["synthetic"]
-    return {
-        name: median(own / ideal for own, ideal in zip(found, base, strict=True))
-        for name, found in rates.items()
-        if found is not base
+def measure_all(args: argparse.Namespace, device: Any) -> Results:
+    """Measure each feed of each model per round; every round starts with another feed."""
+    models: dict[str, Trainer | NoModel] = {
+        NO_MODEL: NoModel(),
+        EAGER: Trainer(device, compiled=False),
     }
+    if args.compile:
+        models[COMPILED] = Trainer(device, compiled=True)
+    found: Results = {(name, feed): [] for name in models for feed in FEEDS}
+    del found[NO_MODEL, SYNTHETIC]
+    for number in range(args.rounds):
+        for name, model in models.items():
+            for feed in page.turned(list(FEEDS), number):
+                if (name, feed) in found:
+                    with FEEDS[feed](args, model.device) as batches:
+                        run = measure_feed(model, batches, args)
+                    found[name, feed].append(run)
+                    page.say(f"round {number + 1}: {name}, {feed}: {run}")
+    return found
+
+
+def ratios(found: Results, model: str, feed: str) -> list[float]:
+    """Return a feed's rate divided by the synthetic one, per round."""
+    pairs = zip(found[model, feed], found[model, SYNTHETIC], strict=True)
+    return [own.rate / ideal.rate for own, ideal in pairs]
+
+
+def unpack(raw: dict[str, Any]) -> dict[str, Any]:
+    return {**raw, "runs": raw_results.unpack(raw["runs"], Run)}
+
+
+def targets(found: dict[str, Any]) -> list[Target]:
+    checks = []
+    for model, feed in found["runs"]:
+        if model != NO_MODEL and feed != SYNTHETIC:
+            values = ratios(found["runs"], model, feed)
+            text = f"ResNet-50, {model}: `{feed}` at least {NEED}x synthetic images"
+            checks.append(Target(text, f"{spread(values, '.3f')}x", median(values) >= NEED))
+    return checks
+
+
+def render(found: dict[str, Any], lines: Sequence[str]) -> str:
+    runs: Results = found["runs"]
+    rows = []
+    for (model, feed), of in runs.items():
+        share = "" if model == NO_MODEL else spread(ratios(runs, model, feed), ".3f")
+        rates, cores, waiting = (
+            spread(each, form)
+            for each, form in zip(zip(*of, strict=True), (",.0f", ".1f", ".1%"), strict=True)
+        )
+        rows.append([f"{model}, {feed}", rates, share, cores, waiting])
+    head = ["model, images", "images/s", "of synthetic", "cores busy", "waiting for images"]
+    return "\n".join([
+        "## Feeding a GPU", "", *lines, "", *page.table(head, rows), "",
+        f"ResNet-50 in bfloat16 at batch {found['batch_size']}, channels last: forward, backward "
+        "and SGD. Random-resized crops of 224x224 from",
+        f"{found['records']:,} photographs of 500x375 and 80 KB in exact shuffle, which stay in "
+        'memory: no disk is measured. "No model" is what',
+        "a reader hands out by itself; `workers` is `reader.torch` with "
+        f"{found['workers']} worker processes. The busy cores include what torch uses.",
+    ])  # fmt: skip
+
+
+def _describe_gpu() -> str:
+    """Return the GPU's name, and the versions of its driver and of CUDA."""
+    import torch
+
+    words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+    return f"{torch.cuda.get_device_name()}, driver {driver}, CUDA {torch.version.cuda}"
 
 
 def main() -> int:
     args = parse_args(sys.argv[1:])
     try:
         import torch
-        import torchvision
+        import torchvision  # noqa: F401
     except ImportError as failure:
         sys.exit(
             f"{failure}: run this with torch and torchvision, such as .torch/bin/python after "
@@ -272,23 +379,25 @@ def main() -> int:
             "torch finds no GPU, so there is nothing to measure; --smoke runs a few tiny batches "
             "on the CPU"
         )
-    device = torch.device("cpu" if args.smoke else "cuda")
-    rates = measure_all(args, device)
-    found = ratios(rates)
-    name = "CPU, smoke" if args.smoke else torch.cuda.get_device_name()
-    print(
-        f"{name}; torch {torch.__version__}, torchvision {torchvision.__version__}; ResNet-50, "
-        f"batch {args.batch_size}"
+    import shardwright as sw
+
+    found = measure_all(args, torch.device("cpu" if args.smoke else "cuda"))
+    about = raw_results.circumstances(
+        Path(args.dataset),
+        args.rounds,
+        packages=["torch", "torchvision", "numpy", "simplejpeg", "opencv-python-headless"],
+        notes=["GPU: none, smoke test" if args.smoke else f"GPU: {_describe_gpu()}"],
+        sources=["shardwright"],
     )
-    for feed, values in rates.items():
-        share = f", {found[feed]:.3f} of synthetic" if feed in found else ""
-        print(
-            f"{feed:<12} {median(values):8,.4g} images/s "
-            f"({min(values):,.4g}-{max(values):,.4g}){share}"
-        )
-    if args.json:
-        args.json.write_text(json.dumps({"device": name, "rates": rates, "ratios": found}))
-    return 1 if not args.smoke and min(found.values()) < NEED else 0
+    raw = {
+        "batch_size": args.batch_size,
+        "workers": args.workers,
+        "records": sw.open(args.dataset).splits[args.split].num_records,
+        "runs": raw_results.pack(found),
+    }
+    return raw_results.finish(
+        raw_results.Result("gpu_feed", about, raw), sys.modules[__name__], args
+    )
 
 
 if __name__ == "__main__":

@@ -148,7 +148,9 @@ def _machine() -> dict[str, Any]:
 def _shown_command(argv: Sequence[str]) -> str:
     """Return the command as typed, without paths, which are private."""
     words = " ".join(["python", f"benchmarks/{Path(argv[0]).name}", *argv[1:]])
-    return re.sub(r"--dir[= ]\S+", "--dir DIR", words)
+    return re.sub(
+        r"--(dir|dataset)[= ]\S+", lambda found: f"--{found[1]} {found[1].upper()}", words
+    )
 
 
 def circumstances(

@@ -8,17 +8,21 @@ images, 4 per shard.
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import mean
 
 import environments
+import numpy as np
 from measure import RunFailedError
-from photos import make_photos
+from photos import HEIGHT, WIDTH, make_photos
 from PIL import Image
+from read_feeds import labelled
 from systems import HERE, shardwright_command
 
 _PHOTO_BYTES, _FEWEST_SHARDS = 80_000, 8  # at least one shard per worker, even with few photos
@@ -74,6 +78,50 @@ def make_data(root: Path, photos: int, systems: list[str]) -> Path:
         make = _make_dataset if folder == "dataset" else partial(_make_by_peer, system)
         _once(data, folder, partial(make, data, shard_bytes(photos)))
     return data
+
+
+def make_photos_with_boxes(root: Path, photos: int) -> tuple[Path, float]:
+    """Make ROOT/detection-PHOTOS with files, COCO json and dataset; return it and their mean bytes.
+
+    Each photograph is four of photos.py side by side, 1000x750, and has 7 boxes of 10 classes.
+    """
+    data = root / f"detection-{photos}"
+    images = data / "images"
+    small = [str(path) for path, _ in labelled(make_photos(root / "photos", photos=photos).folder)]
+
+    def make() -> None:
+        images.mkdir(parents=True)
+        rng, boxes = np.random.default_rng(0), []
+        for number in range(photos):
+            whole = Image.new("RGB", (2 * WIDTH, 2 * HEIGHT))
+            for part in range(4):
+                with Image.open(small[(number + part) % photos]) as photo:
+                    whole.paste(photo, (part % 2 * WIDTH, part // 2 * HEIGHT))
+            whole.save(images / f"{number:06d}.jpg", quality=93)
+            sizes = rng.integers(20, (WIDTH, HEIGHT), (7, 2))
+            corners = rng.integers(0, (2 * WIDTH, 2 * HEIGHT) - sizes)
+            boxes += [(number, box) for box in np.hstack([corners, sizes]).tolist()]
+        coco = {
+            "images": [
+                {"id": number, "file_name": f"{number:06d}.jpg"}
+                | {"width": 2 * WIDTH, "height": 2 * HEIGHT}
+                for number in range(photos)
+            ],
+            "annotations": [
+                {"id": index, "image_id": number, "category_id": index % 10, "bbox": box}
+                for index, (number, box) in enumerate(boxes)
+            ],
+            "categories": [{"id": label, "name": f"class_{label}"} for label in range(10)],
+        }
+        table = data / "annotations.json"
+        table.write_text(json.dumps(coco))
+        size = ["--shard-size", str(4 * shard_bytes(photos))]
+        options = ["--image-root", str(images), *size]
+        _run(shardwright_command("build", str(table), str(data / "dataset"), *options))
+
+    data.mkdir(parents=True, exist_ok=True)
+    _once(data, "images", make)
+    return data, mean(path.stat().st_size for path in images.iterdir())
 
 
 def _once(data: Path, name: str, make: Callable[[], None]) -> None:

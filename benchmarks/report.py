@@ -68,6 +68,12 @@ def unpack(raw: dict[str, Any]) -> Results:
     return Results(usages, dict(raw["start_ups"]), raw["beam_max_files"])
 
 
+def whole_rates(results: Results, system: str) -> list[float]:
+    """Return the images/s of each round's whole command, start-up included, at the largest size."""
+    files = max(results.sizes(system))
+    return [files / wall_s for wall_s in results.walls(system, files)]
+
+
 def slopes(results: Results, system: str) -> list[float]:
     """Return the images/s of each round in steady state, from two sizes.
 

@@ -265,13 +265,18 @@ def _list_table(results: Results) -> list[str]:
     return ["### Listing", "", *table(head, rows), ""] if rows else []
 
 
+def build_ratios(results: Results, output: str, other: str) -> list[float]:
+    """Return how many times as fast as another system builds are, in each round."""
+    pairs = zip(results.slopes(output, OURS), results.slopes(output, other), strict=False)
+    return [ours.rate / theirs.rate for ours, theirs in pairs]
+
+
 def _build_ratio(results: Results, output: str, other: str, need: float) -> Target:
     text = f"build from S3 to {output} at least {need:g}x {other}"
     ours, theirs = ([run.rate for run in results.slopes(output, name)] for name in (OURS, other))
     if not ours or not theirs:
         return Target(text, "not measured", None)
-    # Round by round, in which both ran one after the other.
-    ratios = [our / their for our, their in zip(ours, theirs, strict=False)]
+    ratios = build_ratios(results, output, other)
     rates = f"{median(ours):,.0f} against {median(theirs):,.1f}/s"
     found = f"{spread(ratios, '.2f')}x ({rates})"
     if other == BOTO3:

@@ -150,7 +150,11 @@ def put_photos(stores: Stores, photos: PhotoSet) -> dict[str, list[dict[str, obj
         pages = list_pages(
             client_for(f"{scheme}://{PHOTOS_BUCKET}", StorageOptions.of(dict(server.options))), ""
         )
-        rows[scheme] = [row._asdict() for rows_of_page in pages for row in rows_of_page]
+        rows[scheme] = [
+            {"key": row.key, "num_bytes": row.num_bytes, "etag": row.etag}
+            for rows_of_page in pages
+            for row in rows_of_page
+        ]
     return rows
 
 

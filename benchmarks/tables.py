@@ -33,9 +33,12 @@ REPORTS = {
     "runners": "runners_report",
     "storage": "storage_report",
     "read": "read_report",
+    "scale": "scale",
+    "detection": "detection",
     "decoders": "decoders_report",
     "write_python": "write_python",
     "damaged_images": "damaged_images",
+    "gpu_feed": "gpu_feed",
 }
 
 

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardwright.dataset import open_dataset as open
+    from shardwright.images.boxes import Boxes
     from shardwright.images.normalize import normalize, normalizer
-    from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
+    from shardwright.images.specs import DecodedImage, EvalImage, MultiCrop, TrainImage
     from shardwright.pins import pin, unpin
     from shardwright.reader.class_encodings import MultiHot, OneHot
     from shardwright.reader.encodings import RawTensor, Text
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # https://github.com/python/cpython/issues/83065.
 _MODULES = {
     "BadRecord": "reader.record_reader",
+    "Boxes": "images.boxes",
     "ClassBalanced": "reader.sampling",
     "ClassWeights": "reader.sampling",
     "Dataset": "dataset",
@@ -46,6 +48,7 @@ _MODULES = {
     "Dense": "reader.list_encodings",
     "EvalImage": "images.specs",
     "Manifest": "format.manifest",
+    "MultiCrop": "images.specs",
     "MultiHot": "reader.class_encodings",
     "OneHot": "reader.class_encodings",
     "RawTensor": "reader.encodings",
@@ -70,6 +73,7 @@ _WRITERS = {
 
 __all__ = [
     "BadRecord",
+    "Boxes",
     "ClassBalanced",
     "ClassWeights",
     "Dataset",
@@ -77,6 +81,7 @@ __all__ = [
     "Dense",
     "EvalImage",
     "Manifest",
+    "MultiCrop",
     "MultiHot",
     "OneHot",
     "RawTensor",

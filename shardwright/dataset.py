@@ -18,7 +18,7 @@ from shardwright.storage.options import StorageOptions
 
 if TYPE_CHECKING:
     from shardwright.images.normalize import MeanStd
-    from shardwright.images.specs import ImageTransform
+    from shardwright.images.specs import ImageTransform, MultiCrop
     from shardwright.reader.encodings import Encoding
     from shardwright.reader.reader import Reader
 
@@ -119,7 +119,7 @@ class Dataset(Manifest):
         self,
         split: str = "train",
         *,
-        image: ImageTransform | None = None,
+        image: ImageTransform | MultiCrop | None = None,
         features: Sequence[str] | Mapping[str, Encoding | None] | None = None,
         max_bytes: int | str = "8GB",
     ) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Dataset(Manifest):
             version=number_of(self),
         ) as reader:
             limit = parse_size(max_bytes, "max_bytes") if isinstance(max_bytes, str) else max_bytes
-            num_bytes = _image_bytes(reader, image)
+            num_bytes = _image_bytes(reader)
             if num_bytes > limit:
                 raise UsageError(
                     f"the images of {split!r} take {show_bytes(num_bytes)} in memory, "
@@ -158,17 +158,18 @@ class Dataset(Manifest):
             return next(iter(reader))
 
 
-def _image_bytes(reader: Reader, image: ImageTransform | None) -> int:
+def _image_bytes(reader: Reader) -> int:
     """Return the bytes of all images of a reader: as decoded, or estimated as stored."""
-    feature = reader.schema.image
-    if feature is None or feature.name not in reader.element_spec:
-        return 0
-    if image is None or None in image.shape:
-        return sum(
-            shard.info.num_bytes * shard.num_rows // shard.info.num_records
-            for shard in reader.engine.corpus.shards
-        )
-    return reader.num_records * math.prod(s or 0 for s in image.shape) * image.dtype.itemsize
+    num_bytes = 0
+    for name in reader.engine.images:
+        shape, dtype = reader.element_spec[name]
+        if dtype.hasobject:
+            return sum(
+                shard.info.num_bytes * shard.num_rows // shard.info.num_records
+                for shard in reader.engine.corpus.shards
+            )
+        num_bytes += reader.num_records * math.prod(s or 0 for s in shape[1:]) * dtype.itemsize
+    return num_bytes
 
 
 @PythonErrors()

@@ -95,6 +95,10 @@ class ClientError(StorageError):
     """A storage client with incompatible options, or one used in a forked process."""
 
 
+class LostProcessError(ShardwrightError):
+    """A process of a reader that ended before it had made its batch."""
+
+
 class RecordFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
     """An invalid TFRecord frame.
 
@@ -170,12 +174,18 @@ class BadExampleError(BadRecordError):
 
 
 class ImageFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
-    """Image bytes that cannot be decoded: damaged, truncated, unsupported or too large.
+    """An image that a reader cannot decode, or that a build cannot store.
 
     Attributes:
-        what: Description of the fault.
+        what: One line for a person: what was found, and the fix if there is one.
+        reason: The reason of the reject in a build.
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, what: str, reason: str = "corrupt") -> None:
+        # A message may hold lone surrogates, which UTF-8, and so a reject's row, cannot.
+        self.what = what.encode("utf-8", "backslashreplace").decode()
+        self.reason = reason
+        super().__init__(self.what, reason)
+
+    def __str__(self) -> str:
+        return self.what

@@ -10,7 +10,15 @@ from types import TracebackType
 from shardwright.errors import ShardwrightError
 
 FLAGS = frozenset(
-    {"grayscale", "keep_missing", "shared_filesystem", "signals", "strip_metadata", "stratify"}
+    {
+        "crop_tiles",
+        "grayscale",
+        "keep_missing",
+        "shared_filesystem",
+        "signals",
+        "stratify",
+        "strip_metadata",
+    }
 )
 _RENAMED = {"storage_option": "storage_options"}
 _COMMAND = re.compile(r"(`[^`]*`)")  # stays as it is typed

@@ -52,6 +52,7 @@ class BatchFile:
         """Return a batch; raise as `add`."""
         assert self._file is not None, "the batch is of another file"
         with _disk_faults():
+            # With its own offset, so that threads may read while others write.
             return from_ipc(os.pread(self._file.fileno(), place.length, place.start))
 
 

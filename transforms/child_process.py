@@ -71,9 +71,12 @@ class _Child(Generic[T]):
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
+            # A new interpreter, not a fork: threads of this process may hold locks.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.DEVNULL,
         )
+        # Or this process would hold the other end open, and never see the child's death as an end
+        # of file.
         theirs.close()
         try:
             self._connection.send((task, seconds))
@@ -103,6 +106,7 @@ class _Child(Generic[T]):
 
     def close(self) -> None:
         self._connection.close()
+        # Killed, because a child inside native code does not look at its connection.
         self._process.kill()
         self._process.wait()
 
@@ -132,6 +136,7 @@ def _limit_memory() -> None:
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no cgroup, or no limit in it
         available = min(available, int(_CGROUP_LIMIT.read_text()))
+    # An image that needs more then ends this process alone, before the machine swaps.
     resource.setrlimit(resource.RLIMIT_DATA, (available // 2, available // 2))
     with suppress(OSError):  # not Linux
         _OOM_SCORE.write_text("1000")

@@ -77,7 +77,7 @@ def check_room(root: Folder, layout: Layout) -> None:
         return
     written = sum(
         found.num_bytes
-        for name, found in root.stated().items()
+        for name, found in root.files().items()
         if naming.ShardName.parse(name) is not None
     )
     needed = sum(layout.num_bytes.values()) - written

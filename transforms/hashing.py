@@ -20,6 +20,7 @@ def hash64(texts: pa.Array, salt: str) -> np.ndarray:
     copy = start.copy
     digests = bytearray()
     for text in texts.cast(pa.binary()).to_pylist():
+        # The salt is hashed once, not once for each text.
         state = copy()
         state.update(text or b"")
         digests += state.digest()
@@ -53,6 +54,7 @@ def spread_rows(
         if num_buckets > 1
         else np.zeros(len(hashes), np.uint64)
     )
+    # Stable, so that rows keep their order inside a bucket.
     order = np.argsort(buckets, kind="stable")
     batch = batch.take(pa.array(order))
     present, starts = np.unique(buckets[order], return_index=True)

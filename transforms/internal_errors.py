@@ -6,28 +6,27 @@ import traceback
 from concurrent.futures import CancelledError
 from pathlib import Path
 
-from shardwright.errors import ShardwrightError
-from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.errors import ImageFault, ShardwrightError
 from shardwright.transforms.rejects import RejectReason
 
 _MESSAGE_LENGTH = 300  # characters; an exception may quote the bytes of the image
 _PATH_PARTS = 3  # of the raising file: enough to find it, without the installation folder
 
 
-def fault_of(error: Exception) -> RejectedImage:
+def fault_of(error: Exception) -> ImageFault:
     """Return the fault that rejects one image, for an exception raised while processing it.
 
     Call it in an `except Exception` block around the work on one image.
 
     Returns:
-        A RejectedImage unchanged. Any other exception becomes INTERNAL_ERROR with its type, its
+        A ImageFault unchanged. Any other exception becomes INTERNAL_ERROR with its type, its
         message and the line that raised it.
 
     Raises:
         ShardwrightError: As given; a store fails or the build must stop, whatever the image.
         CancelledError: As given; the build is stopping.
     """
-    if isinstance(error, RejectedImage):
+    if isinstance(error, ImageFault):
         return error
     if isinstance(error, ShardwrightError | CancelledError):
         raise error
@@ -38,7 +37,7 @@ def fault_of(error: Exception) -> RejectedImage:
         if frames
         else ""
     )
-    return RejectedImage(RejectReason.INTERNAL_ERROR, said + place)
+    return ImageFault(said + place, RejectReason.INTERNAL_ERROR)
 
 
 def _short(filename: str) -> str:

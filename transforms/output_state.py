@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from shardwright.errors import (
     BuildError,
     ExistsError,
+    MissingError,
     NotADatasetError,
     StorageError,
 )
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_files import read_json
-from shardwright.format.manifest import json_bytes, write_json
+from shardwright.format.manifest import json_bytes
 from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.format.plan_file import OutputFile
 from shardwright.format.versions import version_numbers
@@ -90,8 +91,8 @@ def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
     return whole.hexdigest()
 
 
-def check_output(request: OutputRequest) -> None:
-    """Check that OUTPUT is free or belongs to this build, before any work is done.
+def check_output(request: OutputRequest) -> tuple[OutputFile | None, OutputFile | None]:
+    """Check that OUTPUT is free or belongs to this build, and return its manifest and its plan.
 
     Raises:
         BuildError: OUTPUT holds another build, or files that no build made.
@@ -104,13 +105,14 @@ def check_output(request: OutputRequest) -> None:
     known = manifest or plan
     if known is None:
         check_strangers(request.root, overwrite=request.if_exists == "overwrite")
-        return
+        return None, None
     if request.if_exists == "error":
         raise BuildError(
             f"OUTPUT {request.root} already holds a dataset, and --if-exists error was given"
         )
     if request.if_exists == "resume":
         _compare_settings(request, known.settings, finished=manifest is not None)
+    return manifest, plan
 
 
 def _check_versions(root: Folder) -> None:
@@ -162,14 +164,23 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str) -> Bu
     if layout.warning:
         _PLAN_LOG.warning("%s", layout.warning)
     check_output(request)
+    # Also those of workers that only seem lost: they could complete them among this build's files.
     abort_leftovers(request.root)
-    # A stopped repair's: this build decides about the same shards, so it must not be finished.
-    request.root.remove(naming.CHANGES)
-    was_replacing = finish_promotion(request.root)
+    try:
+        # A stopped overwrite is ended first, so that OUTPUT is one dataset again, old or new.
+        was_replacing = finish_promotion(request.root)
+    except MissingError as error:
+        root = request.root
+        told = f"an earlier build stopped while it replaced {root}, and lost a file: {error}"
+        if request.if_exists != "overwrite":
+            raise BuildError(f"{told}; build it again with --if-exists overwrite") from error
+        _PLAN_LOG.warning("%s; it is built again", told)
+        was_replacing = False
     manifest = read_json(request.root, naming.MANIFEST, OutputFile)
     folder = "" if manifest is None else naming.NEXT_DIR
     if manifest is not None and (
         request.if_exists != "overwrite"
+        # The replacement that was ended just now is what this command was to build.
         or (was_replacing and is_earlier_try(request, manifest, fingerprint))
     ):
         check_fingerprint(request, manifest, fingerprint)
@@ -177,6 +188,7 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str) -> Bu
     root = request.root.below(folder)
     _claim(replace(request, root=root), layout, fingerprint)
     if folder:  # it may be finished, after a crash just before it replaced the old dataset
+        # Or workers would find a published dataset in `next/`, and stop.
         root.remove(naming.MANIFEST)
     return BuildPlace(folder, is_finished=False)
 
@@ -191,16 +203,38 @@ def _check_num_shards(layout: Layout) -> None:
 
 
 def _claim(request: OutputRequest, layout: Layout, fingerprint: str) -> None:
-    """Write the plan where the build writes, after removing what `overwrite` replaces there."""
+    """Write the plan where the build writes, after removing what `overwrite` replaces there.
+
+    Of two builds that start at once, exactly one succeeds.
+
+    Raises:
+        BuildError: Another build has claimed OUTPUT first.
+    """
     abort_leftovers(request.root)
-    if request.if_exists == "overwrite" and not is_earlier_try(
-        request, read_json(request.root, naming.PLAN, OutputFile), fingerprint
-    ):
+    plan = read_json(request.root, naming.PLAN, OutputFile)
+    # The shards of an earlier try of the same plan stay: a scheduler repeats the command with
+    # `overwrite`.
+    replaces = request.if_exists == "overwrite" and not is_earlier_try(request, plan, fingerprint)
+    if replaces and plan is not None:  # without a plan, files there are of a build that starts now
         remove_outputs(request.root)
+        plan = None
     # Sizes of images that are re-encoded are known only if they were estimated.
     if layout.estimate is not None or _keeps_images(request.settings):
         check_room(request.root, layout)
-    _note_plan(request, plan_json(request.settings, layout, fingerprint))
+    data = json_bytes(plan_json(request.settings, layout, fingerprint))
+    # An unfinished build with these settings: its shards stay where the new plan has the same
+    # digests.
+    if plan is not None:
+        request.root.write_bytes(naming.PLAN, data)
+        return
+    try:
+        # Created, not written: of two builds that find OUTPUT empty, the second one fails here.
+        request.root.create_bytes(naming.PLAN, data)
+    except ExistsError as error:
+        raise BuildError(
+            f"another build has started in OUTPUT {request.root}: wait until it finishes, "
+            "or use another OUTPUT"
+        ) from error
 
 
 def _keeps_images(settings: Mapping[str, Any]) -> bool:
@@ -212,27 +246,9 @@ def _keeps_images(settings: Mapping[str, Any]) -> bool:
 def abort_leftovers(root: Folder) -> None:
     """Abort the uploads of killed or lost workers, which cost money; failing to is a warning."""
     try:
-        root.abort_uploads()
+        root.abort_uploads(naming.is_build_output)
     except StorageError as error:
         _LOG.warning("could not abort unfinished uploads of earlier builds in %s: %s", root, error)
-
-
-def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
-    """Claim OUTPUT for this build. Of two builds that start at once, exactly one succeeds.
-
-    Raises:
-        BuildError: Another build has claimed OUTPUT first.
-    """
-    if read_json(request.root, naming.PLAN, OutputFile) is not None:
-        write_json(request.root, naming.PLAN, plan)
-        return
-    try:
-        request.root.create_bytes(naming.PLAN, json_bytes(plan))
-    except ExistsError as error:
-        raise BuildError(
-            f"another build has started in OUTPUT {request.root}: wait until it finishes, "
-            "or use another OUTPUT"
-        ) from error
 
 
 def check_owner(root: Folder, fingerprint: str | None, *, unpublished: bool = False) -> None:

@@ -36,6 +36,7 @@ class Progress:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def start(self, *, total_images: int, total_shards: int) -> None:
+        # Under the lock, or `snapshot` could see new totals with old counts.
         with self._lock:
             self.total_images, self.total_shards = total_images, total_shards
             self.images = self.num_bytes = self.shards = self.reused_images = self.reused_shards = 0

@@ -26,6 +26,20 @@ from shardwright.storage.folder import Folder
 _COPIES_AT_ONCE = 16
 
 
+def read_in_place(root: Folder) -> Manifest:
+    """Return the manifest of a dataset all of whose files are in its own folder.
+
+    Raises:
+        BuildError: A build is replacing the dataset.
+        NotADatasetError: There is no finished dataset.
+        StorageError: The folder cannot be read.
+    """
+    manifest = read_manifest(root)
+    if manifest.folder:
+        raise BuildError(f"a build is replacing the dataset at {root}: run its command again first")
+    return manifest
+
+
 def promote(root: Folder, fingerprint: str) -> Manifest:
     """Replace the dataset in a folder by the finished one in its `next/`, and return its manifest.
 
@@ -35,12 +49,15 @@ def promote(root: Folder, fingerprint: str) -> Manifest:
         StorageError: A file cannot be written.
     """
     beside = root.below(naming.NEXT_DIR)
+    # Checked before the first step: after it there is no way back to the old dataset.
     if faults := verify_quickly(beside).faults:
         raise BuildError(f"{beside} is not whole ({faults[0]}): run the build again")
     manifest = read_manifest(beside)
     # Another worker has done all this meanwhile.
     if read_json(beside, naming.PLAN, OutputFile) is None:
         return promoted(root, fingerprint)
+    # The commit point. Readers of the old manifest fail from now on where files are replaced, and
+    # open again.
     root.write_bytes(naming.MANIFEST, replace(manifest, folder=naming.NEXT_DIR).to_bytes())
     return promoted(root, fingerprint)
 
@@ -72,6 +89,8 @@ def finish_promotion(root: Folder) -> bool:
         return True
     source = root.below(manifest.folder)
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+        # All errors are gathered: a file that is missing here may have been moved by another
+        # worker.
         copies = pool.map(lambda name: _copy(source, name, root), manifest.file_names())
         missing = [error for error in copies if error is not None]
     # A worker that was taken for lost may have ended this meanwhile.
@@ -108,7 +127,7 @@ def with_stated_etags(root: Folder, manifest: Manifest, shards: Container[str]) 
     Raises:
         StorageError: The folder cannot be listed.
     """
-    stated = root.stated() if root.is_remote else {}
+    stated = root.files() if root.is_remote else {}
     splits = {
         name: replace(
             split,
@@ -127,7 +146,7 @@ def with_stated_etags(root: Folder, manifest: Manifest, shards: Container[str]) 
 def remove_stale(root: Folder, manifest: Manifest) -> None:
     """Remove the files of builds that are not in the manifest."""
     keep = {naming.MANIFEST, *manifest.file_names()}
-    root.remove_all([name for name in root.outputs() if name not in keep])
+    root.remove_all([name for name in naming.build_outputs(root) if name not in keep])
 
 
 def remove_outputs(root: Folder) -> None:
@@ -136,5 +155,7 @@ def remove_outputs(root: Folder) -> None:
     The plan is last, so that what is left is still known to be of a build.
     """
     root.remove(naming.MANIFEST)
-    root.remove_all([name for name in root.outputs() if name != naming.PLAN])
+    # Without the plan nothing would say whose the files are, and the next build would take them for
+    # a stranger's.
+    root.remove_all([name for name in naming.build_outputs(root) if name != naming.PLAN])
     root.remove(naming.PLAN)

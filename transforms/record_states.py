@@ -28,6 +28,8 @@ def states_of(
     hashes = [places, _hashes_or(_NO_ETAG, etags), *numbers]
     if labels is not None:
         texts = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()
+        # Each distinct label is hashed once; a null is the row behind the last one, whose hash is
+        # 0.
         rows = pc.fill_null(texts.indices, len(texts.dictionary)).to_numpy(zero_copy_only=False)
         hashes.append(np.append(hash128(texts.dictionary)[0], np.uint64(0))[rows])
     return combined(*hashes)
@@ -56,6 +58,7 @@ def _without_spool(uris: pa.Array, etags: pa.Array) -> pa.Array:
     if not pc.any(spooled).as_py():
         return uris
     by_content = pc.fill_null(pc.match_substring_regex(etags, _CONTENT_ETAG), False)
+    # The file's name is a hash of the part and its state, which every generation spells alike.
     names = pc.if_else(by_content, "", pc.replace_substring_regex(uris, "^.*/", ""))
     return pc.if_else(spooled, names, uris)
 

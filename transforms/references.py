@@ -10,7 +10,9 @@ binary, or lists of one) and without nulls. Additional images of a record are co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 BATCH_ROWS = 10_000
 EXTRA_PREFIX = "x/"
 _LENGTH_BYTES = 8
+_STACKED_BYTES = 1 << 16
 LABEL_INDEX = "label_index"  # int64 index into the class names, after EncodeFeatures
 
 REFERENCE_SCHEMA = pa.schema(
@@ -52,6 +55,16 @@ HASH, SUFFIX, RECORD_CRC = "features", "suffix", "record_crc32c"
 PICTURE_TYPE = pa.struct(
     [("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())]
 )
+
+
+class ImagePlace(NamedTuple):
+    """The place of an image's bytes, a value of `PICTURE_TYPE`; no `offset` for a whole file."""
+
+    uri: str
+    offset: int | None
+    num_bytes: int
+    etag: str | None
+
 
 # A record of a finished dataset that is copied: its place in bytes in the shard, and the columns of
 # its index row that stay as they are. `uri` and `etag` are those of the original image.
@@ -132,6 +145,47 @@ def set_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordB
     return batch.set_column(position, field, values)
 
 
+def with_columns(batch: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Return the batch with further columns."""
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, *columns.values()], [*batch.schema.names, *columns]
+    )
+
+
+def stacked(
+    columns: Sequence[pa.Array], rules: Sequence[object] | None = None
+) -> Iterator[tuple[list[int], pa.Array]]:
+    """Yield the numbers of short columns of one type, and their rows, one column after another.
+
+    A call of Arrow takes as long for one row as for a thousand, and a table may have thousands of
+    columns. A long column comes alone, as it is.
+
+    Args:
+        columns: Columns of the same length.
+        rules: Further values that must be equal to stack two columns, one for each.
+    """
+    alike: defaultdict[object, list[int]] = defaultdict(list)
+    for number, column in enumerate(columns):
+        alike[column.type, rules and rules[number]].append(number)
+    for numbers in alike.values():
+        held: list[int] = []
+        num_bytes = 0
+        for number in numbers:
+            more = columns[number].nbytes
+            if held and num_bytes + more > _STACKED_BYTES:
+                yield held, _one_array(columns, held)
+                held, num_bytes = [], 0
+            held.append(number)
+            num_bytes += more
+        yield held, _one_array(columns, held)
+
+
+def _one_array(columns: Sequence[pa.Array], numbers: list[int]) -> pa.Array:
+    if len(numbers) == 1:
+        return columns[numbers[0]]
+    return pa.concat_arrays([columns[number] for number in numbers])
+
+
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of all batches, in order, as one batch."""
     if len(batches) == 1:
@@ -168,40 +222,41 @@ def digest_of(settings: bytes, batch: pa.RecordBatch) -> str:
     """
     digest = hashlib.blake2b(settings, digest_size=16)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        # With lengths and types, so that no two batches give the same bytes by other borders.
         digest.update(f"\0{name}\0{column.type}\0{len(column)}\0".encode())
         _hash_array(digest, column)
     return digest.hexdigest()
 
 
 def _hash_array(digest: hashlib.blake2b, array: pa.Array) -> None:
-    digest.update(np.packbits(array.is_null().to_numpy(zero_copy_only=False)).tobytes())
+    nulls = array.null_count
+    if nulls:
+        digest.update(np.packbits(array.is_null().to_numpy(zero_copy_only=False)).tobytes())
+    else:  # the mask of no row, without a call of Arrow for each of many columns
+        digest.update(bytes((len(array) + 7) // 8))
     kind = array.type
     if pa.types.is_struct(kind):
         for number in range(kind.num_fields):
             _hash_array(digest, array.field(number))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        digest.update(_length_bytes(pc.list_value_length(array)))
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        digest.update(lengths.astype("<i8").tobytes())
         _hash_array(digest, array.flatten())
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        digest.update(_length_bytes(pc.binary_length(array)))
-        digest.update(_binary_data(array.drop_null()))
+        offsets, data = _binary_data(array.fill_null(pa.scalar("", kind)) if nulls else array)
+        digest.update(np.diff(offsets).astype("<i8").tobytes())
+        digest.update(data)
     elif pa.types.is_boolean(kind):
         digest.update(array.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False).tobytes())
     else:
-        digest.update(array.fill_null(0).to_numpy(zero_copy_only=False).tobytes())
+        values = array.fill_null(0) if array.null_count else array
+        digest.update(values.to_numpy(zero_copy_only=False).tobytes())
 
 
-def _length_bytes(lengths: pa.Array) -> bytes:
-    return bytes(lengths.fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-
-
-def _binary_data(array: pa.Array) -> memoryview:
-    """Return the concatenated values of a string or binary array without nulls."""
+def _binary_data(array: pa.Array) -> tuple[np.ndarray, memoryview]:
+    """Return the offsets and the concatenated values of a string or binary array without nulls."""
+    _, ends, data = array.buffers()
     if not len(array):
-        return memoryview(b"")
-    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[
-        array.offset : array.offset + len(array) + 1
-    ]
-    return (
-        memoryview(array.buffers()[2])[offsets[0] : offsets[-1]] if offsets[-1] else memoryview(b"")
-    )
+        return np.zeros(1, np.int32), memoryview(b"")
+    offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+    return offsets, memoryview(data)[offsets[0] : offsets[-1]] if offsets[-1] else memoryview(b"")

@@ -9,12 +9,11 @@ from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, TooManyRejectsError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.parquet import ParquetRows, read_rows
+from shardwright.format.parquet import ParquetRows, parquet_bytes, read_rows
 from shardwright.format.reject_counts import NO_FAULTS
 from shardwright.storage.folder import Folder
 from shardwright.terminal import one_line
@@ -34,15 +33,8 @@ def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> Fil
 
 def pack_rejects(rows: pa.Table) -> bytes:
     """Return reject rows as Parquet, a third of Arrow's format: ids and addresses begin alike."""
-    buffer = pa.BufferOutputStream()
-    pq.write_table(
-        rows,
-        buffer,
-        compression="zstd",
-        use_dictionary=["reason", "detail"],
-        column_encoding=dict.fromkeys(("id", "uri"), "DELTA_BYTE_ARRAY"),
-    )
-    return bytes(buffer.getvalue().to_pybytes())
+    encoding = dict.fromkeys(("id", "uri"), "DELTA_BYTE_ARRAY")
+    return parquet_bytes(rows, use_dictionary=["reason", "detail"], column_encoding=encoding)
 
 
 def unpack_rejects(packed: bytes) -> pa.Table:
@@ -53,10 +45,9 @@ def unpack_rejects(packed: bytes) -> pa.Table:
 def write_reject_rows(root: Folder, filename: str, tables: Iterable[pa.Table]) -> FileContent:
     """Write a file of reject rows, sorted so that the order of arrival does not matter."""
     rows = pa.concat_tables(tables)
-    buffer = pa.BufferOutputStream()
     order = [(name, "ascending") for name in REJECT_SCHEMA.names]
-    pq.write_table(rows.sort_by(order), buffer)
-    data = buffer.getvalue().to_pybytes()
+    data = parquet_bytes(rows.sort_by(order), compression="snappy")
+    # Equal bytes stay in place, with their time: a repeated build changes nothing.
     root.write_if_new(filename, data)
     return FileContent.of(data)
 
@@ -73,7 +64,7 @@ def first_faults(root: Folder, limit: int) -> list[Reject]:
     """Return the first `limit` rejects of a dataset that count as faults."""
     files = (
         name
-        for name in root.outputs()
+        for name in naming.build_outputs(root)
         if name.startswith(f"{naming.REJECTS_DIR}/") and name.endswith(".parquet")
     )
     return list(islice((fault for name in files for fault in _faults_in(root, name)), limit))

@@ -51,6 +51,7 @@ class RejectTally:
 
     def _keep_some(self, incomplete: list[Reject]) -> None:
         found = [*self._incomplete, *incomplete]
+        # Sorted, so that the message is the same in whatever order workers report.
         self._incomplete = sorted(found, key=lambda one: (self._accepts(one), one.uri))[:_SHOWN]
 
     def _accepts(self, reject: Reject) -> bool:
@@ -66,6 +67,7 @@ class RejectTally:
             BuildError: A file or folder is incomplete and not accepted, or class names would be
                 learned from an incomplete listing.
         """
+        # The refused ones are first, and there may be fewer than are kept.
         refused = self._incomplete[: self._num_refused]
         learned = [name for name in self._partial.learned if vocabularies.get(name)]
         names = "with --class-names FILE or the class_names of --schema" if learned else ""

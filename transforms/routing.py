@@ -47,6 +47,7 @@ class ArrowBatchCoder(coders.Coder):
         return int(value.nbytes)
 
     def is_deterministic(self) -> bool:
+        # Equal batches may be packed into different bytes, so a batch cannot be a key.
         return False
 
     def to_type_hint(self) -> Any:
@@ -58,6 +59,7 @@ coders.registry.register_coder(pa.RecordBatch, ArrowBatchCoder)
 
 def routed(results: Iterable[Any]) -> Iterator[Any]:
     """Yield results as they are, and rejects, which are counted and packed, in their own output."""
+    # Packed together: a reject by itself would cost a coder and a Parquet file.
     held: list[Reject] = []
     for result in results:
         if not isinstance(result, Reject):
@@ -79,6 +81,7 @@ def _reject_batch(rejects: list[Reject]) -> pvalue.TaggedOutput:
 def in_global_window(result: Any) -> Any:
     """Return a value of `routed` as `finish_bundle` must yield it."""
     if isinstance(result, pvalue.TaggedOutput):
+        # The value inside of the tag: Beam looks for the tag first.
         return pvalue.TaggedOutput(result.tag, GlobalWindows.windowed_value(result.value))
     return GlobalWindows.windowed_value(result)
 

@@ -60,12 +60,15 @@ def _buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     texts = texts.cast(pa.binary())
     texts = pc.fill_null(texts, b"") if texts.null_count else texts
     _, offsets_buffer, data = texts.buffers()
+    # A slice shares its parent's buffers, so the offset is applied here.
     offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset :][: len(texts) + 1]
     offsets = offsets.astype(np.int64)
     num_bytes = int(offsets[-1] - offsets[0])
+    # Zeros behind the data, so that the last words can be read without a test.
     padded = np.zeros(num_bytes + _BLOCK_BYTES + _WORD_BYTES, np.uint8)
     if num_bytes:
         padded[:num_bytes] = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    # Overlapping words, one from each byte on: texts begin anywhere, and nothing is copied.
     words: np.ndarray = np.ndarray(num_bytes + _BLOCK_BYTES + 1, "<u8", padded, strides=(1,))
     return offsets[:-1] - offsets[0], np.diff(offsets), words
 

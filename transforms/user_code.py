@@ -29,9 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.errors import UsageError
-from shardwright.transforms.images.arrays import decode_rgb
-from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.errors import ImageFault, UsageError
+from shardwright.transforms.images.pixels import decode_rgb
 from shardwright.transforms.rejects import RejectReason
 
 Picture = bytes | npt.NDArray[np.uint8]
@@ -70,10 +69,10 @@ class Record:
         """Return the image as upright uint8 [height, width, 3].
 
         Raises:
-            RejectedImage: The image cannot be decoded, or there is none.
+            ImageFault: The image cannot be decoded, or there is none.
         """
         if self.image is None:
-            raise RejectedImage(RejectReason.TRANSFORM, "the record has no image")
+            raise ImageFault("the record has no image", RejectReason.TRANSFORM)
         return self.image if isinstance(self.image, np.ndarray) else decode_rgb(self.image)
 
     def replace(self, **changes: Any) -> Record:
@@ -126,23 +125,23 @@ class UserTransform:
         """Return the records made from a record.
 
         Raises:
-            RejectedImage: The function returned no record or an invalid one, or it failed.
+            ImageFault: The function returned no record or an invalid one, or it failed.
         """
         try:
             found = _loaded(self.spec, self.path)(record)
             results = [found] if isinstance(found, Record) else list(found or ())
         except RejectRecord as left_out:
-            raise RejectedImage(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
-        except RejectedImage:
+            raise ImageFault(f"{self.spec}: {left_out}", RejectReason.TRANSFORM) from left_out
+        except ImageFault:
             raise
         # SystemExit and KeyboardInterrupt, too: a user's function never ends the build, and signals
         # arrive in the main thread, which makes no records.
         except BaseException as error:
-            raise RejectedImage(
-                RejectReason.TRANSFORM, f"{self.spec} failed: {type(error).__name__}: {error}"
+            raise ImageFault(
+                f"{self.spec} failed: {type(error).__name__}: {error}", RejectReason.TRANSFORM
             ) from error
         if not results:
-            raise RejectedImage(RejectReason.TRANSFORM, f"{self.spec} returned no record")
+            raise ImageFault(f"{self.spec} returned no record", RejectReason.TRANSFORM)
         return _checked(self.spec, record, results)
 
 
@@ -150,7 +149,7 @@ def apply_all(transforms: Sequence[UserTransform], record: Record) -> list[Recor
     """Apply each function to the records that the one before it returned.
 
     Raises:
-        RejectedImage: As `UserTransform.apply`, for the whole record.
+        ImageFault: As `UserTransform.apply`, for the whole record.
     """
     records = [record]
     for transform in transforms:
@@ -161,24 +160,24 @@ def apply_all(transforms: Sequence[UserTransform], record: Record) -> list[Recor
 def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     for result in results:
         if not isinstance(result, Record):
-            raise RejectedImage(
-                RejectReason.TRANSFORM,
+            raise ImageFault(
                 f"{spec} returned a {type(result).__name__}; expected Record",
+                RejectReason.TRANSFORM,
             )
         if problem := _type_problem(result):
-            raise RejectedImage(RejectReason.TRANSFORM, f"{spec} returned {problem}")
+            raise ImageFault(f"{spec} returned {problem}", RejectReason.TRANSFORM)
         if not result.id.startswith(given.id):
-            raise RejectedImage(
-                RejectReason.TRANSFORM,
+            raise ImageFault(
                 f"{spec} returned the id {result.id!r}, which must begin with {given.id!r}",
+                RejectReason.TRANSFORM,
             )
     ids = [result.id for result in results]
     if len(results) > 1 and len(set(ids)) == 1:
         return [result.replace(id=f"{result.id}#{number}") for number, result in enumerate(results)]
     if len(set(ids)) < len(ids):
-        raise RejectedImage(
-            RejectReason.TRANSFORM,
+        raise ImageFault(
             f"{spec} returned equal ids: give each record its own id, or leave all ids unchanged",
+            RejectReason.TRANSFORM,
         )
     return results
 
@@ -232,6 +231,7 @@ def _load(spec: str, path: str) -> Transform:
             "or path/to/file.py:function"
         )
     function: Any = _import_file(spec, path) if path else _import_module(spec, module_name)
+    # A method of a class, too.
     for part in name.split("."):
         function = getattr(function, part, None)
     if not callable(function):

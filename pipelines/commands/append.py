@@ -30,10 +30,9 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownDataset, write_known
 from shardwright.transforms.changes.known_records import KnownRecords, read_known
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
-from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.inputs.detection import detect_source
-from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_references import TableFacts
 from shardwright.transforms.output_state import differences
 from shardwright.transforms.publish.publication import check_publication
 from shardwright.transforms.reject_limits import check_rejects
@@ -85,19 +84,16 @@ def prepare_append(
         )
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
-    copies = job.source.facts.copied_schema is not None
-    keeps_places = options.keep_missing and not copies and not _states_ids(job)
+    facts = job.source.facts
+    copies = facts.copied_schema is not None
+    # Else ids are made of paths.
+    states_ids = isinstance(facts, TableFacts) and facts.layout.id is not None
+    keeps_places = options.keep_missing and not copies and not states_ids
     records = read_known(options.root, manifest, by_content=copies, keeps_places=keeps_places)
     _warn_of_not_compared(job.feature_hashes, records)
     file = write_known(job.spool, records)
     known = KnownDataset(file, vocabularies, options.root, manifest, folder, keeps_places)
     return replace(job, known=known)
-
-
-def _states_ids(job: BuildJob) -> bool:
-    """Return whether the user states ids; else they are made of paths."""
-    facts = job.source.facts
-    return isinstance(facts, TableFacts) and facts.layout.id is not None
 
 
 def _check_options(options: BuildOptions) -> None:
@@ -149,33 +145,28 @@ def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
     """
     if not is_local(job.options.beam_args):
         return None
-    shards = LocalShards(job, with_plans=True)
+    shards, append = LocalShards(job, with_plans=True), job.append
     assert shards.seen is not None, "a job of `prepare_append`"
     assert job.known is not None
-    if shards.layout.num_records == 0:
-        nothing = _nothing(job, shards, shards.seen)
-        empty = replace(job.known.base, splits={}, rejects=dict(shards.rejects.tally.reasons))
+    assert append is not None
+    if shards.layout.num_records == 0:  # after the checks that a build makes
+        tally = shards.rejects.tally
+        is_partial = RejectReason.INCOMPLETE in tally.reasons
+        try:
+            tally.check_complete(shards.vocabularies)
+            unchanged = shards.seen.num_unchanged
+            check_rejects(tally.reasons, unchanged, job.options.limits, grows=True)
+            check_gone(append, shards.seen, is_partial=is_partial)
+        except BuildError:
+            shards.clear([])  # raises it, too, once the rejects are listed in files
+            raise
+        empty = replace(job.known.base, splits={}, rejects=dict(tally.reasons))
         check_publication(job.publication, job.options.root, empty, shards.seen)
-        return nothing
+        return Additions(None, shards.seen, is_partial)
     if shards.layout.num_records > _MOST_HERE and not here:
         return None
     build_here(job, shards)
     return Additions.of(read_manifest(job.options.root), shards.seen)
-
-
-def _nothing(job: BuildJob, shards: LocalShards, seen: SeenRecords) -> Additions:
-    """Return the outcome without additions, after the checks that a build makes."""
-    tally, append = shards.rejects.tally, job.append
-    assert append is not None, "a job of `prepare_append`"
-    is_partial = RejectReason.INCOMPLETE in tally.reasons
-    try:
-        tally.check_complete(shards.vocabularies)
-        check_rejects(tally.reasons, seen.num_unchanged, job.options.limits, grows=True)
-        check_gone(append, seen, is_partial=is_partial)
-    except BuildError:
-        shards.clear([])  # raises it, too, once the rejects are listed in files
-        raise
-    return Additions(None, seen, is_partial)
 
 
 def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:

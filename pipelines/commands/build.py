@@ -1,4 +1,4 @@
-"""The command `shardwright build`, also run by `python -m shardwright.pipelines.commands.build`.
+"""The commands `build` and `append`; `python -m shardwright.pipelines.commands.build` is the first.
 
 Options are imported when no help is asked for, Beam and the steps when options are valid, so that
 `--help` and mistakes are answered at once.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from shardwright.errors import UsageError
 from shardwright.inspect.cli import run_to_end
 from shardwright.pipelines.options.arguments import answer_help
+from shardwright.terminal import say
 
 if TYPE_CHECKING:
     from shardwright.pipelines.job.build import BuildJob, Detect
@@ -28,6 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     from shardwright.pipelines.commands.results import run_build
 
     return run_build(run_job, lambda: _prepare(words))
+
+
+def append(argv: Sequence[str]) -> int:
+    """Run `build --if-exists append`; the exit code is that of `main`."""
+    if given := next((word for word in argv if word.startswith("--if-exists")), None):
+        say(f"error: append is `build --if-exists append`: leave {given} out")
+        return 2
+    return main([*argv, "--if-exists=append"])
 
 
 def _prepare(argv: Sequence[str]) -> BuildJob:

@@ -108,14 +108,13 @@ def _told(found: Collection, done: bool) -> str:
     verb = "removed" if done else "would remove (add --yes)"
     versions = ", ".join(map(str, found.versions)) or "none"
     files = f"{counted(len(found.files), 'file')}, {show_bytes(found.num_bytes)}"
-    folders = [f"  {_told_of(one)}" for one in found.generations]
+    folders = [
+        f"  {one.folder}, which was never committed; last written {_time(one)}"
+        if one.is_orphan
+        else f"  {one.folder or 'the first generation'}"
+        for one in found.generations
+    ]
     return join_lines([f"{verb} versions: {versions}; {files}", *folders, *kept])
-
-
-def _told_of(one: Generation) -> str:
-    if not one.is_orphan:
-        return one.folder or "the first generation"
-    return f"{one.folder}, which was never committed; last written {_time(one)}"
 
 
 def _time(one: Generation) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -20,15 +20,15 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import begin_build, end_build
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import command, make_parser, root_of
+from shardwright.inspect.verify import listed_faults
 from shardwright.pipelines.commands.build import run_job
 from shardwright.pipelines.commands.results import EXIT_DONE, run_build
 from shardwright.pipelines.job.build import BuildJob, prepare_job
-from shardwright.pipelines.options.build import BuildOptions, parse_options
+from shardwright.pipelines.options.build import parse_options
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.terminal import say
-from shardwright.transforms.inputs.datasets.dataset_look import facts_of
-from shardwright.transforms.inputs.datasets.dataset_references import FORMAT
+from shardwright.transforms.inputs.datasets.dataset_references import FORMAT, facts_of
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.commit import commit
@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     root = root_of(args)
     base = read_version(root)
-    _check_words(words)
+    if given := next((word for word in words if word.partition("=")[0] in _OTHERS), ""):
+        raise UsageError(f"compact keeps what {given} would change: leave it out")
     if not base.history:
         say(f"{root} has one generation only: there is nothing to compact")
         return EXIT_DONE
@@ -81,8 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _prepare(root, base, folder, [*stores, *words])
 
     def run(job: BuildJob) -> None:
-        run_job(job)
-        _commit(root, base, folder)
+        _finish(root, base, folder, lambda: run_job(job))
 
     with _folder_for(root, base, words) as folder:
         code = run_build(run, prepare)
@@ -92,12 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         records = counted(version.num_records, "record")
         say(f"{root}: version {number_of(version)} has {records} in {shards}")
     return code
-
-
-def _check_words(words: Sequence[str]) -> None:
-    for word in words:
-        if word.partition("=")[0] in _OTHERS:
-            raise UsageError(f"compact keeps what {word} would change: leave it out")
 
 
 @contextmanager
@@ -120,7 +114,16 @@ def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> Iterator[
 
 
 def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildJob:
-    options = _options(root, base, folder, words)
+    # The options of the first build, as far as they are about order and shards.
+    settings: Mapping[str, Any] = base.settings
+    argv = [root.uri, root.path(folder), "--name", base.name, "--version", base.version]
+    argv += ["--seed", str(settings.get("seed", 0))]
+    if not any(word.partition("=")[0] in _SIZES.values() for word in words):
+        for name, value in settings.get("shards", {}).items():
+            argv += [_SIZES[name], str(value)] if name in _SIZES else []
+    argv += ["--signals"] if settings.get("signals") else []
+    options = parse_options([*argv, "--max-reject-fraction", "0", *words])
+    options = replace(options, command=("shardwright", "compact", root.uri, *words))
 
     def detect(request: SourceRequest) -> InputSource:
         if request.changes:
@@ -130,17 +133,17 @@ def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) ->
     return prepare_job(options, detect)
 
 
-def _options(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildOptions:
-    """Return the options of the first build, as far as they are about order and shards."""
-    settings: Mapping[str, Any] = base.settings
-    argv = [root.uri, root.path(folder), "--name", base.name, "--version", base.version]
-    argv += ["--seed", str(settings.get("seed", 0))]
-    if not any(word.partition("=")[0] in _SIZES.values() for word in words):
-        for name, value in settings.get("shards", {}).items():
-            argv += [_SIZES[name], str(value)] if name in _SIZES else []
-    argv += ["--signals"] if settings.get("signals") else []
-    options = parse_options([*argv, "--max-reject-fraction", "0", *words])
-    return replace(options, command=("shardwright", "compact", root.uri, *words))
+def _finish(root: Folder, base: Manifest, folder: str, build: Callable[[], None]) -> None:
+    """Build the shards unless an earlier try has, and commit them.
+
+    A build would compare its plan with the finished one, which is another one if `erase` has
+    rewritten shards of both since.
+    """
+    below = root.below(folder)
+    is_finished = below.num_bytes_of(naming.MANIFEST) is not None
+    if not is_finished or any(listed_faults(below, read_manifest(below))):
+        build()
+    _commit(root, base, folder)
 
 
 def _commit(root: Folder, base: Manifest, folder: str) -> None:
@@ -148,18 +151,14 @@ def _commit(root: Folder, base: Manifest, folder: str) -> None:
     added = read_manifest(root.below(folder))
     # Only then more is read: `erase` may have removed records of both meanwhile.
     if added.num_records != base.num_records:
-        _check_whole(added, present_version(root, base, Generations(root)), folder)
+        wanted = present_version(root, base, Generations(root)).num_records
+        if added.num_records != wanted:
+            raise BuildError(
+                f"the compacted shards in {folder} hold {counted(added.num_records, 'record')}, "
+                f"but version {number_of(base)} has {wanted:,}: it stays as it is. Leave options "
+                "out that drop records, such as --near-duplicates"
+            )
     commit(
         root, VersionChange(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced)
     )
     end_build(root, folder)
-
-
-def _check_whole(added: Manifest, base: Manifest, folder: str) -> None:
-    """Raise `BuildError` if shards do not hold as many records as the version that they copy."""
-    if added.num_records != base.num_records:
-        raise BuildError(
-            f"the compacted shards in {folder} hold {counted(added.num_records, 'record')}, but "
-            f"version {number_of(base)} has {base.num_records:,}: it stays as it is. Leave options "
-            "out that drop records, such as --near-duplicates"
-        )

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.cache.forgetting import forget_dataset
+from shardwright.cache.manifests import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.manifest import time_text
+from shardwright.format.manifest import shard_of, time_text
 from shardwright.format.versions import read_versions
 from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.command_parts import (
@@ -28,6 +28,7 @@ from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder, UserFolder
 from shardwright.terminal import join_lines, print_safely, say
+from shardwright.transforms.change_set import read_change
 from shardwright.transforms.erasure.check import check_erased
 from shardwright.transforms.erasure.erase import Findings, check_some_stay, erase, look_through
 from shardwright.transforms.erasure.leftovers import why_left
@@ -35,7 +36,6 @@ from shardwright.transforms.erasure.old_objects import remove_old_objects
 from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
 from shardwright.transforms.erasure.traces import finished_generations
 from shardwright.transforms.erasure.wanted_ids import WantedIds, hash_of, parse_ids
-from shardwright.transforms.staged_files import read_change
 
 _SHOWN = 20  # lines of a kind
 _EPILOG = """\
@@ -193,7 +193,7 @@ def _first(lines: Iterable[str]) -> list[str]:
 
 def _shown(look: Findings) -> dict[str, Any]:
     shards = [
-        traces.manifest.splits[name.split].shards[name.index]
+        shard_of(traces.manifest, name)
         for traces in look.traces
         for name, rows in traces.rows.items()
         if len(rows)  # none if only the shard's rejects name an id
@@ -208,14 +208,23 @@ def _shown(look: Findings) -> dict[str, Any]:
 
 def _erase(args: argparse.Namespace) -> int:
     root, ids, place = root_of(args), _ids_in(args.ids), _Place.of(args.receipt)
-    receipt = _receipt_for(root, ids, place, args)
+    receipt, keeps_names = read_receipt(place.folder, place.name), args.keep_names
+    if receipt is None:
+        receipt = Receipt.begin(root.uri, ids, keeps_names=keeps_names)
+    elif receipt.ended is not None or not receipt.is_of(root.uri, ids, keeps_names=keeps_names):
+        raise UsageError(f"--receipt {args.receipt} is the receipt of another run: give a new file")
 
     def save() -> None:
         write_receipt(place.folder, place.name, receipt)
 
     erase(root, WantedIds(ids), receipt, save)
     remove_old_objects(root, receipt)
-    _forget(root, [CacheSettings.of().folder, *map(local_path, args.cache)], receipt)
+    fingerprints = {version.fingerprint for version in read_versions(root)}
+    fingerprints |= {found.fingerprint for found in finished_generations(root).values()}
+    for cache in dict.fromkeys([CacheSettings.of().folder, *map(local_path, args.cache)]):
+        forgotten = forget_dataset(cache, root, fingerprints)
+        if forgotten.num_files:
+            receipt.caches[cache] = forgotten._asdict()
     receipt.ended = time_text()
     save()
     if args.json:
@@ -226,27 +235,6 @@ def _erase(args: argparse.Namespace) -> int:
         print_safely(join_lines([*_told(receipt, args.receipt), *some]))
     code = _end(receipt.missing(ids), args)
     return EXIT_FAULTS if receipt.not_removed else code
-
-
-def _receipt_for(
-    root: Folder, ids: frozenset[str], place: _Place, args: argparse.Namespace
-) -> Receipt:
-    """Return a new receipt, or that of the same command, which was stopped."""
-    there, keeps_names = read_receipt(place.folder, place.name), args.keep_names
-    if there is None:
-        return Receipt.begin(root.uri, ids, keeps_names=keeps_names)
-    if there.ended is not None or not there.is_of(root.uri, ids, keeps_names=keeps_names):
-        raise UsageError(f"--receipt {args.receipt} is the receipt of another run: give a new file")
-    return there
-
-
-def _forget(root: Folder, caches: Sequence[str], receipt: Receipt) -> None:
-    fingerprints = {version.fingerprint for version in read_versions(root)}
-    fingerprints |= {found.fingerprint for found in finished_generations(root).values()}
-    for cache in dict.fromkeys(caches):
-        found = forget_dataset(cache, root, fingerprints)
-        if found.num_files:
-            receipt.caches[cache] = found._asdict()
 
 
 def _told(receipt: Receipt, path: str) -> list[str]:

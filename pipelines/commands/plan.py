@@ -30,7 +30,6 @@ from shardwright.pipelines.runners.beam_options import LOCAL_RUNNER, is_local, r
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines, print_safely, say, set_up_log
 from shardwright.transforms.output_state import plan_json
-from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -144,7 +143,12 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     lines.append(f"{job.options.root}: {whole}, about {num_bytes}")
     lines += class_lines(job, _planned_schema(job, plan)) if layout.num_records else []
     if layout.estimate:
-        lines.append(_describe_estimate(layout))
+        mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
+        sampled = counted(layout.estimate.num_sampled, "record")
+        lines.append(
+            f"about {show_bytes(mean)} per record, estimated by encoding {sampled}; shard sizes "
+            "have a margin for the error"
+        )
     if plan.rejects:
         lines.append(
             "rejects so far: "
@@ -162,16 +166,6 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
 
 def _planned_schema(job: BuildJob, plan: LocalPlan) -> ExampleSchema:
     return job.schema.with_vocabularies(plan.vocabularies)
-
-
-def _describe_estimate(layout: Layout) -> str:
-    mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
-    sampled = layout.estimate.num_sampled if layout.estimate else 0
-    return (
-        f"about {show_bytes(mean)} per record, estimated by encoding "
-        f"{counted(sampled, 'record')}; shard "
-        "sizes have a margin for the error"
-    )
 
 
 def _shard_spreads(plan: LocalPlan, split: str) -> dict[str, dict[str, float]]:

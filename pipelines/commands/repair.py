@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardwright.errors import BuildError, NotADatasetError
+from shardwright.errors import NotADatasetError
 from shardwright.format import naming
-from shardwright.format.manifest import read_manifest
 from shardwright.format.superseded import block_first_version, changed_notices
 from shardwright.format.versions import version_numbers
 from shardwright.inspect.cli import run_to_end
@@ -56,11 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_up_log()
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
-    args = _parser().parse_args(words[:cut])
-    return run_on_dataset(lambda: _repair(args, tuple(words[cut + 1 :])))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "repair", "Rebuild the broken files of a dataset from its sources, byte for byte.", _EPILOG
     )
@@ -70,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="leave damaged records out whose sources are gone or changed, and list them",
     )
-    return parser
+    args = parser.parse_args(words[:cut])
+    return run_on_dataset(lambda: _repair(args, tuple(words[cut + 1 :])))
 
 
 def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
@@ -102,7 +97,7 @@ def _repair_generation(
         return _repair_built(root.below(folder), args, words, grown=True)
     except NotADatasetError as error:
         outcome = Outcome(failed={naming.MANIFEST: str(error)})
-        return _Repaired(outcome, outcome.to_text(root.path(folder) if folder else root.uri))
+        return _Repaired(outcome, outcome.to_text(root.below(folder).uri))
 
 
 def _mend_versions(root: Folder, kept: KeptVersions, sound: set[str]) -> Outcome:
@@ -140,13 +135,12 @@ def _repair_built(
     from shardwright.inspect.verify import verify_built
     from shardwright.pipelines.repairs.broken_files import find_broken
     from shardwright.pipelines.repairs.dataset import GivenBuild, Repair, recorded_job
-    from shardwright.transforms.publish.republication import finish_change
+    from shardwright.transforms.change_set import finish_change
+    from shardwright.transforms.promotion import read_in_place
 
     if finish_change(root):
         say("finished the repair that was stopped")
-    manifest = read_manifest(root)
-    if manifest.folder:
-        raise BuildError(f"a build is replacing the dataset at {root}: run its command again first")
+    manifest = read_in_place(root)
     found = verify_built(root, progress=show_progress if sys.stderr.isatty() else None)
     for fault in found.faults:
         say(str(fault))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
 from shardwright.pipelines.runners.beam_options import describe_runner, option_of
@@ -30,8 +31,6 @@ from shardwright.terminal import say, set_up_log
 from shardwright.transforms.plan.size_errors import average, record_bytes_of
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.progress import Progress as Counters
-from shardwright.transforms.publish.leaks import LEAKS
-from shardwright.transforms.publish.near_duplicates import NEAR_LEAKS
 from shardwright.transforms.reject_files import first_faults
 from shardwright.transforms.rejects import RejectReason
 
@@ -251,7 +250,8 @@ class ProgressDisplay:
         self._counters = counters
         self._line_seconds = line_seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-progress")
+        run = self._run_bar if sys.stderr.isatty() else self._run_lines
+        self._thread = threading.Thread(target=run, daemon=True, name="shardwright-progress")
 
     def __enter__(self) -> ProgressDisplay:
         self._thread.start()
@@ -260,12 +260,6 @@ class ProgressDisplay:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
-
-    def _run(self) -> None:
-        if sys.stderr.isatty():
-            self._run_bar()
-        else:
-            self._run_lines()
 
     def _run_bar(self) -> None:
         # 0.2 s, which a build in a log does not need.

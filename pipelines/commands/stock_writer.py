@@ -20,7 +20,6 @@ from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.job.graph import plan_graph
 from shardwright.pipelines.local.plan import BuildState, plan_locally
 from shardwright.pipelines.runners.run import run_pipeline
-from shardwright.storage.addresses import is_remote
 from shardwright.terminal import say
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.packing import Layout, ShardCuts
@@ -39,7 +38,16 @@ def run_stock_build(job: BuildJob) -> None:
         BuildError: As in a planned build, or INPUT changed between the two plans.
     """
     root = job.options.root
-    _check_root(root.uri)
+    if root.is_remote:
+        raise UsageError(
+            f"--writer beam writes only to local folders, and OUTPUT is {root}: use --writer "
+            "planned"
+        )
+    if found := re.search(r"[*?[]", root.uri):
+        raise UsageError(
+            f"OUTPUT {root} has {found[0]!r} in its path, which Beam's WriteToTFRecord reads as a "
+            "pattern: choose another OUTPUT, or use --writer planned"
+        )
     finish_promotion(root)
     planned = plan_locally(job)
     cuts = planned.layout.cuts
@@ -60,20 +68,6 @@ def run_stock_build(job: BuildJob) -> None:
         run_pipeline(functools.partial(stock_graph, planned=cuts, folder=folder), job)
     finally:
         remove_leftovers(written)
-
-
-def _check_root(root: str) -> None:
-    if is_remote(root):
-        raise UsageError(
-            f"--writer beam writes only to local folders, and OUTPUT is {root}: use --writer "
-            "planned"
-        )
-    found = re.search(r"[*?[]", root)
-    if found:
-        raise UsageError(
-            f"OUTPUT {root} has {found[0]!r} in its path, which Beam's WriteToTFRecord reads as a "
-            "pattern: choose another OUTPUT, or use --writer planned"
-        )
 
 
 def stock_graph(

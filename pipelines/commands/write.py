@@ -32,10 +32,14 @@ from shardwright.pipelines.options.python import (
     record_options,
 )
 from shardwright.terminal import say
-from shardwright.transforms.inputs.records.record_columns import SAMPLE_RECORDS, Record
-from shardwright.transforms.inputs.records.record_facts import RecordFacts
-from shardwright.transforms.inputs.records.record_forms import records_of, simple_record
+from shardwright.transforms.inputs.records.record_forms import (
+    SAMPLE_RECORDS,
+    Record,
+    records_of,
+    simple_record,
+)
 from shardwright.transforms.inputs.records.record_source import (
+    RecordFacts,
     forget_records,
     open_records,
     spool_records,

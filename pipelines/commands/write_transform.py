@@ -15,11 +15,9 @@ from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.job.graph import build_graph
 from shardwright.pipelines.options.python import PYTHON_ERRORS, Split, record_options
 from shardwright.transforms.features.lists import value_type
-from shardwright.transforms.inputs.records.record_columns import RecordColumns
-from shardwright.transforms.inputs.records.record_facts import RecordFacts
 from shardwright.transforms.inputs.records.record_forms import simple_record
-from shardwright.transforms.inputs.records.record_source import open_records
-from shardwright.transforms.inputs.spool_records import SpoolRecords
+from shardwright.transforms.inputs.records.record_source import RecordFacts, open_records
+from shardwright.transforms.inputs.records.spool_records import SpoolRecords
 
 # What a pipeline's options say about its workers, beside the runner.
 _OF_WORKERS = (
@@ -66,34 +64,25 @@ class WriteRecords(beam.PTransform):
 
     @PYTHON_ERRORS
     def expand(self, records: beam.PCollection) -> beam.PCollection:
-        runner = _options_of(records.pipeline)
+        # The pipeline's runner, and its options that decide what workers reach.
+        given = records.pipeline.options.get_all_options(drop_default=True)
+        chosen = {name: given[name] for name in _OF_WORKERS if name in given}
+        runner = {"runner": type(records.pipeline.runner).__name__, **chosen}
         options = record_options(self._output, self._schema, {**runner, **self._options})
         if options.if_exists == "append":
             raise UsageError("WriteRecords has no --if-exists append: use sw.write or sw.Writer")
-        chosen = options.for_records([self._like]).with_split(self._split, self._like)
-        job = prepare_job(chosen, partial(open_records, [self._like]))
+        options = options.for_records([self._like]).with_split(self._split, self._like)
+        job = prepare_job(options, partial(open_records, [self._like]))
         facts = job.source.facts
         assert isinstance(facts, RecordFacts)
-        _check_known(facts.records)
+        if facts.records.numbered:
+            raise UsageError("records of a PCollection need the key 'id': they have no order")
+        for column in facts.records.schema:
+            if pa.types.is_null(value_type(column.type)):
+                raise UsageError(
+                    f"like: key {column.name!r} has no value, and no record of a PCollection is "
+                    "known before the pipeline runs: give a value, or declare the key, such as "
+                    f'schema=ExampleSchema((..., Feature("{column.name}", FeatureKind.FLOAT32)))'
+                )
         listed = records | "SpoolRecords" >> SpoolRecords(facts)  # references
         return build_graph(records.pipeline, job, listed)  # one Manifest
-
-
-def _check_known(columns: RecordColumns) -> None:
-    """Raise UsageError if not all is known that a PCollection cannot tell before it runs."""
-    if columns.numbered:
-        raise UsageError("records of a PCollection need the key 'id': they have no order")
-    for column in columns.schema:
-        if pa.types.is_null(value_type(column.type)):
-            raise UsageError(
-                f"like: key {column.name!r} has no value, and no record of a PCollection is known "
-                "before the pipeline runs: give a value, or declare the key, such as schema="
-                f'ExampleSchema((..., Feature("{column.name}", FeatureKind.FLOAT32)))'
-            )
-
-
-def _options_of(pipeline: beam.Pipeline) -> dict[str, Any]:
-    """Return a pipeline's runner, and its options that decide what workers reach."""
-    given = pipeline.options.get_all_options(drop_default=True)
-    chosen = {name: given[name] for name in _OF_WORKERS if name in given}
-    return {"runner": type(pipeline.runner).__name__, **chosen}

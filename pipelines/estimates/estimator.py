@@ -1,4 +1,6 @@
-"""Estimate requests, time, memory and cost of a build, for `shardwright plan --estimate`.
+"""Estimate requests, time and memory of a build, for `shardwright plan --estimate`.
+
+Money follows from prices that the user states: list prices change.
 
 The constants are counted or measured: the requests of a shard by a proxy before an S3 server
 (tests/pipelines/estimates), memory as in docs/dataflow.md and docs/limits.md. Utilization and
@@ -7,13 +9,11 @@ start-up time of workers on other machines are assumed, as in docs/dataflow.md.
 
 from __future__ import annotations
 
-import datetime
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,15 +50,14 @@ LOCAL_BYTES, PLANNED_BYTES = 350_000_000, 190  # of a build in one process, and 
 START_SECONDS = 240  # of a worker on another machine: machine, container image and processes
 BUSY_READING, BUSY_DECODING = 0.5, 0.85  # share of the time in which a worker computes
 SHUFFLED_BYTES = 1_000  # of a record, in all shuffles: references only
-DEFAULT_PRICES = Path(__file__).with_name("prices.toml")
 _REQUESTS = frozenset({"read", "write", "list"})  # per 1,000
 # Sections, and the prices that each may have.
 _KNOWN = {
     "s3": _REQUESTS,
     "gs": _REQUESTS,
     "az": _REQUESTS,
-    "dataflow": frozenset({"vcpu_hour", "memory_gb_hour", "shuffle_gb"}),
-    "memory_gb_per_vcpu": None,
+    # US dollars, and a fact about the machines.
+    "dataflow": frozenset({"vcpu_hour", "memory_gb_hour", "memory_gb_per_vcpu", "shuffle_gb"}),
 }
 
 
@@ -66,7 +65,7 @@ class Estimator:
     """Estimates of one build. Make it before the plan, because it counts the plan's requests.
 
     Args:
-        prices: A file of prices; None for the default.
+        prices: A file of prices, or None.
 
     Attributes:
         sample: To be shown the plan's references.
@@ -76,7 +75,7 @@ class Estimator:
     """
 
     def __init__(self, prices: str | None) -> None:
-        self._prices = Prices.read(DEFAULT_PRICES if prices is None else prices)
+        self._prices = None if prices is None else Prices.read(prices)
         self._requests = _num_requests()
         self.sample = EvenSample()
 
@@ -104,9 +103,7 @@ class Estimator:
                 or bool(write_job.transforms)
             ),
             sample=sample,
-            workers=workers_of(
-                job.options.beam_args, self._prices.by_section.get("memory_gb_per_vcpu", {})
-            ),
+            workers=workers_of(job.options.beam_args),
         )
         return estimate_build(work, self._prices)
 
@@ -115,25 +112,26 @@ def _num_requests() -> int:
     return COUNTERS.snapshot().get("requests", 0)
 
 
-def estimate_build(work: PlannedWork, prices: Prices) -> BuildEstimate:
-    """Return the estimates of a build."""
-    requests = list(requests_of(work))
-    figures = [*requests, *sizes_of(work), *times_of(work), memory_of(work)]
+def estimate_build(work: PlannedWork, prices: Prices | None = None) -> BuildEstimate:
+    """Return the estimates of a build, with costs if there are prices."""
+    workers = work.workers
+    requests, used = list(requests_of(work)), list(dataflow_use(work))
+    figures = [*requests, *sizes_of(work), *times_of(work), memory_of(work), *used]
     unknown: list[str] = []
-    costs = [*request_costs(requests, prices, unknown), *worker_costs(work, prices, unknown)]
-    if len(costs) > 1:
-        total = sum(cost.value for cost in costs)
-        costs.append(Figure("cost", total, "dollars", " + ".join(cost.shown for cost in costs)))
+    if prices is not None:
+        costs = [*request_costs(requests, prices, unknown), *worker_costs(used, prices, unknown)]
+        if len(costs) > 1:
+            total = sum(cost.value for cost in costs)
+            costs.append(Figure("cost", total, "dollars", " + ".join(cost.shown for cost in costs)))
+        figures += costs
+        if not (workers.is_local or workers.is_dataflow):
+            unknown.append(f"cost of workers: no price of {workers.runner} machines")
+    if workers.is_dataflow and workers.num_processes is None:
+        unknown.append("time in all: give --max_num_workers and --worker_machine_type")
     if work.sample.wall_of_image is None:
         why = "INPUT must be unpacked first" if work.sample.spooled else "no image could be read"
         unknown.append(f"time: {why}")
-    used = {*work.sample.stores, work.output} | (
-        {"dataflow"} if work.workers.is_dataflow else set()
-    )
-    sources = [f"{name}: {told}" for name, told in prices.sources.items() if name in used]
-    return BuildEstimate(
-        [*figures, *costs], unknown, long_shard_warning(work), sources if costs else ()
-    )
+    return BuildEstimate(figures, unknown, long_shard_warning(work))
 
 
 def requests_of(work: PlannedWork) -> Iterator[Figure]:
@@ -151,7 +149,10 @@ def requests_of(work: PlannedWork) -> Iterator[Figure]:
         yield Figure(f"{store} reads", reads, "requests", f"{' + '.join(told)} (GET, HEAD)")
     if work.output:
         spool = math.ceil(work.bytes_read * work.sample.spooled / PART_BYTES)
-        parts = sum(_uploads(num_bytes) for num_bytes in work.shard_bytes) + spool
+        parts = spool + sum(
+            1 if size < PART_BYTES else math.ceil(size / PART_BYTES) + BEGIN_AND_COMPLETE
+            for size in work.shard_bytes
+        )
         yield Figure(
             f"{work.output} writes",
             parts + WRITES_BESIDE_SHARD * shards + WRITES_OF_BUILD,
@@ -176,11 +177,6 @@ def _reads_of_report(work: PlannedWork) -> int:
         pictures = math.ceil(pictures / TASK_RECORDS)
     shards = len(work.shard_bytes)
     return pictures + min(shards, sampled_shards(number, work.num_records, shards))
-
-
-def _uploads(num_bytes: int) -> int:
-    """Return the requests that put one shard into a store."""
-    return 1 if num_bytes < PART_BYTES else math.ceil(num_bytes / PART_BYTES) + BEGIN_AND_COMPLETE
 
 
 def sizes_of(work: PlannedWork) -> Iterator[Figure]:
@@ -224,17 +220,13 @@ def times_of(work: PlannedWork) -> Iterator[Figure]:
         return
     yield Figure("work", cpu * work.num_records, "seconds", f"{work.num_records:,} x {name}")
     if processes := workers.num_processes:
-        yield _time_of_all(work, cpu, processes)
-
-
-def _time_of_all(work: PlannedWork, cpu: float, processes: int) -> Figure:
-    """Return the time on other machines: that of all shards, or of the largest if there are few."""
-    busy, start = busy_share(work), START_SECONDS if work.workers.is_dataflow else 0
-    shared, largest = cpu * work.num_records / processes, cpu * work.largest_records
-    by = f"work / {counted(processes, 'process')}" if shared > largest else "shard"
-    started = f" + {start} s to start" if start else ""
-    formula = f"{by} / {busy:.0%} busy (assumed){started}"
-    return Figure("all", max(shared, largest) / busy + start, "seconds", formula)
+        # All shards on all processes, or the largest shard if there are few.
+        busy, start = busy_share(work), START_SECONDS if workers.is_dataflow else 0
+        shared, alone = cpu * work.num_records / processes, cpu * work.largest_records
+        by = f"work / {counted(processes, 'process')}" if shared > alone else "shard"
+        started = f" + {start} s to start" if start else ""
+        formula = f"{by} / {busy:.0%} busy (assumed){started}"
+        yield Figure("all", max(shared, alone) / busy + start, "seconds", formula)
 
 
 def memory_of(work: PlannedWork) -> Figure:
@@ -286,59 +278,58 @@ def request_costs(
         store, _, kind = each.name.rpartition(" ")
         price = prices.of(store, kind.removesuffix("s"))
         if price is None:
-            unknown.append(f"cost of {each.name}: the price table has none")
+            unknown.append(f"cost of {each.name}: the prices have none")
         else:
             formula = f"{each.shown} x ${price:g} / 1,000"
             yield Figure(f"cost of {each.name}", each.value * price / 1000, "dollars", formula)
 
 
-def worker_costs(work: PlannedWork, prices: Prices, unknown: list[str]) -> Iterator[Figure]:
-    """Yield the cost of Dataflow's workers; adds what has no price to `unknown`."""
+def dataflow_use(work: PlannedWork) -> Iterator[Figure]:
+    """Yield what Dataflow charges for: the hours of its vCPUs, and the bytes of its shuffles."""
     workers, cpu = work.workers, work.sample.cpu_of_image
     if not workers.is_dataflow:
-        if not workers.is_local:
-            unknown.append(f"cost of workers: no price of {workers.runner} machines")
         return
-    vcpu, memory = prices.of("dataflow", "vcpu_hour"), prices.of("dataflow", "memory_gb_hour")
-    shuffle = prices.of("dataflow", "shuffle_gb")
-    if cpu is not None and vcpu is not None:
+    if cpu is not None:
         processes, busy = workers.num_processes or 0, busy_share(work)
         hours = (cpu * work.num_records / busy + processes * START_SECONDS) / 3600
-        told = f"{hours:,.2f} vCPU hours (work / {busy:.0%} busy"
-        told += f" + {processes} x {START_SECONDS} s)" if processes else ", without start)"
-        yield Figure("cost of vCPUs", hours * vcpu, "dollars", f"{told} x ${vcpu:g}")
-        if memory is not None and (size := workers.memory_gb_per_process) is not None:
-            formula = f"{hours:,.2f} vCPU hours x {size:g} GB x ${memory:g}"
-            yield Figure("cost of memory", hours * size * memory, "dollars", formula)
-        else:
-            unknown.append("cost of memory: give a --worker_machine_type of the price table")
-    if shuffle is not None:
-        shuffled = work.num_records * SHUFFLED_BYTES / 1e9
-        formula = f"{work.num_records:,} x {SHUFFLED_BYTES:,} B of references x ${shuffle:g} a GB"
-        yield Figure("cost of shuffle", shuffled * shuffle, "dollars", formula)
-    if workers.num_processes is None:
-        unknown.append("time in all: give --max_num_workers and --worker_machine_type")
+        start = f" + {processes} x {START_SECONDS} s" if processes else ", without start"
+        yield Figure("vCPU hours", hours, "hours", f"work / {busy:.0%} busy (assumed){start}")
+    formula = f"{work.num_records:,} x {SHUFFLED_BYTES:,} B of references"
+    yield Figure("bytes shuffled", work.num_records * SHUFFLED_BYTES, "bytes", formula)
+
+
+def worker_costs(used: Sequence[Figure], prices: Prices, unknown: list[str]) -> Iterator[Figure]:
+    """Yield the cost of Dataflow's workers; adds what has no price to `unknown`."""
+    price = {name: prices.of("dataflow", name) for name in _KNOWN["dataflow"]}
+    for each in used:
+        if each.unit == "hours":
+            size, memory = price["memory_gb_per_vcpu"], price["memory_gb_hour"]
+            if (vcpu := price["vcpu_hour"]) is not None:
+                formula = f"{each.shown} x ${vcpu:g}"
+                yield Figure("cost of vCPUs", each.value * vcpu, "dollars", formula)
+            if size is not None and memory is not None:
+                formula = f"{each.shown} x {size:g} GB x ${memory:g}"
+                yield Figure("cost of memory", each.value * size * memory, "dollars", formula)
+        elif (shuffle := price["shuffle_gb"]) is not None:
+            formula = f"{each.shown} x ${shuffle:g} a GB"
+            yield Figure("cost of shuffle", each.value / 1e9 * shuffle, "dollars", formula)
+    if used and (missing := sorted(name for name, value in price.items() if value is None)):
+        unknown.append(f"cost of workers: [dataflow] of the prices lacks {', '.join(missing)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in US dollars by section and name, and where they are from.
-
-    Attributes:
-        by_section: For example `{"s3": {"read": 0.0004}}`.
-        sources: Section -> source and date, for the output.
-    """
+    """Prices in US dollars by section and name, such as `{"s3": {"read": 0.0004}}`."""
 
     by_section: Mapping[str, Mapping[str, float]]
-    sources: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, section: str, name: str) -> float | None:
-        """Return a price, or None if the table has none."""
+        """Return a price, or None if there is none."""
         return self.by_section.get(section, {}).get(name)
 
     @classmethod
-    def read(cls, path: str | Path = DEFAULT_PRICES) -> Prices:
-        """Return the table in a TOML file.
+    def read(cls, path: str | Path) -> Prices:
+        """Return the prices in a TOML file.
 
         Raises:
             UsageError: The file cannot be read, has an unknown name, or a price below 0.
@@ -347,33 +338,23 @@ class Prices:
             content = tomllib.loads(Path(path).read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"--prices {path} cannot be read: {error}") from error
-        try:
-            return cls(
-                {section: _section(section, rows) for section, rows in content.items()},
-                {section: _source(rows) for section, rows in content.items() if "source" in rows},
-            )
-        except ValueError as error:
-            raise UsageError(
-                f"--prices {path}: {error}; copy {DEFAULT_PRICES} and edit it"
-            ) from error
-
-
-def _section(section: str, rows: Any) -> dict[str, float]:
-    if section not in _KNOWN or not isinstance(rows, dict):
-        raise ValueError(f"[{section}] is not one of the sections {', '.join(_KNOWN)}")
-    known, found = _KNOWN[section], {}
-    for name, value in rows.items():
-        if name in ("source", "date"):
-            continue
-        if known is not None and name not in known:
-            raise ValueError(f"[{section}] has no price {name!r}, only {', '.join(sorted(known))}")
-        if type(value) not in (int, float) or not (value >= 0 and math.isfinite(value)):
-            raise ValueError(f"{name} of [{section}] must be a number of at least 0, got {value!r}")
-        found[name] = float(value)
-    return found
-
-
-def _source(rows: Mapping[str, Any]) -> str:
-    date = rows.get("date")
-    told = date.isoformat() if isinstance(date, datetime.date) else date
-    return f"{rows['source']}, {told}" if told else str(rows["source"])
+        prices: dict[str, dict[str, float]] = {}
+        for section, rows in content.items():
+            if section not in _KNOWN or not isinstance(rows, dict):
+                raise UsageError(
+                    f"--prices {path}: [{section}] is not one of the sections {', '.join(_KNOWN)}"
+                )
+            prices[section] = {}
+            for name, value in rows.items():
+                if name not in _KNOWN[section]:
+                    raise UsageError(
+                        f"--prices {path}: [{section}] has no price {name!r}, only "
+                        f"{', '.join(sorted(_KNOWN[section]))}"
+                    )
+                if type(value) not in (int, float) or not 0 <= value < math.inf:
+                    raise UsageError(
+                        f"--prices {path}: {name} of [{section}] must be a number of at least 0, "
+                        f"got {value!r}"
+                    )
+                prices[section][name] = float(value)
+        return cls(prices)

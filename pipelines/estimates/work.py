@@ -75,7 +75,19 @@ def time_sample(rows: pa.RecordBatch | None, job: WriteJob, spool: Folder) -> Ti
         uri.partition("://")[0] for uri in uris if is_remote(uri) and not uri.startswith("http")
     )
     to_time = rows.filter(pa.array(~in_spool))
-    num_timed, wall, cpu = _time(to_time, job)
+    num_timed, wall, cpu = 0, 0.0, 0.0
+    first, wanted, last = 0, _WARM_UP, 0.0
+    # Twice as many each time, while they should fit: the last ones show the steady state.
+    while first < min(to_time.num_rows, MOST_SAMPLED) and wall + 2 * last < _SECONDS:
+        began, cpu_began = time.perf_counter(), time.process_time()
+        made = int(np.count_nonzero(measure(to_time.slice(first, wanted), job)))
+        last = time.perf_counter() - began
+        if first or to_time.num_rows <= _WARM_UP:
+            num_timed += made
+            wall += last
+            cpu += time.process_time() - cpu_began
+        first += wanted
+        wanted = max(_FEWEST, 2 * wanted)
     return TimedSample(
         rows.num_rows,
         {scheme: number / rows.num_rows for scheme, number in schemes.items()},
@@ -87,24 +99,6 @@ def time_sample(rows: pa.RecordBatch | None, job: WriteJob, spool: Folder) -> Ti
     )
 
 
-def _time(rows: pa.RecordBatch, job: WriteJob) -> tuple[int, float, float]:
-    """Return the number of records made, and the wall and CPU seconds that they took."""
-    num_timed, wall, cpu = 0, 0.0, 0.0
-    first, wanted, last = 0, _WARM_UP, 0.0
-    # Twice as many each time, while they should fit: the last ones show the steady state.
-    while first < min(rows.num_rows, MOST_SAMPLED) and wall + 2 * last < _SECONDS:
-        began, cpu_began = time.perf_counter(), time.process_time()
-        made = int(np.count_nonzero(measure(rows.slice(first, wanted), job)))
-        last = time.perf_counter() - began
-        if first or rows.num_rows <= _WARM_UP:
-            num_timed += made
-            wall += last
-            cpu += time.process_time() - cpu_began
-        first += wanted
-        wanted = max(_FEWEST, 2 * wanted)
-    return num_timed, wall, cpu
-
-
 @dataclass(frozen=True, slots=True)
 class Workers:
     """The workers of a build.
@@ -112,11 +106,10 @@ class Workers:
     Attributes:
         runner: Name of the runner.
         is_local: They are processes of this machine.
-        is_dataflow: They are Dataflow's, with a price.
+        is_dataflow: They are Dataflow's, which charges for them.
         machines: Number of machines; None if no option says it.
         processes: Worker processes per machine; None if no option says it.
         threads: Shards that a process writes at a time.
-        memory_gb_per_process: Memory of the machine for each process; None if it is unknown.
     """
 
     runner: str
@@ -125,7 +118,6 @@ class Workers:
     machines: int | None = None
     processes: int | None = None
     threads: int = 1
-    memory_gb_per_process: float | None = None
 
     @property
     def num_processes(self) -> int | None:
@@ -135,20 +127,15 @@ class Workers:
         return self.machines * self.processes
 
 
-def workers_of(beam_args: Sequence[str], memory_gb_per_vcpu: Mapping[str, float]) -> Workers:
-    """Return the workers that Beam's options describe.
-
-    Args:
-        beam_args: Options for Beam.
-        memory_gb_per_vcpu: Memory by machine family, such as `n2-standard`.
-    """
+def workers_of(beam_args: Sequence[str]) -> Workers:
+    """Return the workers that Beam's options describe."""
     runner = runner_of(beam_args)
     if is_local(beam_args):
         return Workers(runner, is_local=True, machines=1, processes=1)
     if not is_dataflow(beam_args):
         return Workers(runner, False, machines=_number(beam_args, "parallelism"), processes=1)
     machine = option_of(beam_args, "worker_machine_type") or option_of(beam_args, "machine_type")
-    family, _, vcpus = machine.rpartition("-")
+    vcpus = machine.rpartition("-")[2]
     machines = _number(beam_args, "max_num_workers") or _number(beam_args, "num_workers")
     return Workers(
         runner,
@@ -157,7 +144,6 @@ def workers_of(beam_args: Sequence[str], memory_gb_per_vcpu: Mapping[str, float]
         machines=machines,
         processes=int(vcpus) if vcpus.isdecimal() else None,
         threads=_number(beam_args, "number_of_worker_harness_threads") or 2,
-        memory_gb_per_process=memory_gb_per_vcpu.get(family),
     )
 
 
@@ -200,7 +186,7 @@ class Figure:
     Attributes:
         name: What is estimated.
         value: The estimate.
-        unit: "requests", "bytes", "seconds" or "dollars".
+        unit: "requests", "bytes", "seconds", "hours" or "dollars".
         formula: How it follows from other figures.
     """
 
@@ -217,6 +203,8 @@ class Figure:
                 return f"{self.value:,.0f}"
             case "bytes":
                 return show_bytes(self.value)
+            case "hours":
+                return f"{self.value:,.2f} h"
             case "dollars":
                 return f"${self.value:,.2f}" if self.value >= 0.01 else f"${self.value:.5f}"
         if self.value >= 60:
@@ -231,7 +219,6 @@ class BuildEstimate:
     figures: Sequence[Figure]
     unknown: Sequence[str] = ()
     warning: str = ""
-    sources: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `plan --estimate --json` prints as `build_estimate`."""
@@ -242,7 +229,6 @@ class BuildEstimate:
             },
             "unknown": list(self.unknown),
             "warning": self.warning,
-            "prices": list(self.sources),
         }
 
     def to_lines(self, runner: str) -> list[str]:
@@ -253,5 +239,4 @@ class BuildEstimate:
             f"  {each.name:<{width}}  {each.shown:>10} = {each.formula}" for each in self.figures
         ]
         lines += [f"  unknown: {told}" for told in self.unknown]
-        lines += [f"  prices: {told}" for told in self.sources]
         return [*lines, *([f"warning: {self.warning}"] if self.warning else [])]

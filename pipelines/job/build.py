@@ -10,7 +10,7 @@ from functools import cached_property
 
 from shardwright.errors import UsageError
 from shardwright.format import naming
-from shardwright.format.schema import WORDS, ExampleSchema, Source
+from shardwright.format.schema import WORDS, ExampleSchema, FeatureKind, Source
 from shardwright.format.versions import number_of
 from shardwright.pipelines.job.schema import (
     as_encoded,
@@ -28,12 +28,13 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
+from shardwright.transforms.images.options import EncodeOptions, Overlays
+from shardwright.transforms.inputs.annotations.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
+from shardwright.transforms.inputs.folder_contents import has_wildcard, matching
 from shardwright.transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
-from shardwright.transforms.inputs.tables.table_layout import TableFacts
-from shardwright.transforms.inputs.tables.table_look import open_label_table
-from shardwright.transforms.inputs.wildcards import has_wildcard, matching
+from shardwright.transforms.inputs.tables.table_references import TableFacts, open_label_table
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.publish.fail_on import FailOn, check_against
@@ -180,17 +181,36 @@ class BuildJob:
         }
         return json.dumps({**relevant, "schema": self.schema.to_json()}, sort_keys=True).encode()
 
+    @cached_property
+    def encode(self) -> EncodeOptions:
+        """The options of images.
+
+        Raises:
+            UsageError: They would move images under boxes or outlines.
+        """
+        features = self.schema.features
+        boxes = (each.name for each in features if each.kind == FeatureKind.BOX)
+        outlines = (each.name for each in features if each.column_name == SEGMENTATION)
+        # Those of YOLO are fractions; of COCO, areas are in pixels, too.
+        in_pixels = self.source.name == "coco" or any(each.column_name == AREA for each in features)
+        overlays = Overlays(next(boxes, ""), next(outlines, "") if in_pixels else "")
+        try:
+            return replace(self.options.encode, overlays=overlays)
+        except ValueError as error:
+            raise UsageError(f"--{error}") from error
+
     @property
     def write_job(self) -> WriteJob:
         options, facts = self.options, self.source.facts
         hashes = FeatureHashes(self.stored_schema)
         copies = facts.copied_schema is not None
+        # A function's values need not be those of INPUT, which the hash is of.
         can_hash = copies and not facts.is_made and hashes.follow_from_records
         return WriteJob(
             options.root,
             self.stored_schema,
             options.check,
-            options.encode,
+            self.encode,
             options.threads,
             options.storage,
             options.transforms,
@@ -213,20 +233,16 @@ class BuildJob:
     @property
     def output_request(self) -> OutputRequest:
         options = self.options
-        partial = PartialInputs(options.accept_partial, self._learned_classes)
-        return OutputRequest(
-            options.root, options.settings, options.if_exists, input=options.input, partial=partial
-        )
-
-    @property
-    def _learned_classes(self) -> tuple[str, ...]:
-        """The features whose class names are learned from INPUT."""
-        return tuple(
+        learned = tuple(
             feature.name
             for feature in indexed_features(self.schema)
             if feature.kind not in WORDS
             and not feature.names
             and (feature.source != Source.LABEL or self.class_names is None)
+        )
+        partial = PartialInputs(options.accept_partial, learned)
+        return OutputRequest(
+            options.root, options.settings, options.if_exists, input=options.input, partial=partial
         )
 
     @property
@@ -258,7 +274,14 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
     """
     spool = options.root.below(naming.SPOOL_DIR)
     job = describe_job(options, spool, detect)
+    # After INPUT was detected, but before it is listed, which may take hours.
     check_output(job.output_request)
+    if options.root.num_bytes_of(naming.CHANGES) is not None:
+        # Of an erasure or a repair that was stopped. Some of its files may be in place: without the
+        # others and the note, the dataset would stay broken. Imported here, as few builds need it.
+        from shardwright.transforms.change_set import finish_change
+
+        finish_change(options.root)
     check_against(job.publication.fail_on)
     check_own_files(options)
     forget_lost_spools(
@@ -305,22 +328,17 @@ def describe_job(
     job = BuildJob(
         options, source, table, class_names, spool, declared and replace(declared, class_names=())
     )
-    _check_splits(job)
-    _ = job.schema  # fails now if feature names clash
+    for option, verb, given in (
+        ("--split", "draws", options.split),
+        ("--split-ids", "lists", job.split_lists),
+    ):
+        if given is not None and job.splits_given:
+            raise UsageError(
+                f"{option} {verb} splits, but INPUT already states them (split folders or a split "
+                f"column): leave {option} out"
+            )
+    _ = job.encode  # fails now if it does not fit the schema, or feature names clash
     return job
-
-
-def _check_splits(job: BuildJob) -> None:
-    if job.splits_given and job.options.split is not None:
-        raise UsageError(
-            "--split draws splits, but INPUT already states them (split folders or a split "
-            "column): leave --split out"
-        )
-    if job.splits_given and job.split_lists is not None:
-        raise UsageError(
-            "--split-ids lists splits, but INPUT already states them (split folders or a split "
-            "column): leave --split-ids out"
-        )
 
 
 def request_for(
@@ -372,6 +390,7 @@ def check_own_files(options: BuildOptions) -> None:
     source, output = absolute(options.input), options.root.uri
     if options.if_exists != "overwrite" or is_remote(source) or not os.path.isdir(output):
         return
+    # With a slash at the end, so that `out` is not the beginning of `out2`.
     own = os.path.join(os.path.realpath(output), "")
     if has_wildcard(source):
         paths = [path for path, _ in matching(source, options.storage)]
@@ -388,6 +407,7 @@ def check_own_files(options: BuildOptions) -> None:
 
 def _links_below(folder: str, seen: set[str]) -> Iterator[str]:
     """Yield the links in a folder and in those below it; an entry that is no link costs nothing."""
+    # By the real path, because links may form a circle.
     real = os.path.realpath(folder)
     if real in seen or not os.path.isdir(real):
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator
 
 from shardwright.format.schema import ExampleSchema, Feature
@@ -27,7 +29,19 @@ def class_lines(job: BuildJob, schema: ExampleSchema) -> Iterator[str]:
         yield f"{counted(len(names), 'class')}: {shown(names)}; from {rule}{given}"
     if schema.label is not None and len(names) == 1:
         yield f"warning: every image has the label {names[0]!r}: {_fix(job, names[0])}"
-    if not names and _may_be_labeled(job):
+    by_look = defaultdict(list)
+    for name in names:
+        by_look["".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
+    if alike := [name for look in by_look.values() if len(look) > 1 for name in look]:
+        yield (
+            f"warning: classes that differ only in case, width or spaces: {shown(alike)}; if two "
+            "are one class, give them one name"
+        )
+    # A user may expect labels: not of a dataset's copy, captions or a schema.
+    facts = job.source.facts
+    has_others = facts.columns is None and bool(facts.features)
+    is_default = job.options.schema is None and facts.copied_schema is None
+    if not names and is_default and job.schema.label is not None and not has_others:
         yield f"warning: no image has a label: {_fix(job)}"
 
 
@@ -50,14 +64,6 @@ def classes_from(job: BuildJob, schema: ExampleSchema) -> str:
     if facts.columns is not None and feature is not schema.label:
         return f"column {feature.column_name!r}"
     return f"{facts.labels_from}{' of --labels' * (facts is job.label_table)}"
-
-
-def _may_be_labeled(job: BuildJob) -> bool:
-    """Return whether a user may expect labels: not of a dataset's copy, captions or a schema."""
-    facts = job.source.facts
-    has_others = facts.columns is None and bool(facts.features)
-    is_default = job.options.schema is None and facts.copied_schema is None
-    return is_default and job.schema.label is not None and not has_others
 
 
 def _fix(job: BuildJob, only: str = "") -> str:

@@ -70,27 +70,30 @@ def reference_graph(
         listed: The references and rejects of INPUT, if another step lists them.
     """
     if listed is None:
+        # Many small parts balance the work of many machines, and cost time on one.
         one_machine = is_local(job.options.beam_args)
         listed = pipeline | "ListImages" >> ListImages(job.source, one_machine=one_machine)
-    labelled = (
-        listed
-        if job.label_table is None
-        else listed.main | "JoinLabels" >> JoinLabels(job.label_table)
-    )
-    options = job.options
-    unique = (
-        labelled
-        if options.duplicates == "keep"
-        else labelled.main
-        | "DropDuplicates"
-        >> DropDuplicates(options.duplicates, storage=options.storage, threads=options.threads)
-    )
-    distinct = _distinct(unique, job)
+    found: Routed | NearDuplicates = listed
+    options, rejects = job.options, [listed.rejects]
+    if job.label_table is not None:
+        found = found.main | "JoinLabels" >> JoinLabels(job.label_table)
+        rejects.append(found.rejects)
+    if options.duplicates != "keep":
+        found = found.main | "DropDuplicates" >> DropDuplicates(
+            options.duplicates, storage=options.storage, threads=options.threads
+        )
+        rejects.append(found.rejects)
+    if options.near.is_on:
+        found = found.main | "FindNearDuplicates" >> FindNearDuplicates(
+            options.near, spool=job.spool, storage=options.storage, threads=options.threads
+        )
+        rejects.append(found.rejects)
     changes = None
     if job.known_file is not None:
-        stated = _stated(distinct.main, job)
+        stated = _stated(found.main, job)
         changes = stated | "FindChanges" >> FindChanges(job.known_file, job.feature_hashes)
-    split = _split(distinct if changes is None else changes, job)
+        rejects.append(changes.rejects)
+    split = _split(found if changes is None else changes, job)
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
         job.schema,
         class_names=job.class_names,
@@ -100,16 +103,12 @@ def reference_graph(
         earlier=job.earlier_vocabularies,
         hash_labels=job.feature_hashes.labels,
     )  # references with final features
-    rejects = [listed.rejects, split.rejects, encoded.rejects]
-    rejects += [] if job.label_table is None else [labelled.rejects]
-    rejects += [] if unique is labelled else [unique.rejects]
-    rejects += [] if distinct is unique else [distinct.rejects]
-    rejects += [] if changes is None else [changes.rejects]
+    rejects += [split.rejects, encoded.rejects]
     return ReferenceGraph(
         encoded.main,
         encoded.vocabularies,
         rejects | "ReferenceRejects" >> beam.Flatten(),
-        getattr(distinct, "listed", None),
+        getattr(found, "listed", None),
         None if changes is None else changes.seen,
     )
 
@@ -129,6 +128,7 @@ def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
     """Add the step that assigns splits; a changed record keeps its own unless INPUT states one."""
     drawn = found.new if isinstance(found, Changes) else found.main
     if isinstance(found, Changes) and job.splits_given:
+        # Then a changed record can also have moved to another split.
         drawn = (found.new, found.changed) | "NewOrChanged" >> beam.Flatten()
     split: Routed = drawn | "AssignSplits" >> AssignSplits(
         job.split_rule,
@@ -143,42 +143,24 @@ def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
     return split._replace(main=(split.main, found.changed) | "WithChanged" >> beam.Flatten())
 
 
-def _distinct(unique: Routed, job: BuildJob) -> Routed | NearDuplicates:
-    """Add the step that finds near-duplicates, if it is asked for."""
-    options = job.options
-    if not options.near.is_on:
-        return unique
-    found: NearDuplicates = unique.main | "FindNearDuplicates" >> FindNearDuplicates(
-        options.near,
-        spool=job.spool,
-        storage=options.storage,
-        threads=options.threads,
-    )
-    return found
-
-
-def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | None:
-    """Return one SizeEstimate if planning needs record sizes after encoding, else None."""
-    if not job.options.samples_sizes:
-        return None
-    return listed.references | "EstimateSizes" >> EstimateSizes(
-        job.write_job,
-        seed=job.options.seed,
-        settings=job.digest_settings,
-        vocabularies=listed.vocabularies,
-    )
-
-
 def plan_graph(pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = None) -> PlanGraph:
     """Add the steps from listing to shard plans; metadata only."""
     found = reference_graph(pipeline, job, listed)
+    estimate = None
+    if job.options.samples_sizes:
+        estimate = found.references | "EstimateSizes" >> EstimateSizes(
+            job.write_job,
+            seed=job.options.seed,
+            settings=job.digest_settings,
+            vocabularies=found.vocabularies,
+        )
     planned = found.references | "PlanShards" >> PlanShards(
         name=job.options.name,
         policy=job.options.policy,
         seed=job.options.seed,
         settings=job.digest_settings,
         num_buckets=job.num_buckets,
-        estimate=size_estimate(found, job),
+        estimate=estimate,
     )  # ShardPlan
     rejects = (found.rejects, planned.rejects) | "PlanRejects" >> beam.Flatten()
     return PlanGraph(

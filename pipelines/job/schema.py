@@ -19,7 +19,7 @@ from shardwright.storage.folder import files_of
 from shardwright.transforms.features.vocabularies import read_class_names
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.inputs.source import InputSource, SourceFacts
-from shardwright.transforms.inputs.tables.table_layout import TableFacts
+from shardwright.transforms.inputs.tables.table_references import TableFacts
 from shardwright.transforms.options import given_options
 
 
@@ -76,9 +76,11 @@ def fit_schema(
     table = table and table.for_features(features)
     facts = [source.facts, *([] if table is None else [table])]
     has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in facts)
+    # Of references after the join of INPUT with the label table.
+    columns = {field.name: field.type for each in facts for field in each.schema}
     check_columns(
         schema,
-        _joined_columns(facts),
+        pa.schema(list(columns.items())),
         known=known,
         has_label=has_label,
         may_compute=bool(options.transforms),
@@ -122,6 +124,7 @@ def read_option_classes(options: BuildOptions) -> tuple[str, ...] | None:
 
 def _refuse_options(options: BuildOptions, schema: ExampleSchema) -> None:
     """Raise an error for an option that needs an image or an id, which the schema lacks."""
+    # Beam decides which record goes to which shard, so the index is made from the written records.
     if options.writer == "beam" and schema.find(Source.ID) is None:
         raise UsageError(
             "--writer beam finds its records by their id, and --schema has none: add a feature of "
@@ -156,8 +159,13 @@ def _declared_schema(
             f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
             "--feature-names out"
         )
-    if given == "multi_label":
-        _check_one_source(columns)
+    found = [column for column in dict.fromkeys(columns) if column.lower() in multi_label.COLUMNS]
+    if given == "multi_label" and len(found) > 1:
+        feature = f'Feature("labels", FeatureKind.MULTI_LABEL, column="{found[-1]}")'
+        raise UsageError(
+            f"--schema multi_label: columns {' and '.join(map(repr, found))} could all be the "
+            f"labels: rename all but one, or write a schema with {feature}"
+        )
     try:
         extras = _extras(source, table)
     except BuildError:  # maybe over a column that the schema does not use
@@ -184,17 +192,6 @@ def _check_no_labels(*inputs: SourceFacts) -> None:
         )
 
 
-def _check_one_source(columns: Sequence[str]) -> None:
-    """Raise UsageError if several columns could be the labels of `--schema multi_label`."""
-    found = [column for column in dict.fromkeys(columns) if column.lower() in multi_label.COLUMNS]
-    if len(found) > 1:
-        feature = f'Feature("labels", FeatureKind.MULTI_LABEL, column="{found[-1]}")'
-        raise UsageError(
-            f"--schema multi_label: columns {' and '.join(map(repr, found))} could all be the "
-            f"labels: rename all but one, or write a schema with {feature}"
-        )
-
-
 def _extras(source: InputSource, table: TableFacts | None) -> tuple[Feature, ...]:
     """Return the features of extra columns; the label table's replace those of the source.
 
@@ -215,12 +212,6 @@ def _features_of(facts: SourceFacts) -> tuple[Feature, ...]:
     return facts.features
 
 
-def _joined_columns(inputs: Sequence[SourceFacts]) -> pa.Schema:
-    """Return the columns of references after the join of INPUT with the label table."""
-    columns = {field.name: field.type for each in inputs for field in each.schema}
-    return pa.schema(list(columns.items()))
-
-
 def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
     """Return the schema with the encoding and the shape that the options give to images.
 
@@ -239,7 +230,18 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
 
 
 def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
-    stored = _as_stored(feature, options)
+    if feature.kind == FeatureKind.MASK:
+        shape = (*options.shape[:2], 1) if options.shape else feature.shape
+        # Class numbers survive only a lossless format, whatever the image's own encoding.
+        stored = replace(feature, encoding="png", shape=shape)
+    else:
+        stored = replace(
+            feature,
+            encoding=None if options.encode == "keep" else options.encode,
+            shape=options.shape or feature.shape,
+            dtype=options.image_dtype,
+            normalize=options.normalize or "",
+        )
     if feature.encoding not in (None, stored.encoding):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images "
@@ -262,16 +264,3 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
             f"--normalize {feature.normalize}"
         )
     return stored
-
-
-def _as_stored(feature: Feature, options: EncodeOptions) -> Feature:
-    if feature.kind == FeatureKind.MASK:
-        shape = (*options.shape[:2], 1) if options.shape else feature.shape
-        return replace(feature, encoding="png", shape=shape)
-    return replace(
-        feature,
-        encoding=None if options.encode == "keep" else options.encode,
-        shape=options.shape or feature.shape,
-        dtype=options.image_dtype,
-        normalize=options.normalize or "",
-    )

@@ -46,6 +46,7 @@ class HeldBatches:
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches in order, once; each is let go when the next one is taken."""
+        # `pop` from the end takes constant time, and drops the only reference to the batch.
         self._held.reverse()
         while self._held:
             yield self._batch_of(self._held.pop())
@@ -98,18 +99,18 @@ class EvenSample:
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches unchanged."""
         for batch in batches:
-            self._add(batch)
+            # Multiples of the step, counted over all batches: where a batch ends does not change
+            # the sample.
+            rows = np.arange(-self._seen % self._step, batch.num_rows, self._step)
+            self._seen += batch.num_rows
+            self._keep(batch.take(pa.array(rows)) if self._step > 1 else batch)
+            while self._held > 2 * MOST_SAMPLED:
+                whole = concat(self._pieces)
+                self._pieces, self._held = [], 0
+                self._step *= 2
+                # Every second one from the first: again the multiples of the new step.
+                self._keep(whole.take(pa.array(np.arange(0, whole.num_rows, 2))))
             yield batch
-
-    def _add(self, batch: pa.RecordBatch) -> None:
-        rows = np.arange(-self._seen % self._step, batch.num_rows, self._step)
-        self._seen += batch.num_rows
-        self._keep(batch.take(pa.array(rows)) if self._step > 1 else batch)
-        while self._held > 2 * MOST_SAMPLED:
-            whole = concat(self._pieces)
-            self._pieces, self._held = [], 0
-            self._step *= 2
-            self._keep(whole.take(pa.array(np.arange(0, whole.num_rows, 2))))
 
     def _keep(self, rows: pa.RecordBatch) -> None:
         if rows.num_rows:

@@ -17,7 +17,6 @@ from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.runners.beam_options import is_local
 from shardwright.pipelines.runners.processes import reporting_death
-from shardwright.storage.folder import Folder
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.publish.publication import publish
@@ -39,9 +38,11 @@ def build_here(job: BuildJob, planned: LocalShards | None = None) -> None:
     """
     with reporting_death():
         shards = planned or LocalShards(job, with_plans=True)
+        # The plans are made twice, here for their digests alone: held together they would fill the
+        # memory.
         clearance = shards.clear([(plan.name.shard, plan.digest) for plan in shards.plans()])
         written = WrittenShards(_write_all(shards.plans(), job.write_job.cleared(clearance)))
-        publish(job.publication, written, shards.layout, clearance, shards.seen)
+        publish(written, job.publication, shards.layout, clearance, shards.seen)
 
 
 def _write_all(plans: Iterable[ShardPlan], job: WriteJob) -> Iterator[ShardSummary]:
@@ -75,9 +76,15 @@ def publish_finished(job: BuildJob) -> bool:
         not is_local(options.beam_args)
         or options.if_exists != "resume"
         or options.root.num_bytes_of(naming.MANIFEST) is None
-        or _lacks_shards(options.root)
     ):
         return False
+    # If a shard is missing, the graph plans anyway. Two listings show that, where planning takes as
+    # long as listing INPUT.
+    shown = options.root.names(naming.INDEX_DIR)
+    there = {*options.root.names(), *(f"{naming.INDEX_DIR}/{name}" for name in shown)}
+    for shard, _ in read_manifest(options.root).named_shards():
+        if shard.shard not in there or shard.sidecar not in there:
+            return False
     shards = LocalShards(job, with_plans=True)
     digests, finished, all_finished = [], WrittenShards(), True
     for state in shards.states(options.root, unpublished=False):
@@ -90,22 +97,5 @@ def publish_finished(job: BuildJob) -> bool:
     if not all_finished:
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)
-    publish(job.publication, finished, shards.layout, clearance)
+    publish(finished, job.publication, shards.layout, clearance)
     return True
-
-
-def _lacks_shards(root: Folder) -> bool:
-    """Return whether files of the manifest's shards are missing: the graph then plans them anyway.
-
-    It takes two listings, where planning takes as long as listing INPUT.
-    """
-    wanted = {
-        name
-        for shard, _ in read_manifest(root).named_shards()
-        for name in (shard.shard, shard.sidecar)
-    }
-    there = {
-        *root.names(),
-        *(f"{naming.INDEX_DIR}/{name}" for name in root.names(naming.INDEX_DIR)),
-    }
-    return not wanted <= there

@@ -75,28 +75,31 @@ class LocalShards:
         ShardwrightError: INPUT cannot be listed.
     """
 
+    @no_collections()  # they would take a fifth of the time
     def __init__(
         self, job: BuildJob, *, with_plans: bool, sample: EvenSample | None = None
     ) -> None:
-        with no_collections():  # they would take a fifth of the time
-            self._make(job, sample, with_plans=with_plans)
-
-    def _make(self, job: BuildJob, sample: EvenSample | None, *, with_plans: bool) -> None:
         references = LocalReferences(job)
         batches: Iterable[pa.RecordBatch] = references.batches()
         if sample is not None:
             batches = sample.watch(batches)
         estimate = None
         if job.options.samples_sizes:
+            # Read twice: for the estimate, which decides the layout, and for the layout.
             batches = list(batches)
             estimate = references.estimate(batches)
         self._job = job
         self._buckets: list[int] = []
         self._ordered = HeldBatches(PLAIN_BYTES)
+        # Without plans a few columns are sorted, for which the fewest buckets do.
         num_bytes = references.num_bytes if with_plans else 0
         num_buckets = max(_MIN_BUCKETS, 1 << (num_bytes // _BUCKET_BYTES).bit_length())
-        narrow = batches if with_plans else map(_narrow, batches)
-        pieces = _spread(narrow, job.options.seed, num_buckets)
+        if not with_plans:
+            batches = (
+                set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, packing.known_sizes(batch))
+                for batch in batches
+            )
+        pieces = _spread(batches, job.options.seed, num_buckets)
         sizes = list(self._sort(pieces, references.rejects, with_plans=with_plans))
         counts = map(layouts.count_bucket, sizes)
         draft = layouts.draft_layout(counts, job.options.policy, estimate)
@@ -116,8 +119,10 @@ class LocalShards:
         self, pieces: dict[int, HeldBatches], rejects: HeldRejects, *, with_plans: bool
     ) -> Iterator[layouts.BucketSizes]:
         """Sort each bucket, keep it for `plans` if asked, and yield the sizes of its records."""
+        # In the order of the buckets, which is that of the keys: together they are one sorted list.
         for bucket in sorted(pieces):
             columns = () if with_plans else _SIZE_COLUMNS
+            # Popped, so that a bucket is in memory once, either unsorted or sorted.
             ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()), columns)
             rejects.add(again)
             if with_plans:
@@ -133,8 +138,11 @@ class LocalShards:
             for shard, (start, rows) in packing.cut_bucket(bucket, ordered, self.layout):
                 pending[shard].append((start, rows))
                 split, index = shard
+                # Buckets come in order, so the piece that reaches the shard's end is its last.
                 if start + rows.num_rows == ends[split][index]:
-                    yield self._plan(split, index, packing.assemble(pending.pop(shard)))
+                    name = ShardName(self._job.options.name, split, index, len(ends[split]))
+                    references = packing.assemble(pending.pop(shard))
+                    yield ShardPlan.make(name, references, self._job.digest_settings)
 
     def states(self, root: Folder, *, unpublished: bool) -> Iterator[ShardState]:
         """Yield the states of all shards in a folder; `unpublished` as in `find_finished`.
@@ -148,6 +156,7 @@ class LocalShards:
             return ShardState(plan.name.shard, plan.digest, finished)
 
         return (
+            # On a disk there is no latency to hide.
             map_reads(look, self.plans(), _LOOKUPS) if root.is_remote else map(look, self.plans())
         )
 
@@ -172,27 +181,18 @@ class LocalShards:
         )
         return clear_here(verdict, self.rejects.packed, self.near_duplicates)
 
-    def _plan(self, split: str, index: int, references: pa.RecordBatch) -> ShardPlan:
-        name = ShardName(self._job.options.name, split, index, self.layout.cuts[split].num_shards)
-        return ShardPlan.make(name, references, self._job.digest_settings)
-
 
 def _spread(
     batches: Iterable[pa.RecordBatch], seed: int, num_buckets: int
 ) -> dict[int, HeldBatches]:
     """Return the pieces of each bucket."""
+    # One file for all buckets, whatever their number: a process may open few.
     file, plain_bytes = BatchFile(), PLAIN_BYTES // num_buckets
     pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(plain_bytes, file))
     for batch in batches:
         for bucket, rows in packing.spread(batch, seed, num_buckets):
             pieces[bucket].add(rows)
     return pieces
-
-
-def _narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns that decide order and counts."""
-    sizes = packing.known_sizes(batch)
-    return set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, sizes)
 
 
 class BuildState(StrEnum):
@@ -244,8 +244,12 @@ def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
     Raises:
         ShardwrightError: INPUT cannot be listed.
     """
-    refusal = _refusal(job)
-    manifest, plan = (None, None) if refusal else _read_output(job.options.root)
+    refusal = ""
+    try:
+        manifest, plan = check_output(job.output_request)
+    except ShardwrightError as error:
+        # The plan is still made: its user wants to see the shards, too.
+        manifest, plan, refusal = None, None, str(error)
     replaces = job.options.if_exists == "overwrite" and manifest is not None
     place = job.options.root.below(naming.NEXT_DIR if replaces else "")
     if replaces:  # an earlier try may have left shards beside the dataset
@@ -266,6 +270,7 @@ def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
     if refusal:
         return replace(planned, state=BuildState.REFUSED, reason=refusal)
     try:
+        # In the order of a build, so that both name the same reason.
         shards.rejects.tally.check_complete(planned.vocabularies)
         check_rejects(planned.rejects, planned.layout.num_records, job.options.limits)
     except TooManyRejectsError as error:  # a build lists them in files
@@ -274,19 +279,6 @@ def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
     except BuildError as error:
         return replace(planned, state=BuildState.FAILED, reason=str(error))
     return _judge(job, planned, manifest, plan)
-
-
-def _refusal(job: BuildJob) -> str:
-    try:
-        check_output(job.output_request)
-    except ShardwrightError as error:
-        return str(error)
-    return ""
-
-
-def _read_output(root: Folder) -> tuple[OutputFile | None, OutputFile | None]:
-    manifest = read_json(root, naming.MANIFEST, OutputFile)
-    return manifest, read_json(root, naming.PLAN, OutputFile)
 
 
 def _judge(
@@ -311,25 +303,17 @@ def _judge(
         except BuildError as error:
             return replace(planned, state=BuildState.REFUSED, reason=str(error))
         if options.writer == "beam":
-            planned = replace(planned, shards_done=_count_in_place(options.root))
+            # Those that exist in full length, whatever their digest.
+            published = read_manifest(options.root)
+            folder = options.root.below(published.folder)
+            in_place = sum(
+                summary.num_bytes == folder.num_bytes_of(name.shard)
+                for name, _ in published.named_shards()
+                if (summary := read_summary(folder, name)) is not None
+            )
+            planned = replace(planned, shards_done=in_place)
         if planned.shards_done == planned.layout.num_shards:
             return replace(planned, state=BuildState.UP_TO_DATE)
     if options.writer == "beam":
         return replace(planned, state=BuildState.RESTART, shards_done=0)
     return replace(planned, state=BuildState.RESUME)
-
-
-def _count_in_place(root: Folder) -> int:
-    """Count the shards of a finished dataset that exist in full length, whatever their digest."""
-    manifest = read_manifest(root)
-    folder = root.below(manifest.folder)
-    return sum(
-        _is_in_place(folder, name)
-        for split in manifest.splits
-        for name in manifest.shard_names(split)
-    )
-
-
-def _is_in_place(root: Folder, name: ShardName) -> bool:
-    summary = read_summary(root, name)
-    return summary is not None and root.num_bytes_of(name.shard) == summary.num_bytes

@@ -37,8 +37,7 @@ from shardwright.transforms.features.vocabularies import (
     order_vocabularies,
 )
 from shardwright.transforms.hashing import joined, union
-from shardwright.transforms.inputs.tables.table_layout import TableFacts
-from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.inputs.tables.table_references import TableFacts, list_table
 from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
 from shardwright.transforms.near_duplicates.components import join_pairs
 from shardwright.transforms.near_duplicates.groups import (
@@ -49,7 +48,7 @@ from shardwright.transforms.near_duplicates.groups import (
     listed_rows,
 )
 from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
-from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
+from shardwright.transforms.near_duplicates.pairs import find_pairs
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
 from shardwright.transforms.progress import PROGRESS
@@ -82,7 +81,7 @@ class LocalReferences:
     def __init__(self, job: BuildJob) -> None:
         self._job = job
         self.rejects = HeldRejects(job.output_request.partial)
-        self._near_duplicates = LocalNearDuplicates(job, PLAIN_BYTES)
+        self._near_duplicates = LocalNearDuplicates(job)
         self._changes = (
             LocalChanges(job.known_file, job.feature_hashes, PLAIN_BYTES)
             if job.known_file
@@ -90,6 +89,8 @@ class LocalReferences:
         )
         self._settled = HeldBatches(PLAIN_BYTES)
         self.vocabularies: Vocabularies = order_vocabularies(
+            # This lists all of INPUT: the number of a name follows from the names of all
+            # references.
             add_counts(self._settle()),
             job.schema,
             class_names=job.class_names,
@@ -116,6 +117,7 @@ class LocalReferences:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the references, once."""
+        # Let go one by one: what follows holds the references again.
         for settled in self._settled.take():
             yield from self._keep(index_references(settled, self._job.schema, self.vocabularies))
 
@@ -149,8 +151,10 @@ class LocalReferences:
         lists, given = self._job.split_lists, self._job.splits_given
         ids = split_lists.read_lists(lists) if lists else None
         stated = (split_lists.stated_splits(each, ids, given=given) for each in self._distinct())
+        # Exhausted first: only then does `changed` know which ids are unchanged.
         yield from self._split(self._changes.new_of(stated))
         changed = self._keep(self._changes.changed())
+        # If INPUT states no splits, a changed record keeps the split that it has in the dataset.
         yield from self._split(changed) if given else changed
 
     def _distinct(self) -> Iterator[pa.RecordBatch]:
@@ -161,6 +165,8 @@ class LocalReferences:
         batches = self._keep(chain.from_iterable(listed))
         if self._job.label_table is not None:
             batches = self._join_labels(batches, self._job.label_table)
+        # Before near-duplicates: equal images would be groups there, and would be decoded for
+        # nothing.
         if options.duplicates != "keep":
             batches = self._drop_duplicates(list(batches), options)
         if options.near.is_on:
@@ -168,9 +174,22 @@ class LocalReferences:
         return batches
 
     def _split(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
-        if self._job.split_lists is not None:
-            return self._split_by_lists(list(batches), self._job.split_lists)
-        return self._draw_splits(batches, self._job.split_rule)
+        lists, rule = self._job.split_lists, self._job.split_rule
+        if lists is None:
+            yield from self._draw_splits(batches, rule)
+            return
+        # All of them, because an id of the lists that no reference has is known only at the end.
+        batches, ids = list(batches), split_lists.read_lists(lists)
+        used = union(split_lists.find_used(batch, ids) for batch in batches)
+        self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
+        for batch in batches:
+            yield from split_lists.take_listed(batch, ids)
+        others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]
+        if rule is not None:
+            yield from self._draw_splits(others, rule)
+            return
+        for batch in others:
+            yield from self._keep(split_lists.reject_others(batch))
 
     def _join_labels(self, batches: _Batches, table: TableFacts) -> Iterator[pa.RecordBatch]:
         rules = LabelRules.of(table.layout)
@@ -188,6 +207,7 @@ class LocalReferences:
         for batch in self._keep(listed):
             for bucket, piece in spread(batch, batch.column("id"), num_buckets):
                 rows[bucket].add(piece)
+        # Of both: a bucket without rows still has images without a label, and the reverse.
         for bucket in sorted({*images, *rows}):
             # As one batch, because the rows are hashed again for each batch.
             pieces = list(images[bucket].take())
@@ -197,6 +217,7 @@ class LocalReferences:
     def _drop_duplicates(
         self, batches: Sequence[pa.RecordBatch], options: BuildOptions
     ) -> Iterator[pa.RecordBatch]:
+        # Only images of equal length can be equal: no other is read.
         lengths = contents.merge_lengths(map(contents.count_lengths, batches))
         buckets: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for batch in batches:
@@ -213,22 +234,6 @@ class LocalReferences:
         dropped = np.sort(joined(found, np.uint64))
         return (kept for batch in batches if (kept := contents.leave_out(batch, dropped)).num_rows)
 
-    def _split_by_lists(
-        self, batches: Sequence[pa.RecordBatch], lists: split_lists.SplitLists
-    ) -> Iterator[pa.RecordBatch]:
-        ids = split_lists.read_lists(lists)
-        used = union(split_lists.find_used(batch, ids) for batch in batches)
-        self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
-        for batch in batches:
-            yield from split_lists.take_listed(batch, ids)
-        others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]
-        rule = self._job.split_rule
-        if rule is not None:
-            yield from self._draw_splits(others, rule)
-            return
-        for batch in others:
-            yield from self._keep(split_lists.reject_others(batch))
-
     def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
         stratify, given = self._job.stratifies, self._job.splits_given
         if given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
@@ -236,31 +241,22 @@ class LocalReferences:
             for batch in batches:
                 yield from self._keep(assign_splits(batch, fractions, given=given))
             return
+        # These rules need all records before the first one gets its split.
         held = list(batches)
         if self._job.options.group_column is not None:
-            placed = _place_groups(held, rule, stratify=stratify)
+            buckets = defaultdict(list)
+            for batch in held:
+                for bucket, pairs in grouped_splits.count_groups(batch, stratify=stratify):
+                    buckets[bucket].append(pairs)
+            kinds = map(grouped_splits.find_kinds, buckets.values())
+            placed = grouped_splits.place_groups(kinds, rule, stratify=stratify)
             yield from (grouped_splits.split_groups(batch, placed) for batch in held)
             return
-        thresholds = _thresholds(held, rule, stratify=stratify)
+        counted = (stratified.count_hashes(batch, stratify=stratify) for batch in held)
+        cuts = stratified.find_cuts(stratified.merge_histograms(counted), rule, stratify=stratify)
+        collected = (stratified.collect_hashes(batch, cuts, stratify=stratify) for batch in held)
+        thresholds = stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
         yield from (stratified.cut_batch(batch, thresholds) for batch in held)
-
-
-def _place_groups(
-    batches: _Batches, rule: SplitRule, *, stratify: bool
-) -> grouped_splits.GroupSplits:
-    buckets = defaultdict(list)
-    for batch in batches:
-        for bucket, pairs in grouped_splits.count_groups(batch, stratify=stratify):
-            buckets[bucket].append(pairs)
-    kinds = map(grouped_splits.find_kinds, buckets.values())
-    return grouped_splits.place_groups(kinds, rule, stratify=stratify)
-
-
-def _thresholds(batches: _Batches, rule: SplitRule, *, stratify: bool) -> stratified.Thresholds:
-    counted = (stratified.count_hashes(batch, stratify=stratify) for batch in batches)
-    cuts = stratified.find_cuts(stratified.merge_histograms(counted), rule, stratify=stratify)
-    collected = (stratified.collect_hashes(batch, cuts, stratify=stratify) for batch in batches)
-    return stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
 
 
 class LocalChanges:
@@ -298,6 +294,7 @@ class LocalChanges:
             for taken in take_changed(batch, self._known, self.seen.unchanged):
                 if not isinstance(taken, Reject):
                     rows = self._known.rows_at(self._known.find(taken.column("id")))
+                    # Marked only if taken: a reject leaves the dataset's own record as it is.
                     mark_rows(self.seen.changed, rows)
                 yield taken
 
@@ -307,22 +304,20 @@ class LocalNearDuplicates:
 
     Args:
         job: The build, with `--near-duplicates`.
-        plain_bytes: Bytes of batches that are held in memory; more are in a temporary file.
 
     Attributes:
         listed: The parts of their list: (number, rows).
     """
 
-    def __init__(self, job: BuildJob, plain_bytes: int) -> None:
+    def __init__(self, job: BuildJob) -> None:
         self._job = job
-        self._plain_bytes = plain_bytes
         self.listed: list[tuple[int, pa.RecordBatch]] = []
 
     def passed(
         self, batches: Iterable[pa.RecordBatch], rejects: HeldRejects
     ) -> Iterator[pa.RecordBatch]:
         """Yield the references that pass, after all were hashed; add rejects of the others."""
-        near, held = self._job.options.near, HeldBatches(self._plain_bytes)
+        near, held = self._job.options.near, HeldBatches(PLAIN_BYTES)
         dropped = []
         for number, rows in self._find(batches, held):
             chosen = choose_keepers(rows, near.distance)
@@ -338,7 +333,7 @@ class LocalNearDuplicates:
         self, batches: Iterable[pa.RecordBatch], held: HeldBatches
     ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """Hold all batches, and yield the rows in groups, part by part."""
-        options, hashed = self._job.options, HeldBatches(self._plain_bytes)
+        options, hashed = self._job.options, HeldBatches(PLAIN_BYTES)
         hashes = [np.zeros(0, np.uint64)]
         for batch in batches:
             held.add(batch)
@@ -346,15 +341,14 @@ class LocalNearDuplicates:
             hashes.append(rows.column(PHASH).to_numpy())
             hashed.add(rows)
         distinct, repeated = collapse(hashes)
+        # Eight bytes for each image; the search for pairs makes tables of the same size.
         del hashes
-        groups = HashGroups.of(join_pairs(_pairs(distinct, repeated, options.near.distance)))
+        # A hash that several images have is a pair with itself, or they would be no group.
+        pairs = chain([(repeated, repeated)], find_pairs(distinct, options.near.distance))
+        groups = HashGroups.of(join_pairs(pairs))
         parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for rows in hashed.take():
             for part, found in groups.rows_in_groups(rows):
                 parts[part].append(found)
+        # Sorted by the number of a part, so that the list is the same in every run.
         yield from sorted(parts.items())
-
-
-def _pairs(distinct: np.ndarray, repeated: np.ndarray, distance: int) -> Iterator[Pairs]:
-    yield repeated, repeated
-    yield from find_pairs(distinct, distance)

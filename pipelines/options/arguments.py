@@ -301,12 +301,12 @@ def make_parser(command: str) -> OptionParser:
         parser.add_argument(
             "--estimate",
             action="store_true",
-            help="also estimate requests, time, memory and cost on the runner, each with its "
+            help="also estimate requests, bytes, time and memory on the runner, each with its "
             "formula; times at most 512 images of INPUT, for about two seconds",
         )
         parser.add_argument(
             "--prices",
             metavar="FILE",
-            help="prices for --estimate (default: list prices, in pipelines/estimates/prices.toml)",
+            help="TOML file of your prices: --estimate then states the cost, too",
         )
     return parser

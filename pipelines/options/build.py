@@ -30,7 +30,7 @@ from shardwright.pipelines.runners.dataflow import check_credentials
 from shardwright.storage.addresses import HIDDEN, absolute, is_remote, redact
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import is_secret
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.options import check_values, given_options
 from shardwright.transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
 from shardwright.transforms.publish.fail_on import NEAR

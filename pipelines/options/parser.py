@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, NoReturn, TypeVar, cast
 
 from shardwright.errors import UsageError
-from shardwright.transforms.options import Option, option_of, options_of
+from shardwright.transforms.options import option_of, options_of
 
 _Options = TypeVar("_Options")
 _BEAM_LABELS = "--beam-labels"
@@ -101,8 +101,16 @@ class OptionParser(argparse.ArgumentParser):
             title = group.title
             target = self.add_argument_group(title, group.description) if title else self
             for option in options:
-                if option.group == group:
-                    _add_option(target, option)
+                flag = "--" + option.name.replace("_", "-")
+                if option.group != group:
+                    continue
+                if option.default is MISSING:
+                    target.add_argument(option.name, **option.argument)
+                elif option.default is False:
+                    target.add_argument(flag, action="store_true", **option.argument)
+                else:
+                    default = [] if "action" in option.argument else option.default
+                    target.add_argument(flag, default=default, **option.argument)
 
     def format_help(self) -> str:
         """Return the help of the usual options."""
@@ -144,17 +152,6 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-def _add_option(target: argparse._ActionsContainer, option: Option) -> None:
-    flag = "--" + option.name.replace("_", "-")
-    if option.default is MISSING:
-        target.add_argument(option.name, **option.argument)
-    elif option.default is False:
-        target.add_argument(flag, action="store_true", **option.argument)
-    else:
-        default = [] if "action" in option.argument else option.default
-        target.add_argument(flag, default=default, **option.argument)
-
-
 def read_options(declaring: type[_Options], known: argparse.Namespace, **others: Any) -> _Options:
     """Return a dataclass of the parsed options.
 
@@ -192,7 +189,27 @@ def split_command_line(
         SystemExit: From argparse: 0 after `--help`.
     """
     known, beam_args = parse_words(parser, argv)
-    _check_beam_args(parser, beam_args)
+    # Only the job server of a portable runner knows all of its options.
+    portable = ("PortableRunner", "FlinkRunner", "SparkRunner")
+    if not beam_args or any(runner in arg for arg in beam_args for runner in portable):
+        return known, beam_args
+    # The import takes seconds, and most builds have no options for Beam.
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    beam_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(beam_parser)
+    unknown = beam_parser.parse_known_args(beam_args)[1]
+    if unknown:  # Beam would ignore it
+        names = [
+            option
+            for each in (parser, beam_parser)
+            for action in each._actions
+            for option in action.option_strings
+        ]
+        guess = difflib.get_close_matches(unknown[0].partition("=")[0], names, 1)
+        hint = f"; did you mean {guess[0]}?" if guess else f"; see `{parser.prog} --help`"
+        raise UsageError(f"{unknown[0]!r} is not an option of shardwright or Beam{hint}")
     return known, beam_args
 
 
@@ -205,9 +222,15 @@ def parse_words(
         UsageError: An argument is missing or invalid, or `--input` or `--output` is given alone.
         SystemExit: As `split_command_line`.
     """
-    known, beam_args = parser.parse_known_args(
-        [*_as_declared(parser, _labels_for_beam(_places_first(argv)))]
-    )
+    args, words = [], _places_first(argv)
+    for arg, following in zip(words, [*words[1:], ""], strict=False):
+        option, equals, value = arg.partition("=")
+        # Beam's, for Dataflow jobs; ours is a table's path.
+        is_beams = option == "--labels" and re.fullmatch(
+            r"[a-z][\w-]*=[\w-]*|\{.*\}", value if equals else following
+        )
+        args.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
+    known, beam_args = parser.parse_known_args([*_as_declared(parser, args)])
     return known, [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
 
 
@@ -233,18 +256,6 @@ def _places_first(argv: Sequence[str]) -> list[str]:
     return [*(places[place] for place in _PLACES if places), *rest]
 
 
-def _labels_for_beam(argv: Sequence[str]) -> list[str]:
-    """Rename Beam's `--labels` (key=value or JSON, for Dataflow jobs); ours is a table's path."""
-    result = []
-    for arg, following in zip(argv, [*argv[1:], ""], strict=False):
-        option, equals, value = arg.partition("=")
-        is_beams = option == "--labels" and re.fullmatch(
-            r"[a-z][\w-]*=[\w-]*|\{.*\}", value if equals else following
-        )
-        result.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
-    return result
-
-
 def _as_declared(parser: argparse.ArgumentParser, args: Iterable[str]) -> Iterator[str]:
     """Yield options as the parser declares them: `--some_flag=true` as `--some-flag`.
 
@@ -261,35 +272,3 @@ def _as_declared(parser: argparse.ArgumentParser, args: Iterable[str]) -> Iterat
             yield f"{declared}{equals}{value}"
         elif value == "true":
             yield declared
-
-
-def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) -> None:
-    """Raise UsageError for an option unknown to this command and to Beam, which would ignore it."""
-    if not beam_args or _is_portable(beam_args):
-        return
-    # The import takes seconds, and most builds have no options for Beam.
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    beam_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for options in PipelineOptions.__subclasses__():
-        options._add_argparse_args(beam_parser)
-    unknown = beam_parser.parse_known_args(list(beam_args))[1]
-    if unknown:
-        known = [
-            option
-            for each in (parser, beam_parser)
-            for action in each._actions
-            for option in action.option_strings
-        ]
-        guess = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
-        hint = f"; did you mean {guess[0]}?" if guess else f"; see `{parser.prog} --help`"
-        raise UsageError(f"{unknown[0]!r} is not an option of shardwright or Beam{hint}")
-
-
-def _is_portable(beam_args: Sequence[str]) -> bool:
-    """Return whether the runner is portable: only its job server knows all of its options."""
-    return any(
-        runner in arg
-        for arg in beam_args
-        for runner in ("PortableRunner", "FlinkRunner", "SparkRunner")
-    )

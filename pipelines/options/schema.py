@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.format.json_text import load_json
+from shardwright.format.json_files import load_json
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute
@@ -46,7 +46,18 @@ def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
             f"--schema {given!r} is neither a ready schema ({', '.join(READY_SCHEMAS)}) nor a .py "
             f"or .json file{hint}"
         )
-    schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
+    if given.lower().endswith(".py"):
+        return checked_schema(_load_python(given), given)
+    try:
+        place = absolute(given)
+        schema = ExampleSchema.from_json(load_json(files_of(place, storage).read_bytes(place)))
+    except StorageError as error:
+        raise UsageError(f"--schema {given} cannot be read: {error}") from error
+    except ValueError as error:
+        raise UsageError(
+            f"--schema {given} is not the JSON of ExampleSchema.to_json ({error}); kinds are "
+            f"{', '.join(FeatureKind)}"
+        ) from error
     return checked_schema(schema, given)
 
 
@@ -62,7 +73,39 @@ def checked_schema(schema: ExampleSchema, given: str) -> ExampleSchema:
     Raises:
         UsageError: It has no image, a source twice, or an invalid declaration.
     """
-    _check_declared(schema, given)
+    if not schema.features:
+        raise UsageError(f"--schema {given} has no features, so records would be empty: add some")
+    for source in _ONE_EACH:
+        found = [feature.name for feature in schema.features if feature.source == source]
+        if len(found) > 1:
+            raise UsageError(
+                f"--schema {given}: features {found[0]!r} and {found[1]!r} both have the source "
+                f"{source}; only one may"
+            )
+    for feature in schema.features:
+        if schema.image is None and feature.source in _OF_IMAGE:
+            raise UsageError(
+                f"--schema {given}: feature {feature.name!r} has the source {feature.source}, but "
+                "no feature has the source image: add one, or fill it from a column"
+            )
+        check_dtype(feature)
+        wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
+            feature.source, feature.kind
+        )
+        if feature.kind != wanted or (feature.source == Source.LABEL and feature.shape):
+            raise UsageError(
+                f"--schema {given}: feature {feature.name!r} with the source {feature.source} must "
+                f"be one {wanted}"
+            )
+        if None in feature.stored_shape[1:]:
+            raise UsageError(
+                f"--schema {given}: feature {feature.name!r} has the shape {feature.shape}; only "
+                "the first dimension may be None"
+            )
+        if len(set(feature.names)) < len(feature.names):
+            raise UsageError(
+                f"--schema {given}: the names of feature {feature.name!r} must be unique"
+            )
     return with_given_names(schema)
 
 
@@ -126,25 +169,17 @@ def load_schema(
         UsageError: The ready schema cannot be made from the columns.
     """
     schema = READY_SCHEMAS[given](feature_names, columns, extras) if read is None else read
-    stated = {extra.name: extra for extra in extras}
-    return replace(
-        schema,
-        features=tuple(
-            _with_stated_names(feature, stated.get(feature.name)) for feature in schema.features
-        ),
+    stated = {extra.name: extra.names for extra in extras}
+    features = tuple(
+        replace(feature, names=stated[feature.name])
+        if feature.name in stated
+        and feature.kind in _NAMED
+        and not feature.names
+        and feature.source == Source.COLUMN
+        else feature
+        for feature in schema.features
     )
-
-
-def _with_stated_names(feature: Feature, stated: Feature | None) -> Feature:
-    """Return the feature with the class names of the source, unless the schema has names."""
-    if (
-        stated is None
-        or feature.kind not in _NAMED
-        or feature.names
-        or feature.source != Source.COLUMN
-    ):
-        return feature
-    return replace(feature, names=stated.names)
+    return replace(schema, features=features)
 
 
 def _load_python(path: str) -> ExampleSchema:
@@ -168,56 +203,6 @@ def _load_python(path: str) -> ExampleSchema:
             f"--schema {path} {what}: it must be a {ExampleSchema.__module__}.ExampleSchema"
         )
     return found
-
-
-def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
-    try:
-        place = absolute(path)
-        return ExampleSchema.from_json(load_json(files_of(place, storage).read_bytes(place)))
-    except StorageError as error:
-        raise UsageError(f"--schema {path} cannot be read: {error}") from error
-    except ValueError as error:
-        raise UsageError(
-            f"--schema {path} is not the JSON of ExampleSchema.to_json ({error}); kinds are "
-            f"{', '.join(FeatureKind)}"
-        ) from error
-
-
-def _check_declared(schema: ExampleSchema, given: str) -> None:
-    """Raise UsageError for a source used twice, or an invalid declaration."""
-    if not schema.features:
-        raise UsageError(f"--schema {given} has no features, so records would be empty: add some")
-    for source in _ONE_EACH:
-        found = [feature.name for feature in schema.features if feature.source == source]
-        if len(found) > 1:
-            raise UsageError(
-                f"--schema {given}: features {found[0]!r} and {found[1]!r} both have the source "
-                f"{source}; only one may"
-            )
-    for feature in schema.features:
-        if schema.image is None and feature.source in _OF_IMAGE:
-            raise UsageError(
-                f"--schema {given}: feature {feature.name!r} has the source {feature.source}, but "
-                "no feature has the source image: add one, or fill it from a column"
-            )
-        check_dtype(feature)
-        wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
-            feature.source, feature.kind
-        )
-        if feature.kind != wanted or (feature.source == Source.LABEL and feature.shape):
-            raise UsageError(
-                f"--schema {given}: feature {feature.name!r} with the source {feature.source} must "
-                f"be one {wanted}"
-            )
-        if None in feature.stored_shape[1:]:
-            raise UsageError(
-                f"--schema {given}: feature {feature.name!r} has the shape {feature.shape}; only "
-                "the first dimension may be None"
-            )
-        if len(set(feature.names)) < len(feature.names):
-            raise UsageError(
-                f"--schema {given}: the names of feature {feature.name!r} must be unique"
-            )
 
 
 def check_columns(
@@ -247,19 +232,15 @@ def check_columns(
             check_computed(feature)
             continue
         if name not in columns.names:
-            raise _no_column(feature, known)
+            there = ", ".join(map(repr, known)) or "none"
+            raise UsageError(
+                f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, "
+                f"which INPUT does not have; its columns are {there}. Set the feature's column to "
+                "one of them, or compute the feature with --transform"
+            )
         check_column(columns.field(name).type, feature)
     if schema.label is not None and not has_label:
         raise UsageError(
             "--schema has a label, and INPUT has none: give its column with --label-column, or a "
             "schema without a label"
         )
-
-
-def _no_column(feature: Feature, known: Sequence[str]) -> UsageError:
-    there = ", ".join(map(repr, known)) or "none"
-    return UsageError(
-        f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, which INPUT "
-        f"does not have; its columns are {there}. Set the feature's column to one of them, or "
-        "compute the feature with --transform"
-    )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.errors import StorageError
 from shardwright.format import naming
-from shardwright.format.contents import FileContent, file_crc32c
-from shardwright.format.manifest import Manifest
-from shardwright.format.names_files import names_files
+from shardwright.format.contents import FileContent, content_of
+from shardwright.format.manifest import Manifest, shard_contents
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.inspect.faults import DatasetFault
@@ -18,15 +17,6 @@ from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.terminal import join_lines
 
-_FROM_MANIFEST = frozenset(
-    {
-        naming.DATASET_INFO,
-        naming.FEATURES,
-        naming.SCHEMA_PBTXT,
-        naming.STATS,
-        naming.STATS_PB,
-    }
-)
 _SHOWN = 10  # lost records of a shard in the text; the file of rejects lists all
 
 
@@ -57,22 +47,16 @@ class BrokenFiles:
     Attributes:
         shards: Shards with broken files.
         from_manifest: Companions that follow from the manifest alone.
-        from_shards: The report, which follows from the manifest and the shards.
+        report: The report is broken, which follows from the manifest and the shards.
         from_plan: Files that follow from the plan of the build, which INPUT decides.
         others: Faults that no repair can mend.
     """
 
     shards: tuple[BrokenShard, ...]
     from_manifest: tuple[str, ...]
-    from_shards: tuple[str, ...]
+    report: bool
     from_plan: tuple[str, ...]
     others: tuple[DatasetFault, ...]
-
-    @property
-    def files(self) -> list[str]:
-        """The paths of all files that can be repaired."""
-        shards = [path for shard in self.shards for path in sorted(shard.files)]
-        return [*shards, *self.from_plan, *self.from_manifest, *self.from_shards]
 
 
 def find_broken(root: Folder, manifest: Manifest, faults: Iterable[DatasetFault]) -> BrokenFiles:
@@ -87,25 +71,30 @@ def find_broken(root: Folder, manifest: Manifest, faults: Iterable[DatasetFault]
     Raises:
         StorageError: A file cannot be read.
     """
+    # Late, because it takes longer to import than `repair --help` takes.
+    from shardwright.transforms.publish.companions import companion_files
+
     by_file: dict[str, DatasetFault] = {}
     for fault in faults:
+        # The first fault of a file tells most: others often follow from it.
         by_file.setdefault(fault.file, fault)
     shards = []
     for name, info in manifest.named_shards():
-        wrong = _wrong_files(root, manifest, name, info, by_file)
+        wrong = _wrong_files(root, manifest, name, by_file)
         if wrong:
             shards.append(BrokenShard(name, info, wrong))
+            # They are repaired together, and belong to no other group.
             for path in _paths_of(name):
                 by_file.pop(path, None)
     plan = tuple(filter(_is_of_plan, by_file))
     if plan or any(shard.name.rejects in shard.files for shard in shards):
         by_file.pop(naming.REJECTS_DIR, None)  # their sum, which follows
-    derived = _FROM_MANIFEST | set(names_files(manifest.schema))
+    derived = companion_files(manifest).keys()
     others = by_file.keys() - derived - {naming.REPORT, *plan}
     return BrokenFiles(
         shards=tuple(shards),
         from_manifest=tuple(name for name in by_file if name in derived),
-        from_shards=tuple(name for name in by_file if name == naming.REPORT),
+        report=naming.REPORT in by_file,
         from_plan=plan,
         others=tuple(by_file[name] for name in sorted(others)),
     )
@@ -116,16 +105,13 @@ def _paths_of(name: ShardName) -> tuple[str, ...]:
 
 
 def _wrong_files(
-    root: Folder,
-    manifest: Manifest,
-    name: ShardName,
-    info: ShardInfo,
-    faults: Collection[str],
+    root: Folder, manifest: Manifest, name: ShardName, faults: Collection[str]
 ) -> frozenset[str]:
     """Return the broken files of a shard, given the files that faults name."""
     named = [path for path in _paths_of(name) if path in faults]
-    stated = stated_contents(manifest, name, info)
-    wrong = {path for path in stated if named and _is_wrong(root, path, stated[path], name)}
+    stated = shard_contents(manifest, name)
+    # All files of the shard if one is named: a fault may be that two of them do not fit.
+    wrong = {path for path in stated if named and _is_wrong(root, path, stated[path])}
     return frozenset(wrong | {path for path in named if path not in stated})
 
 
@@ -134,24 +120,10 @@ def _is_of_plan(name: str) -> bool:
     return name in (naming.PLAN, naming.NEAR_DUPLICATES) or name.startswith(plan_rejects)
 
 
-def stated_contents(
-    manifest: Manifest, name: ShardName, info: ShardInfo
-) -> Mapping[str, FileContent]:
-    """Return the contents of a shard's files that the manifest states, by path."""
-    files = {path: manifest.files.get(path) for path in (name.rejects, name.signals)}
-    files |= {name.shard: info.content, name.sidecar: info.sidecar}
-    return {path: content for path, content in files.items() if content is not None}
-
-
-def _is_wrong(root: Folder, path: str, stated: FileContent, name: ShardName) -> bool:
+def _is_wrong(root: Folder, path: str, stated: FileContent) -> bool:
     """Return whether a file has not the content that the manifest states."""
     try:
-        if root.num_bytes_of(path) != stated.num_bytes:
-            return True
-        if path != name.shard:
-            return FileContent.of(root.read_bytes(path)) != stated
-        with root.local_copy(path) as file:
-            return file_crc32c(file) != stated.crc32c
+        return root.num_bytes_of(path) != stated.num_bytes or content_of(root, path) != stated
     except (OSError, StorageError):  # such as of a bad sector
         return True
 

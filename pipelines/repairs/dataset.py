@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NoReturn
 
 import pyarrow as pa
 
 from shardwright.errors import BuildError, MissingBucketError, MissingError, UsageError
 from shardwright.format import naming
-from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.naming import ShardName
-from shardwright.format.superseded import as_stored
 from shardwright.pipelines.job.build import BuildJob, describe_job
 from shardwright.pipelines.options.arguments import make_parser
 from shardwright.pipelines.options.build import BuildOptions
@@ -49,24 +44,15 @@ from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder
 from shardwright.terminal import say
+from shardwright.transforms.change_set import ChangeSet, discard_staged, put_in_place
 from shardwright.transforms.inputs.spool import forget_lost_spools
-from shardwright.transforms.publish.companions import companion_files
+from shardwright.transforms.publish.companions import companion_files, write_companions
 from shardwright.transforms.publish.found_statistics import sample_of
 from shardwright.transforms.publish.report_file import report_bytes
-from shardwright.transforms.publish.republication import finish_change
 from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.staged_files import (
-    PARTS,
-    Change,
-    discard_staged,
-    note_change,
-    put_in_place,
-    staged_folder,
-)
 from shardwright.transforms.write.rewritten_shards import rewrite_shard
 from shardwright.transforms.write.write_job import WriteJob
 
-_FRESH, _MENDED = PARTS
 # INPUT is gone or another one. Other errors, such as a store that does not respond, may pass: no
 # record is given up for them.
 _WITHOUT_INPUT = (UsageError, BuildError, MissingError, MissingBucketError)
@@ -101,7 +87,7 @@ class Repair:
         self._root, self._broken, self._prepare = root, broken, prepare
         self._salvage, self._grown = salvage and not grown, grown
         self._manifest = read_manifest(root)
-        self._staged = staged_folder(root)
+        self._staged, self._fresh, self._mended = map(root.below, naming.STAGED_DIRS)
 
     @cached_property
     def _job(self) -> BuildJob:
@@ -113,12 +99,17 @@ class Repair:
         Raises:
             StorageError: A file cannot be read or written, or a store does not respond.
         """
+        # Listing INPUT again may spool images, which a finished dataset does not need.
         spooled = set(self._root.names(naming.SPOOL_DIR))
+        # First: a shard can be mended record by record only by its index.
         self._mend_planned()
         lost = self._mend_shards()
+        # After all that can be mended is mended, so that no more records are given up than need be.
         if lost and self._may_shrink():
             self._shrink(lost)
+        # From the stored images, so after the shards.
         self._mend_signals()
+        # Last: companions, report and manifest follow from all other files.
         self._mend_companions()
         discard_staged(self._root)
         new = sorted(set(self._root.names(naming.SPOOL_DIR)) - spooled)
@@ -156,6 +147,7 @@ class Repair:
             for shard in self._broken.shards
             if shard.has_index and shard.name.shard in shard.files
         ]
+        # Once for all shards, as INPUT may take hours to list.
         references, job, why = self._find_sources([each.damaged_rows for each in damaged])
         lost = []
         for each in damaged:
@@ -173,29 +165,31 @@ class Repair:
             return None, None, ""
         try:
             references = find_references(self._job, self._manifest, pa.concat_tables(parts))
-            folder = self._staged.below(_FRESH)
-            return references, write_job_of(self._job, self._manifest, folder), ""
+            return references, write_job_of(self._job, self._manifest, self._fresh), ""
         except _WITHOUT_INPUT as error:
             return None, None, str(error)
 
     def _mend_shard(self, damaged: DamagedShard, fresh: FreshRecords) -> list[LostRecord]:
         """Put a shard in place if it has all of its records again; else return those it lacks."""
-        name, info = damaged.broken.name, damaged.broken.info
-        mended = self._staged.below(_MENDED)
-        content, lost = mend(self._root, damaged, fresh, mended)
-        if content == info.content:
-            put_in_place(mended, name.shard, self._root)
-            self._outcome.repaired.append(name.shard)
-        elif lost:
-            self._outcome.failed[name.shard] = (
+        name, why = damaged.broken.name, ""
+        content, lost = mend(self._root, damaged, fresh, self._mended)
+        if lost:
+            why = (
                 f"{counted(len(lost), 'record')} cannot be made again: {show_records(lost)}. "
                 "Restore the sources, give a moved INPUT with --input, or "
                 f"{_REMOVE_IF_GROWN if self._grown else 'leave them out with --salvage'}"
             )
-        else:
-            told = "its records are sound, but the file is not the one that the manifest states"
-            self._outcome.failed[name.shard] = told
+        # Not put in place even so: its bytes would not be those that the manifest states.
+        elif content != damaged.broken.info.content:
+            why = "its records are sound, but the file is not the one that the manifest states"
+        self._settle(self._mended, name.shard, why)
         return lost
+
+    def _settle(self, folder: Folder, path: str, why: str) -> None:
+        """Put a staged file in place, or note why it is not the one that the manifest states."""
+        if not why:
+            put_in_place(folder, path, self._root)
+        self._note([(path, why)])
 
     def _may_shrink(self) -> bool:
         """Return whether records may be given up: the new manifest follows from all indexes."""
@@ -207,27 +201,24 @@ class Repair:
 
     def _shrink(self, lost: Sequence[tuple[DamagedShard, list[LostRecord]]]) -> None:
         """Leave lost records out of their shards, and list them as rejects."""
-        rejects, shards, files = Counter(self._manifest.rejects), [], []
+        change = ChangeSet(self._root, self._manifest)
         for damaged, records in lost:
             name = damaged.broken.name
-            summary = rewrite_shard(
-                self._root,
-                self._manifest,
+            told = f"its record in {name.shard} was damaged, and could not be made again: "
+            change.rewrite(
                 name,
-                to=self._staged,
-                without={record.id for record in records},
-                rejects=[_reject(name, record) for record in records],
-                records=self._staged.below(_MENDED),
+                without={each.id for each in records},
+                rejects=[
+                    Reject(each.id, each.uri, RejectReason.LOST, told + each.why)
+                    for each in records
+                ],
+                records=self._mended,
             )
-            rejects[str(RejectReason.LOST)] += len(records)
-            shards.append(name.shard)
-            files += [name.shard, name.sidecar, name.rejects]
-            files += [] if summary.signals_file is None else [name.signals]
+            change.rejects[RejectReason.LOST] += len(records)
+            # It is noted there, because `_mend_shard` could not mend it.
             del self._outcome.failed[name.shard]
             self._outcome.lost[name.shard] = records
-        replaced = FileContent.of(self._root.read_bytes(naming.MANIFEST))
-        note_change(self._root, Change(replaced, tuple(shards), tuple(files), dict(rejects)))
-        finish_change(self._root)
+        change.commit()
         self._manifest = read_manifest(self._root)
 
     def _mend_signals(self) -> None:
@@ -236,54 +227,41 @@ class Repair:
             name = shard.name
             if not shard.has_index or name.signals not in shard.files:
                 continue
-            if name.shard in self._outcome.failed:
-                self._note([(name.signals, "its shard is broken")])
-            elif name.shard in self._outcome.lost:
+            # Written anew with the shard.
+            if name.shard in self._outcome.lost:
                 self._outcome.renewed.append(name.signals)
-            else:
-                to = self._staged.below(_FRESH)
-                summary = rewrite_shard(self._root, self._manifest, name, to=to)
-                if summary.signals_file == self._manifest.files.get(name.signals):
-                    put_in_place(to, name.signals, self._root)
-                    self._note([(name.signals, "")])
-                else:
-                    self._note([(name.signals, "the installed libraries give other values")])
+                continue
+            why = "its shard is broken"
+            # From a broken shard, wrong signals would be measured.
+            if name.shard not in self._outcome.failed:
+                summary = rewrite_shard(self._root, self._manifest, name, to=self._fresh)
+                same = summary.signals_file == self._manifest.files.get(name.signals)
+                why = "" if same else "the installed libraries give other values"
+            self._settle(self._fresh, name.signals, why)
 
     def _mend_companions(self) -> None:
         """Write companions again. The manifest follows if one cannot be made with its old bytes."""
         made = companion_files(self._manifest)
         names = list(self._broken.from_manifest)
-        if self._broken.from_shards and self._outcome.failed:
+        # The report counts and shows what is in the other files.
+        if self._broken.report and self._outcome.failed:
             self._note([(naming.REPORT, "it needs a dataset without other faults")])
-        elif self._broken.from_shards:
-            made[naming.REPORT] = self._report(frozenset(made))
+        elif self._broken.report:
+            pictures = sample_of(self._root, self._manifest)
+            made[naming.REPORT] = report_bytes(self._root, self._manifest, None, pictures)
             names.append(naming.REPORT)
-        contents = dict(self._manifest.files)
-        for name in names:
-            self._root.write_if_new(name, as_stored(self._root, name, made[name]))
-            content = FileContent.of(made[name])
-            same = contents.get(name, content) == content
+        # Other versions of libraries may serialize them in other bytes, which are as good.
+        contents = write_companions(self._root, {name: made[name] for name in names})
+        stated = self._manifest.files
+        for name, content in contents.items():
+            same = stated.get(name, content) == content
             (self._outcome.repaired if same else self._outcome.renewed).append(name)
-            if not same:
-                contents[name] = content
-        if contents != self._manifest.files:
-            manifest = replace(self._manifest, files=contents)
+        files = {name: contents.get(name, content) for name, content in stated.items()}
+        # After its files: until then the old manifest states what `verify` calls broken, and no
+        # more.
+        if files != stated:
+            manifest = replace(self._manifest, files=files)
             self._root.write_bytes(naming.MANIFEST, manifest.to_bytes())
-
-    def _report(self, companions: frozenset[str]) -> bytes:
-        """Return the page as publishing made it: of a manifest without the other companions."""
-        others = {*companions, naming.REPORT}
-        files = {
-            name: content for name, content in self._manifest.files.items() if name not in others
-        }
-        pictures = sample_of(self._root, self._manifest)
-        manifest = replace(self._manifest, files=files)
-        return report_bytes(self._root, manifest, None, pictures)
-
-
-def _reject(name: ShardName, record: LostRecord) -> Reject:
-    detail = f"its record in {name.shard} was damaged, and could not be made again: {record.why}"
-    return Reject(record.id, record.uri, RejectReason.LOST, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,16 +297,20 @@ def recorded_job(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildJo
 
 def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOptions:
     command = manifest.provenance.get("command")
+    # Without `shardwright build`.
     recorded = shlex.split(command)[2:] if command else [_input_of(manifest), root.uri]
     storage = [word for value in given.storage for word in (_STORAGE, value)]
     own = _parse([_input_of(manifest), root.uri, *given.words])
+    # The user's words come last, so they win over the recorded ones.
     known = _parse([*_without_storage(recorded), *given.words, *storage])
     known.input = given.input or known.input
+    # The dataset may have been moved or copied since.
     known.output, known.name, known.version = root.uri, manifest.name, manifest.version
     known.if_exists, known.fail_on, known.against = "resume", None, None
     _check_code(known, own)
     known.transform = own.transform
     for name, value in vars(known).items():
+        # Signed URLs lose their signature in the manifest.
         if name != "storage_option" and HIDDEN in str(value):
             what = "--input" if name == "input" else f"--{name.replace('_', '-')} after --"
             raise UsageError(f"the manifest hides a secret in {name}: give {what}")
@@ -336,16 +318,19 @@ def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOpt
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    parser = make_parser("build")
-    parser.error = _refuse  # type: ignore[method-assign]  # of the command that is recorded
-    return parse_words(parser, words)[0]
+    try:
+        return parse_words(make_parser("build"), words)[0]
+    except UsageError as error:
+        raise UsageError(f"the recorded command cannot be read: {error}") from error
 
 
 def _check_code(known: argparse.Namespace, own: argparse.Namespace) -> None:
     """Raise UsageError for code that only the manifest names: a stranger may have written it."""
+    # `--transform` adds up: the recorded functions come before those that the user gives.
     recorded = [*known.transform[: len(known.transform) - len(own.transform)]]
     if recorded and recorded != own.transform:
         words = " ".join(f"--transform {shlex.quote(spec)}" for spec in recorded)
+    # A schema file is code as well.
     elif str(known.schema).lower().endswith(".py") and known.schema != own.schema:
         words = f"--schema {shlex.quote(known.schema)}"
     else:
@@ -365,10 +350,6 @@ def _without_storage(words: Sequence[str]) -> Iterator[str]:
             next(rest, "")
         elif not word.startswith(f"{_STORAGE}="):
             yield word
-
-
-def _refuse(message: str) -> NoReturn:
-    raise UsageError(f"the recorded command cannot be read: {message}")
 
 
 def _check_settings(options: BuildOptions, manifest: Manifest) -> None:

@@ -16,23 +16,23 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.example import ExampleFault, parse_example
 from shardwright.format.index import EARLIER_LACK, ShardSummary, write_older_sidecar
-from shardwright.format.manifest import Manifest, json_bytes
+from shardwright.format.manifest import Manifest, json_bytes, shard_contents
 from shardwright.format.records import scan_records
 from shardwright.format.schema import Source
 from shardwright.inspect.example_check import one_value
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.plan import LocalShards
-from shardwright.pipelines.repairs.broken_files import BrokenShard, stated_contents
+from shardwright.pipelines.repairs.broken_files import BrokenShard
 from shardwright.pipelines.repairs.records import find_references, write_job_of
 from shardwright.storage.folder import Folder
+from shardwright.transforms.change_set import put_in_place
 from shardwright.transforms.output_state import Clearance, plan_json
 from shardwright.transforms.plan.packing import ORDER_KEY, sort_bucket, spread
 from shardwright.transforms.plan.shard_plans import ShardPlan
-from shardwright.transforms.publish.near_duplicates import NearDuplicateList
+from shardwright.transforms.publish.near_duplicates import list_near_duplicates
 from shardwright.transforms.references import set_column
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.rejects import RejectReason
-from shardwright.transforms.staged_files import put_in_place
 from shardwright.transforms.write.clearance import Verdict, clear_here, write_near_duplicates
 from shardwright.transforms.write.shard_writing import write_shard
 
@@ -68,9 +68,13 @@ class PlannedFiles:
         missing = dict(broken)
         for plan in self._shards.plans():
             shard = missing.get(plan.name.shard)
+            # The digest covers ids, places, etags and features: with another one, other bytes would
+            # come.
             if shard is not None and shard.name == plan.name and shard.info.digest == plan.digest:
                 del missing[plan.name.shard]
                 yield from self._mend(plan, shard)
+        # A new plan moves all records if only one has come or gone, but each shard alone may be the
+        # same.
         again = replan(self._job, self._root, self._manifest, list(missing.values()))
         for name, shard in missing.items():
             if name in again:
@@ -82,15 +86,19 @@ class PlannedFiles:
         if RejectReason.CRASHED in self._manifest.rejects:
             # As after an attempt that died, so that such an image cannot end this process.
             self._staged.write_bytes(plan.name.attempt, plan.digest.encode())
+        # With the dataset's own vocabularies: INPUT of now may give words other numbers.
         job = write_job_of(self._job, self._manifest, self._staged)
         summary, _ = write_shard(plan, job)
-        stated = stated_contents(self._manifest, shard.name, shard.info)
+        stated = shard_contents(self._manifest, shard.name)
         for lacks in EARLIER_LACK:
+            # An earlier release wrote an index without some columns, and its manifest states those
+            # bytes.
             if summary.sidecar != stated.get(shard.name.sidecar):
                 summary = write_older_sidecar(self._staged, summary, lacks)
         made = _contents(summary)
         # The index last: it marks the shard as done.
         for path in sorted(shard.files, key=lambda path: path == shard.name.sidecar):
+            # Old manifests do not state all files; such a file is taken as it was made.
             if made.get(path) == stated.get(path, made.get(path)):
                 put_in_place(self._staged, path, self._root)
                 yield path, ""
@@ -101,6 +109,7 @@ class PlannedFiles:
         """Write the plan, its rejects and the near-duplicates; yield as `mend`."""
         made = self._made()
         for name in names:
+            # A plan of another INPUT must not stand beside the shards of this one.
             if name not in made or FileContent.of(made[name]) != self._manifest.files[name]:
                 yield name, CHANGED
             else:
@@ -110,6 +119,7 @@ class PlannedFiles:
     def _made(self) -> dict[str, bytes]:
         manifest, layout = self._manifest, self._shards.layout
         plan = plan_json(manifest.settings, layout, manifest.fingerprint)
+        # Only to reach the functions of a build: nothing is cleared.
         clearance = Clearance({}, manifest.fingerprint, {}, unpublished=False)
         starts = naming.PLAN_REJECTS.removesuffix("parquet")
         files = tuple(sorted(name for name in manifest.files if name.startswith(starts)))
@@ -128,7 +138,7 @@ class PlannedFiles:
             for name in write_near_duplicates(part, verdict)
         ]
         try:
-            return NearDuplicateList(self._root, self._manifest, sorted(parts)).data
+            return list_near_duplicates(self._root, self._manifest, sorted(parts))[0]
         finally:
             self._root.remove_all(parts)
 
@@ -175,6 +185,7 @@ def replan(
 
 
 def _plan_of(shard: BrokenShard, references: pa.RecordBatch, job: BuildJob) -> ShardPlan:
+    # A single bucket; the order keys follow from the ids, so the order is that of the build.
     [(_, keyed)] = spread(references, job.options.seed, 1)
     ordered = sort_bucket([keyed])[0].drop_columns([ORDER_KEY])
     split = pa.array([shard.name.split] * ordered.num_rows, pa.string())
@@ -188,6 +199,7 @@ def _planned_ids(root: Folder, manifest: Manifest, shard: BrokenShard) -> list[s
         return []
     try:
         ids = [*_stored_ids(root, manifest, shard)]
+        # With the rejects, which are in the digest: the plan was made before images were read.
         return ids + [reject.id for reject in read_rejects(root, name.rejects)]
     except (ExampleFault, StorageError):
         return []

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, BinaryIO
 
 import google_crc32c
@@ -24,8 +25,8 @@ from shardwright.inspect.example_check import one_value
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.references import LocalReferences
 from shardwright.pipelines.repairs.broken_files import BrokenShard, LostRecord
-from shardwright.storage.folder import Folder, Sink
-from shardwright.transforms.features.vocabularies import indexed_features
+from shardwright.storage.folder import Folder
+from shardwright.transforms.changes.schema_differences import known_vocabularies
 from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.references import concat, set_column
@@ -38,10 +39,7 @@ Row = Mapping[str, Any]
 
 def write_job_of(job: BuildJob, manifest: Manifest, folder: Folder) -> WriteJob:
     """Return the settings to write shards of a dataset to another folder."""
-    names = {
-        feature.name: manifest.schema.names_of(feature)
-        for feature in indexed_features(manifest.schema)
-    }
+    names = known_vocabularies(manifest.schema, manifest.schema)
     return replace(job.write_job.with_vocabularies(names), root=folder)
 
 
@@ -55,10 +53,7 @@ def find_references(job: BuildJob, manifest: Manifest, rows: pa.Table) -> pa.Rec
         ShardwrightError: INPUT cannot be listed.
     """
     references = LocalReferences(_without_choices(job))
-    references.vocabularies = {
-        feature.name: manifest.schema.names_of(feature)
-        for feature in indexed_features(manifest.schema)
-    }
+    references.vocabularies = known_vocabularies(manifest.schema, manifest.schema)
     found = [references_in(batch, rows, job.write_job) for batch in references.batches()]
     found = [batch for batch in found if batch.num_rows]
     if not found:
@@ -140,6 +135,8 @@ class FreshRecords:
     def find(self, wanted: Row) -> Row | None:
         """Return the index row of a record with the same bytes as an index row of the dataset."""
         found = self._rows.get(wanted["id"])
+        # The checksum is of the image only, so length and label are compared for the rest. In the
+        # end the whole file is compared.
         same = found is not None and all(
             found[key] == wanted[key] for key in ("length", "image_length", "crc32c", "label")
         )
@@ -215,37 +212,23 @@ def mend(
     Raises:
         StorageError: A file cannot be read or written.
     """
-    name = damaged.broken.name
+    name, lost, crc32c = damaged.broken.name, [], 0
     with ExitStack() as stack:
         has_sound = len(damaged.ids) < damaged.rows.num_rows
         old = stack.enter_context(root.local_copy(name.shard)) if has_sound else None
         folder = fresh.folder
         new = stack.enter_context(folder.local_copy(name.shard)) if folder else None
         sink = stack.enter_context(to.open_sink(name.shard))
-        return _mend(damaged, fresh, (old, new), sink)
-
-
-def _mend(
-    damaged: DamagedShard,
-    fresh: FreshRecords,
-    files: tuple[BinaryIO | None, BinaryIO | None],
-    sink: Sink,
-) -> tuple[FileContent, list[LostRecord]]:
-    lost, crc32c = [], 0
-    old, new = files
-    for row in _rows_of(damaged.rows):
-        if row["id"] not in damaged.ids and old is not None:
-            frame = os.pread(old.fileno(), row["length"], row["offset"])
-        elif new is not None and (found := fresh.find(row)) is not None:
-            frame = os.pread(new.fileno(), found["length"], found["offset"])
-        else:
-            lost.append(LostRecord(row["id"], row["uri"] or "", fresh.why_not(row)))
-            frame = bytes(row["length"])
-        sink.write([frame])
-        crc32c = google_crc32c.extend(crc32c, frame)
+        for row in chain.from_iterable(map(pa.RecordBatch.to_pylist, damaged.rows.to_batches())):
+            if row["id"] not in damaged.ids and old is not None:
+                frame = os.pread(old.fileno(), row["length"], row["offset"])
+            elif new is not None and (found := fresh.find(row)) is not None:
+                frame = os.pread(new.fileno(), found["length"], found["offset"])
+            else:
+                lost.append(LostRecord(row["id"], row["uri"] or "", fresh.why_not(row)))
+                # Zeros keep all other records at the offsets that the index states.
+                frame = bytes(row["length"])
+            sink.write([frame])
+            # While it is written, because a shard need not fit into memory.
+            crc32c = google_crc32c.extend(crc32c, frame)
     return FileContent(sink.num_bytes, crc32c), lost
-
-
-def _rows_of(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
-    for batch in rows.to_batches():
-        yield from batch.to_pylist()

@@ -32,6 +32,7 @@ def option_of(beam_args: Sequence[str], name: str) -> str:
     value = ""
     for arg, following in zip(beam_args, [*beam_args[1:], ""], strict=False):
         if arg.startswith(f"--{name}="):
+            # No `break`: the last one counts, as for argparse, by which Beam reads the same words.
             value = arg.partition("=")[2]
         elif arg == f"--{name}":
             value = following
@@ -62,6 +63,7 @@ def is_local(beam_args: Sequence[str]) -> bool:
         option_of(beam_args, "job_endpoint")
         or option_of(beam_args, "flink_master") not in _FLINK_HERE
     )
+    # An unknown name is not local, and Beam rejects it before anything runs.
     return runner in _LOCAL_RUNNERS or (runner == "flinkrunner" and not elsewhere)
 
 

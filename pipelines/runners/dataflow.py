@@ -76,10 +76,20 @@ def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -
     if not cloud.job_name:
         added.append(f"--job_name={job_name(dataset, output)}")
     labels = {"shardwright": _label(metadata.version("shardwright")), "dataset": _label(dataset)}
-    given = _label_keys(cloud.labels or ())
+    try:  # key=value, or all together as a JSON object
+        given = {
+            key
+            for label in cloud.labels or ()
+            for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])
+        }
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"--labels {' '.join(cloud.labels)}: give key=value, or a JSON object ({error})"
+        ) from error
     added += [f"--labels={key}={value}" for key, value in labels.items() if key not in given]
     if debug.number_of_worker_harness_threads is None:
         added.append(f"--number_of_worker_harness_threads={WORKER_THREADS}")
+    # By the words, because the parsed option has a default, which looks the same as a given value.
     if not any(arg.startswith(f"--{_CACHE}") for arg in beam_args):
         added.append(f"--{_CACHE}={CACHE_MB}")
     if options.view_as(beam.SetupOptions).save_main_session is None:
@@ -126,7 +136,16 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
             "they start: give --sdk_container_image of an image with this package "
             "(deploy/Dockerfile), or leave it out"
         )
-    return [*_setup_arguments(setup), *_requirements_arguments(setup)]
+    added = []
+    if not setup.setup_file and not setup.extra_packages:
+        if not SETUP_FILE.is_file():
+            raise UsageError(
+                "--runner DataflowRunner: workers need this package, and it is not installed from "
+                "a checkout: give --sdk_container_image (deploy/Dockerfile builds one), or "
+                "--setup_file of a checkout with --requirements_file"
+            )
+        added = [f"--setup_file={SETUP_FILE}"]
+    return [*added, *_requirements_arguments(setup)]
 
 
 def _check_prebuilding(setup: PipelineOptions) -> None:
@@ -144,18 +163,6 @@ def _check_prebuilding(setup: PipelineOptions) -> None:
         )
 
 
-def _setup_arguments(setup: PipelineOptions) -> list[str]:
-    if setup.setup_file or setup.extra_packages:
-        return []
-    if SETUP_FILE.is_file():
-        return [f"--setup_file={SETUP_FILE}"]
-    raise UsageError(
-        "--runner DataflowRunner: workers need this package, and it is not installed from "
-        "a checkout: give --sdk_container_image (deploy/Dockerfile builds one), or "
-        "--setup_file of a checkout with --requirements_file"
-    )
-
-
 def _requirements_arguments(setup: PipelineOptions) -> list[str]:
     if not setup.requirements_file:
         if not REQUIREMENTS.is_file():
@@ -169,6 +176,7 @@ def _requirements_arguments(setup: PipelineOptions) -> list[str]:
         return [f"--requirements_file={REQUIREMENTS}", *cache]
     if not Path(setup.requirements_file).is_file():
         raise UsageError(f"--requirements_file {setup.requirements_file} does not exist")
+    # Without it every worker would fail at its import, after minutes of starting.
     if "tfx" not in Path(setup.requirements_file).read_text():
         raise UsageError(
             f"--requirements_file {setup.requirements_file} lacks tfx-bsl, which workers need: "
@@ -183,21 +191,9 @@ def job_name(dataset: str, output: str) -> str:
     Dataflow then rejects a second job while one is running.
     """
     place = hashlib.blake2b(output.rstrip("/").encode(), digest_size=4).hexdigest()
+    # Dataflow allows letters, digits and dashes. The hash keeps jobs of two OUTPUTs of one name
+    # apart.
     return f"shardwright-{dataset.replace('_', '-')[:40].strip('-')}-{place}"
-
-
-def _label_keys(labels: Sequence[str]) -> set[str]:
-    """Return the keys of labels given as key=value, or all together as a JSON object."""
-    try:
-        return {
-            key
-            for label in labels
-            for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])
-        }
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"--labels {' '.join(labels)}: give key=value, or a JSON object ({error})"
-        ) from error
 
 
 def _label(text: str) -> str:
@@ -240,6 +236,8 @@ def check_image(image: str) -> None:
 
     try:
         config = _read_config(image)
+    # Only a help: the workers pull the image with other credentials, so a failure here proves
+    # nothing.
     except (GoogleAuthError, OSError, ValueError, KeyError) as error:
         _LOG.info("%s was not checked: %s", image, error)
         return
@@ -250,6 +248,7 @@ def check_image(image: str) -> None:
         )
     variables = dict(text.partition("=")[::2] for text in config.get("Env") or ())
     base = _BEAMS_OWN.match((config.get("Labels") or {}).get(_BASE_LABEL, ""))
+    # Python's official images set it, and images built on them inherit it.
     python = ".".join(variables.get("PYTHON_VERSION", "").split(".")[:2])
     _check(image, Versions(python or (base and base["python"]), base and base["beam"]))
 
@@ -281,8 +280,15 @@ def _read_config(image: str) -> dict[str, Any] | None:
         ValueError: The name has no registry, or the response is no JSON.
         KeyError: The response has another form.
     """
+    import google.auth
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.transport.requests import AuthorizedSession
+
     root, host, reference = _address_of(image)
-    session = _session(host)
+    session = AuthorizedSession(AnonymousCredentials())
+    if host.endswith(("docker.pkg.dev", "gcr.io")):
+        scopes = ["https://www.googleapis.com/auth/cloud-platform"]
+        session = AuthorizedSession(google.auth.default(scopes=scopes)[0])
     manifest = _get(session, f"{root}/manifests/{reference}")
     if manifest and "manifests" in manifest:
         digests = {
@@ -298,6 +304,7 @@ def _address_of(image: str) -> tuple[str, str, str]:
     """Return an image's address in the API of its registry, the registry, and its tag or digest."""
     registry, _, rest = image.partition("/")
     host = registry.partition(":")[0]
+    # As Docker tells a registry from a folder of Docker Hub, whose address the name does not have.
     if not rest or not ("." in host or host == "localhost"):
         raise ValueError("its name has no registry")
     name, at, reference = rest.partition("@")
@@ -311,22 +318,11 @@ def _address_of(image: str) -> tuple[str, str, str]:
 def _get(session: Any, url: str) -> Any:
     """Return a JSON document, or None if it does not exist."""
     answer = session.get(url, headers={"Accept": ", ".join(_MANIFESTS)}, timeout=_SECONDS)
+    # Any other error may be of the network or of rights, and is no reason to refuse the image.
     if answer.status_code == 404:
         return None
     answer.raise_for_status()
     return answer.json()
-
-
-def _session(host: str) -> Any:
-    """Return a session for a registry, with Google's credentials for Google's registries."""
-    import google.auth
-    from google.auth.credentials import AnonymousCredentials
-    from google.auth.transport.requests import AuthorizedSession
-
-    if not host.endswith(("docker.pkg.dev", "gcr.io")):
-        return AuthorizedSession(AnonymousCredentials())
-    scopes = ["https://www.googleapis.com/auth/cloud-platform"]
-    return AuthorizedSession(google.auth.default(scopes=scopes)[0])
 
 
 def check_credentials(
@@ -342,6 +338,8 @@ def check_credentials(
     Raises:
         UsageError: With the option or the address, and the fix.
     """
+    # Before any request: they would be in the job's description, which others in the project can
+    # read.
     for _, key, _ in storage.settings:
         if key in SECRET_KEYS:
             raise UsageError(
@@ -357,18 +355,15 @@ def check_credentials(
             )
     for name, place in places.items():
         store = parse_address(place).store if place is not None and is_remote(place) else ""
-        if store.startswith("s3://") and not _has_access(storage.for_store(store)):
+        values = storage.for_store(store)
+        anonymous = parse_bool("skip_signature", values.get("skip_signature", "false"))
+        has_access = anonymous or "role_arn" in values or "profile" in values
+        if store.startswith("s3://") and not has_access:
             raise UsageError(
                 f"{name} {place}: workers of Dataflow have no AWS credentials: give "
                 "--storage-option role_arn=ARN of a role that trusts their service account "
                 "(docs/dataflow.md), or anonymous=true for a public bucket"
             )
-
-
-def _has_access(values: Mapping[str, str]) -> bool:
-    """Return whether options of an S3 bucket give workers access to it."""
-    anonymous = parse_bool("skip_signature", values.get("skip_signature", "false"))
-    return anonymous or "role_arn" in values or "profile" in values
 
 
 def check_buckets(places: Iterable[str | None], output: str, storage: StorageOptions) -> None:

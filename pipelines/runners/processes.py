@@ -35,16 +35,6 @@ def reporting_death() -> Iterator[None]:
 
     `os._exit(0)` in the block, such as in a user's function, ends this process with 1.
     """
-    with _exits_failed():
-        if os.path.exists(_SHELL):
-            with _shell_reports():
-                yield
-        else:
-            yield
-
-
-@contextmanager
-def _exits_failed() -> Iterator[None]:
     end, pid = os._exit, os.getpid()
 
     def exit_failed(code: int) -> NoReturn:
@@ -52,25 +42,26 @@ def _exits_failed() -> Iterator[None]:
 
     os._exit = exit_failed  # type: ignore[assignment]
     try:
-        yield
+        if not os.path.exists(_SHELL):
+            yield
+            return
+        # The kernel closes the pipe however this process dies. `read` then fails, as it got no
+        # line.
+        script = f"read -r ended || echo 'shardwright: error: the build {_DIED}' >&2"
+        # A session of its own, so that Ctrl-C does not end it first.
+        with subprocess.Popen(
+            [_SHELL, "-c", script], stdin=subprocess.PIPE, start_new_session=True
+        ) as shell:
+            assert shell.stdin is not None, "it is a pipe"
+            try:
+                yield
+            finally:
+                # After an exception, too: the command reports that itself.
+                with suppress(OSError):  # the shell was killed
+                    shell.stdin.write(b"ended\n")
+                    shell.stdin.flush()
     finally:
         os._exit = end
-
-
-@contextmanager
-def _shell_reports() -> Iterator[None]:
-    script = f"read -r ended || echo 'shardwright: error: the build {_DIED}' >&2"
-    # A session of its own, so that Ctrl-C does not end it first.
-    with subprocess.Popen(
-        [_SHELL, "-c", script], stdin=subprocess.PIPE, start_new_session=True
-    ) as shell:
-        assert shell.stdin is not None, "it is a pipe"
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # the shell was killed
-                shell.stdin.write(b"ended\n")
-                shell.stdin.flush()
 
 
 def lost_worker(error: Exception) -> BuildError | None:
@@ -87,12 +78,14 @@ def temporary_folder() -> Iterator[str]:
     Beam 2.77 leaves folders behind: `beam-pipeline-temp*` of a pipeline that fails before it runs,
     and `beam-temp*`, `beam-requirements-cache` and staged files of each run of its DirectRunner.
     """
+    # Before a new folder: what earlier killed runs left may have filled the disk.
     remove_abandoned()
     before, inherited = tempfile.tempdir, os.environ.get(_VARIABLE)
     with (
         tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder,
         _locked(folder),
     ):
+        # Both: `tempfile` has read the variable already, and children read only the variable.
         tempfile.tempdir = os.environ[_VARIABLE] = folder
         try:
             yield folder
@@ -109,6 +102,8 @@ def remove_abandoned() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is in use, of another user, or gone
             if time.time() - folder.lstat().st_mtime > _NEW_SECONDS:
+                # The lock of a living owner makes this fail. A pid could be another process's by
+                # now.
                 with _locked(folder):
                     shutil.rmtree(folder)
 
@@ -116,6 +111,7 @@ def remove_abandoned() -> None:
 @contextmanager
 def _locked(folder: str | Path) -> Iterator[None]:
     """Lock a folder in the block; the lock of a process that is killed ends. Raises `OSError`."""
+    # No link: /tmp is shared, and another user may have put one there.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
@@ -22,9 +23,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from shardwright import errors
 from shardwright.errors import BuildError, ShardwrightError, UsageError
-from shardwright.format import naming
-from shardwright.format.json_files import read_json
-from shardwright.format.plan_file import PlanFile
+from shardwright.inspect.build_scan import BuildScan
 from shardwright.pipelines.runners.beam_options import is_local, kind_of, option_of, runner_of
 from shardwright.pipelines.runners.dataflow import console_url
 from shardwright.pipelines.runners.processes import lost_worker, reporting_death, temporary_folder
@@ -78,6 +77,20 @@ class Runnable(Protocol):
 
 
 _Job = TypeVar("_Job", bound=Runnable)
+_View = TypeVar("_View", bound=PipelineOptions)
+
+
+class ViewedOptions(PipelineOptions):
+    """Beam's options whose views are made once. All views share one dict of values.
+
+    Beam asks for 650 views while it makes and runs a small graph, and parses all flags for each.
+    """
+
+    def view_as(self, cls: type[_View]) -> _View:
+        views = self.__dict__.setdefault("views", {})  # Beam's own __setattr__ knows only flags
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
 
 
 def run_pipeline(graph: Callable[[beam.Pipeline, _Job], object], job: _Job) -> None:
@@ -88,16 +101,23 @@ def run_pipeline(graph: Callable[[beam.Pipeline, _Job], object], job: _Job) -> N
         UsageError: Beam rejects its options.
         BuildError: A job on other machines was rejected, or failed. Or a worker process died.
     """
+    # Before Beam starts a process or a channel: gRPC reads the variable once for each channel.
     keep_proxies_out()
-    options = PipelineOptions(job.options.all_beam_args)
+    options = ViewedOptions(job.options.all_beam_args)
     for name in _BEAM_LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)
     try:
         with temporary_folder(), ending_prism():
-            pipeline = _make_pipeline(options)
+            try:
+                pipeline = beam.Pipeline(options=options)
+            # Beam's errors for invalid options, before anything runs.
+            except (ValueError, ImportError, AttributeError) as error:
+                raise UsageError(f"Beam rejects its options: {error}") from error
             graph(pipeline, job)
             _run_to_its_end(pipeline, options, job)
     except ShardwrightError as error:
+        # FnApiRunner raises the worker's own class in this process, with the step added to the
+        # message.
         raise type(error)(_STEP.sub("", str(error))) from error
     except Exception as error:  # runners wrap a worker's error in classes of their own
         known = worker_error(str(error)) or lost_worker(error)
@@ -108,13 +128,16 @@ def run_pipeline(graph: Callable[[beam.Pipeline, _Job], object], job: _Job) -> N
 
 def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Runnable) -> None:
     if is_local(job.options.beam_args):
+        # Only here: elsewhere the death of this process does not end the job.
         with reporting_death():
+            # Not around the wait: the timeout is for all new sockets of this process.
             with fetching_prism(job.options.beam_args):
                 result = pipeline.run()
             result.wait_until_finish()
         return
     try:
         result = pipeline.run()
+        # A template is only stored: there is no job to follow.
         if not option_of(job.options.beam_args, "template_location"):
             follow(result, options, job.options, say)
     except ShardwrightError:
@@ -127,20 +150,12 @@ def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Runn
         ) from error
 
 
-def _make_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Return a pipeline. Raises UsageError if Beam does not know the runner or an option."""
-    try:
-        return beam.Pipeline(options=options)
-    # Beam's errors for invalid options, before anything runs.
-    except (ValueError, ImportError, AttributeError) as error:
-        raise UsageError(f"Beam rejects its options: {error}") from error
-
-
 def worker_error(text: str) -> ShardwrightError | None:
     """Return the ShardwrightError in the last traceback of a runner's message, or None.
 
     A ShardwrightError that led to another error is not the cause.
     """
+    # Python prints a cause before its effect, so the last traceback is what ended the bundle.
     traces = text.split(_TRACE)
     while len(traces) > 1 and _BEAM_RACE.search(traces[-1]):
         traces.pop()
@@ -153,6 +168,7 @@ def worker_error(text: str) -> ShardwrightError | None:
         or kind is errors.RecordFault
     ):
         return None
+    # A message may have several lines. Beam's addition ends it; without one an empty line does.
     end = _STEP.search(raised[2])
     message = raised[2][: end.start()] if end else raised[2].partition("\n\n")[0]
     return kind(message.strip())
@@ -196,6 +212,7 @@ def follow(
             state = result.wait_until_finish()
     except KeyboardInterrupt:
         say("cancelling the job")
+        # Or the job would go on, and cost money, while the user thinks that it has stopped.
         result.cancel()
         raise
     if state not in (None, PipelineState.DONE):
@@ -222,41 +239,31 @@ class _RemoteProgress:
         self._stop.set()
 
     def _run(self) -> None:
+        scan = BuildScan(self._options.root)
         while not self._stop.wait(_TICK_SECONDS):
             try:
-                if (found := written_so_far(self._options)) is not None:
+                if (found := written_so_far(scan, self._options.settings)) is not None:
                     PROGRESS.show(found)
             except ShardwrightError as error:  # no reason to stop the job
                 _LOG.info("could not read the progress: %s", error)
 
 
-def written_so_far(options: RunOptions) -> Progress | None:
-    """Return the progress of this build in OUTPUT, or None before it is planned.
+def written_so_far(scan: BuildScan, settings: Mapping[str, Any]) -> Progress | None:
+    """Return the progress of a build in OUTPUT, or None before it is planned.
 
     Images and bytes are derived from the number of finished shards.
 
     Raises:
+        NotADatasetError: The plan is damaged.
         StorageError: OUTPUT cannot be read.
     """
-    finished = options.root.num_bytes_of(naming.MANIFEST) is not None
-    root = options.root.below(naming.NEXT_DIR if finished else "")
-    plan = read_json(root, naming.PLAN, PlanFile)
-    if plan is None or plan.settings != options.settings:
+    plan = scan.find_plan()
+    # Until this job has recorded its plan, there may be that of an earlier build.
+    if plan is None or plan.settings != settings:
         return None
-    sidecars = root.names(naming.INDEX_DIR)
-    found = Progress()
-    for split, planned in plan.splits.items():
-        shards = planned.num_shards
-        done = sum(
-            name.startswith(f"{split}-") and name.endswith(f"-of-{shards:05d}.parquet")
-            for name in sidecars
-        )
-        found.total_shards += shards
-        found.total_images += planned.num_records
-        found.shards += done
-        found.images += planned.num_records * done // max(shards, 1)
-        found.num_bytes += planned.num_bytes * done // max(shards, 1)
-    return found
+    plan.find_shards()
+    shards, images, num_bytes = plan.progress(time.time()).done
+    return Progress(plan.planned.records, plan.planned.shards, images, num_bytes, shards)
 
 
 def reason_of(error: BaseException) -> str:
@@ -266,6 +273,7 @@ def reason_of(error: BaseException) -> str:
     """
     if isinstance(error, grpc.FutureTimeoutError):
         return "its job server did not respond"
+    # Errors of Google's clients have their text in `message`; some others have no text at all.
     text: Any = getattr(error, "message", None) or str(error) or type(error).__name__
     lines = [line.strip() for line in str(text).replace("\\n", "\n").splitlines() if line.strip()]
     if "Traceback (most recent call last):" in lines:
@@ -302,6 +310,7 @@ def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TimeoutError) as error:
+        # DirectRunner goes on without Prism, so an error that it lets through is another one.
         if runner != "prismrunner" or not (
             isinstance(error, TimeoutError) or "fetch remote prism binary" in str(error)
         ):

@@ -18,15 +18,14 @@ from dataclasses import dataclass
 
 import google_crc32c
 
-from shardwright.cache.eviction import PART, PARTS
-from shardwright.cache.files import CacheFiles, DiskFullError, crc32c_of, write_faults
+from shardwright.cache.files import PART, PARTS, CacheFiles, DiskFullError, crc32c_of, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.splits import ShardInfo
 from shardwright.sizes import counted
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
-from shardwright.storage.objects import head_object
+from shardwright.storage.object_reads import head_object
 
 Span = tuple[int, int]
 _NO_FALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -73,11 +72,14 @@ def _read_journal(path: str, stamp: str) -> list[Span]:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []
+    # The object was replaced, or the line was cut: parts of two objects must not be joined.
     if lines[0] + b"\n" != _line(stamp):
         return []
     spans = []
+    # Without the last piece, which is empty, or a line without its end.
     for line in lines[1:-1]:
         text = line[9:].decode("ascii", "replace")
+        # Lines after it may be whole, but nothing tells: their parts are downloaded again.
         if line + b"\n" != _line(text):
             break
         start, stop = text.split()
@@ -138,6 +140,8 @@ class ShardDownload:
         with write_faults(self.path):
             # Resumed parts may have been lost in a crash: the second time starts from nothing.
             for _ in range(2):
+                # Also of parts that were just written: a body that was damaged on its way has the
+                # right length.
                 crc32c = self._complete_part(fill)
                 if crc32c == self.info.crc32c:
                     return self.files.put_in_place(self.path)
@@ -168,6 +172,7 @@ class ShardDownload:
             self.files.remove(path + PART)  # leave the disk to others
             raise
         crc32c = crc32c_of(path + PART)
+        # Before the file gets its final name: see `_forget`.
         _forget(path)
         return crc32c
 
@@ -179,14 +184,17 @@ class ShardDownload:
             StorageError: As `run`.
         """
         part, num_bytes = self.path + PART, self.info.num_bytes
+        # The room of a part file at full length was reserved by the process that was killed.
         if not os.path.lexists(part) or os.lstat(part).st_size != num_bytes:
             _forget(self.path)
             self.files.reserve(part, num_bytes, wait=wait)
         with open(part, "r+b", buffering=0, opener=no_follow) as file:
             _allocate(file.fileno(), num_bytes)
+            # With the etag of now: a journal of a replaced object counts as none.
             journal = PartJournal(self.path + PARTS, json.dumps([num_bytes, etag]))
 
             def done(start: int, stop: int) -> None:
+                # After the part was written, so that a kill in between costs a part, never a hole.
                 journal.add(start, stop)
                 check()
 
@@ -209,6 +217,8 @@ def _allocate(descriptor: int, num_bytes: int) -> None:
     try:
         os.posix_fallocate(descriptor, 0, num_bytes)
     except OSError as error:
+        # Some file systems (tmpfs of old kernels, NFS before 4.2, FUSE) cannot allocate: then a
+        # full disk is found while writing.
         if error.errno not in _NO_FALLOCATE:
             raise
 

@@ -8,7 +8,8 @@
     ROOT/DATASET/BUILD/index/*.parquet sidecars
     ROOT/DATASET/BUILD/generations/*/  the same of later generations (`format.versions`)
 
-Shards, downloads and sidecars count towards the cap; manifests and small files do not. All of it
+Shards, downloads and sidecars count towards the cap; manifests and small files do not. From a full
+cache, those of stale builds are evicted first, then those with the furthest expected use. All of it
 may be deleted at any time.
 """
 
@@ -19,16 +20,154 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
 
-from shardwright.cache.eviction import PART, CachedFile, evict, find_files, unlink
 from shardwright.cache.locks import FileLock
 from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.contents import file_crc32c
 from shardwright.sizes import show_bytes
+from shardwright.storage.addresses import is_temporary, temporary_name
 from shardwright.storage.links import no_follow
+
+LOCK, PART, PARTS = ".lock", ".part", ".parts"
+CURRENT = "current"
+_OLD_SECONDS = 3600.0  # a temporary file of this age was left by a killed process
+
+
+class CachedFile(NamedTuple):
+    """A file that counts towards the cap.
+
+    Attributes:
+        path: The local path.
+        num_bytes: Its length.
+        idle_seconds: The expected time until its next use, in seconds.
+        stale: Whether it belongs to a replaced build or a killed process.
+    """
+
+    path: str
+    num_bytes: int
+    idle_seconds: float
+    stale: bool
+
+
+def find_files(root: str) -> list[CachedFile]:
+    """Return every file of a cache that counts towards the cap or was left by a killed process."""
+    found: list[CachedFile] = []
+    for dataset in _folders(root):
+        current = read_current(dataset)
+        for build in _folders(dataset):
+            # Without `current`, as in a cache of an earlier release, no build is known to be
+            # replaced.
+            stale = current not in (None, os.path.basename(build))
+            for folder in _parts_of(build):
+                found.extend(_files_in(folder, stale=stale))
+    return found
+
+
+def _parts_of(build: str) -> list[str]:
+    """Return the folders of a build that have files. The names of two could be those of links."""
+    generations = os.path.join(build, naming.GENERATIONS_DIR)
+    folders = [build, *([] if os.path.islink(generations) else _folders(generations))]
+    indexes = (os.path.join(folder, naming.INDEX_DIR) for folder in folders)
+    return folders + [index for index in indexes if not os.path.islink(index)]
+
+
+def read_current(dataset: str) -> str | None:
+    """Return the newest build of a dataset's folder, or None if unknown."""
+    try:
+        with open(os.path.join(dataset, CURRENT), errors="replace", opener=no_follow) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def evict(files: list[CachedFile], num_bytes: int) -> int:
+    """Evict at least that many bytes if possible, and return how many were.
+
+    Stale files go first, then those with the furthest expected use. Files in use stay.
+    """
+    freed = 0
+    for file in sorted(files, key=lambda file: (not file.stale, -file.idle_seconds)):
+        if freed >= num_bytes:
+            break
+        if _remove_unused(file.path):
+            freed += file.num_bytes
+            # The folder of a replaced build goes with its last file.
+            if file.stale:
+                with suppress(OSError):  # not empty yet
+                    os.rmdir(os.path.dirname(file.path))
+    return freed
+
+
+def _remove_unused(path: str) -> bool:
+    folder, filename = os.path.split(path)
+    if os.path.basename(folder) == naming.INDEX_DIR or is_temporary(filename):
+        unlink(path)  # without a lock: a process that has it open can still read it
+        return True
+    shard = path.removesuffix(PART)
+    # Readers hold it shared and downloads exclusively: a shard in use cannot be locked here.
+    # The lock of a `.part` file is that of its shard: whoever downloads it holds it exclusively.
+    lock = FileLock(shard + LOCK)
+    if not lock.acquire(shared=False, wait=False):
+        return False
+    try:
+        # First: a journal must never claim parts of a file that is gone.
+        unlink(shard + PARTS)
+        unlink(path)
+        # Waiting processes notice that the file is gone, and lock its successor (`FileLock._try`).
+        unlink(shard + LOCK)
+    finally:
+        lock.release()
+    return True
+
+
+def _folders(path: str) -> list[str]:
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []
+
+
+def _files_in(folder: str, *, stale: bool) -> Iterator[CachedFile]:
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            # Locks are empty, and journals are small; neither is worth its share of the cap.
+            if entry.name.endswith((LOCK, PARTS)) or not entry.is_file(follow_symlinks=False):
+                continue
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                left, age = is_temporary(entry.name), time.time() - status.st_mtime
+                if not left or age > _OLD_SECONDS:
+                    # The mtime is the last use or, if known, the next one. A file that was idle
+                    # for an hour is best guessed to stay idle for another, also after a declared
+                    # use that did not come, so the distance from now serves for both.
+                    yield CachedFile(entry.path, status.st_size, abs(age), stale or left)
+
+
+def note_next_use(path: str, seconds: float) -> None:
+    """Set a file's mtime to its next use, for other processes; the earliest of several counts."""
+    now = time.time()
+    with suppress(FileNotFoundError):  # the cache may be deleted at any time
+        noted = os.lstat(path).st_mtime
+        # A time in the past is a last use and says nothing about other readers; one in the future
+        # was declared by one of them.
+        times = (now, min(now + seconds, noted) if noted > now else now + seconds)
+        os.utime(path, times, follow_symlinks=False)
+
+
+def unlink(path: str) -> int:
+    """Remove a file if it exists, and return its length in bytes."""
+    try:
+        # Before the removal, for the usage; another process may remove the file in between.
+        num_bytes = os.lstat(path).st_size
+        os.unlink(path)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
+    return num_bytes
+
 
 USAGE = "usage"
 ROOM_SECONDS = 30.0  # how long to wait for readers of other shards
@@ -86,6 +225,8 @@ class CacheFiles:
         deadline = time.monotonic() + (ROOM_SECONDS if wait else 0)
         while True:
             with self._locked():
+                # Room is made and the file created under one lock: two processes must not both get
+                # the last room.
                 missing = self._make_room(num_bytes)
                 if missing <= 0:
                     with write_faults(path):
@@ -99,6 +240,7 @@ class CacheFiles:
                     f"{show_bytes(missing)}: raise SHARDWRIGHT_CACHE_BYTES (cache_bytes=), "
                     "or let fewer readers share it"
                 )
+            # Outside of the lock, so that those who would release room can.
             time.sleep(_PAUSE_SECONDS)
 
     def unless_full(self, num_bytes: int, action: Callable[[], T]) -> T:
@@ -113,6 +255,8 @@ class CacheFiles:
             except OSError as error:
                 if not is_full(error):
                     raise
+                # The disk may be full of other things than the cache, so the cap says nothing here.
+                # Each round evicts something or ends.
                 if not self.free_disk(num_bytes):
                     raise DiskFullError(
                         f"the disk of the cache at {self.root} is full: {show_bytes(num_bytes)} "
@@ -137,6 +281,8 @@ class CacheFiles:
         """Remove a file and its bytes from the usage."""
         with self._locked():
             used = self._used()
+            # Read before the removal: if the usage is missing, the count would otherwise not have
+            # the file that is then subtracted.
             self._write_usage(used - unlink(path))
 
     def num_bytes(self) -> int:
@@ -160,6 +306,8 @@ class CacheFiles:
         """
         used = self._used()
         if used + num_bytes > self.max_bytes:
+            # A full count, where the kept number says that something must go: it corrects what
+            # killed processes have left in it.
             files = self.files()
             used = sum(file.num_bytes for file in files)
             used -= evict(files, used + num_bytes - self.max_bytes)
@@ -173,6 +321,7 @@ class CacheFiles:
         try:
             with open(os.path.join(self.root, USAGE), opener=no_follow) as file:
                 return int(file.read())
+        # An empty or cut number, after a crash of the machine: count.
         except (FileNotFoundError, ValueError):
             return sum(file.num_bytes for file in self.files())
 
@@ -188,11 +337,11 @@ class CacheFiles:
 
     def files(self) -> list[CachedFile]:
         """Return every file that counts towards the cap or was left by a killed process."""
-        return [self._as_expected(file) for file in find_files(self.root)]
-
-    def _as_expected(self, file: CachedFile) -> CachedFile:
-        seconds = self.expected(file.path)
-        return file if seconds is None else file._replace(idle_seconds=seconds)
+        found = find_files(self.root)
+        for place, file in enumerate(found):
+            if (seconds := self.expected(file.path)) is not None:
+                found[place] = file._replace(idle_seconds=seconds)
+        return found
 
 
 def _make_empty(path: str, num_bytes: int) -> None:
@@ -204,7 +353,7 @@ def _make_empty(path: str, num_bytes: int) -> None:
 def _write_whole(path: str, data: bytes) -> None:
     folder, filename = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
+    temporary = os.path.join(folder, temporary_name(filename, secrets.token_hex(4)))
     try:
         # Not synced: a sidecar that a power failure damaged does not parse, and the reader then
         # takes the store's copy.

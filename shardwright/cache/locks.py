@@ -41,6 +41,8 @@ class FileLock:
         """
         started, pause, said = time.monotonic(), _FIRST_PAUSE, False
         # Polled, because a blocking call could not warn of a long wait.
+        # Two processes that hold it shared and want it exclusively do not wait for each other: a
+        # conversion that fails gives up the shared lock (flock(2)).
         while not self._try(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if not wait:
                 self.release()
@@ -61,6 +63,7 @@ class FileLock:
                 # closing any descriptor of the file would release it.
                 fcntl.flock(self._file, how | fcntl.LOCK_NB)
             except BlockingIOError:
+                # Somebody else holds the very file that is there.
                 if self._file is not None and _is_at(self._file, self._path):
                     return False
                 self.release()  # its file was removed: nobody has to wait for its holder
@@ -79,6 +82,8 @@ class FileLock:
     def release(self) -> None:
         """Release the lock if it is held; in a process forked from its holder it stays held."""
         if self._file is not None:
+            # A child shares the lock with its parent: unlocking it here would take it from the
+            # parent.
             if self._process == os.getpid():
                 with suppress(OSError):  # closing is not enough: a forked child may have it open
                     fcntl.flock(self._file, fcntl.LOCK_UN)

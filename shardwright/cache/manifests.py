@@ -1,4 +1,4 @@
-"""Keep manifests in the reader's cache, and name datasets and builds in it."""
+"""Keep the manifest of each dataset in the reader's cache, name its folder, or remove all of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
-from shardwright.cache.eviction import CURRENT
+from shardwright.cache.files import CURRENT, USAGE, unlink
+from shardwright.cache.locks import FileLock
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import (
     CredentialsError,
     NotADatasetError,
+    StorageError,
     ThrottledError,
     TimedOutError,
     UnreachableError,
@@ -57,6 +63,8 @@ def build_key(manifest: Manifest) -> str:
     Shards of later generations do not count: each has a folder of its own, which never changes.
     """
     shards = [
+        # By content, not by time: a dataset that was built again with the same bytes keeps its
+        # cached shards.
         [name, shard.index, shard.num_bytes, shard.crc32c]
         for name in sorted(manifest.splits)
         for shard in manifest.splits[name].shards
@@ -96,6 +104,7 @@ def read_manifest_or_cached(
             kept = os.lstat(os.path.join(folder, naming.MANIFEST)).st_mtime
         except (NotADatasetError, FileNotFoundError):  # not cached, or by another release
             raise error from None
+        # Another version is in the cache: none at all is better than the wrong records.
         if not is_version(manifest, version):
             raise
         _LOG.warning(
@@ -104,3 +113,68 @@ def read_manifest_or_cached(
             time.strftime("%F %H:%M", time.localtime(kept)),
         )
         return manifest
+
+
+class Forgotten(NamedTuple):
+    """The files that a cache had of a dataset: their number and their bytes."""
+
+    num_files: int
+    num_bytes: int
+
+
+def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> Forgotten:
+    """Remove all files of a dataset from a cache, whatever address it was read by.
+
+    Readers that have a shard open can read it to its end; another shard fails clearly, because the
+    cache downloads it again and its dataset has changed.
+
+    Args:
+        cache: The cache's folder, which may be missing.
+        root: The dataset's folder.
+        fingerprints: The fingerprints of its versions. They tell the dataset if it was read by
+            another address, such as that of a proxy.
+
+    Raises:
+        StorageError: A file cannot be removed.
+    """
+    folders = list(_folders_of(cache, root, fingerprints))
+    if not folders:
+        return Forgotten(0, 0)
+    lock = FileLock(os.path.join(cache, "lock"))
+    lock.acquire(shared=False)
+    try:
+        sizes = [size for folder in folders for size in _sizes_in(folder)]
+        for folder in folders:
+            shutil.rmtree(folder)
+        unlink(os.path.join(cache, USAGE))  # it is counted again
+    except OSError as error:
+        raise StorageError(f"cannot remove {error.filename}: {error.strerror}") from error
+    finally:
+        lock.release()
+    return Forgotten(len(sizes), sum(sizes))
+
+
+def _folders_of(cache: str, root: Folder, fingerprints: Collection[str]) -> Iterator[str]:
+    own = dataset_folder(CacheSettings(cache), root) if root.is_remote else None
+    with suppress(FileNotFoundError), os.scandir(cache) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False) and (
+                # A cache's folder is named after an address. The same dataset may have been read by
+                # others.
+                entry.path == own or _fingerprint_in(entry.path) in fingerprints
+            ):
+                yield entry.path
+
+
+def _fingerprint_in(folder: str) -> str:
+    try:
+        return read_manifest(Folder(folder)).fingerprint
+    except (NotADatasetError, StorageError):
+        return ""
+
+
+def _sizes_in(folder: str) -> Iterator[int]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(parent, name)).st_size

@@ -37,6 +37,8 @@ class Prefetches:
 
     def start_anew(self) -> None:
         """Forget all prefetches: a forked process does not inherit their threads."""
+        # New ones: a thread of the parent may have held the old ones at the fork, and the child
+        # would wait forever.
         self._lock, self.healing = threading.Lock(), threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._coming: dict[ShardName, Future[None]] = {}
@@ -44,6 +46,8 @@ class Prefetches:
     def begin(self, name: ShardName, download: Callable[[ShardName], None]) -> None:
         """Download a shard in the background, unless that is in progress."""
         with self._lock:
+            # One that is done is begun again: the shard may have been evicted since, and if not,
+            # that costs a look at its length.
             if self._closed or (name in self._coming and not self._coming[name].done()):
                 return
             if self._pool is None:
@@ -56,6 +60,8 @@ class Prefetches:
         """Wait for a shard's prefetch and raise its error; cancel it if it has not started."""
         with self._lock:
             coming = self._coming.pop(name, None)
+        # Not yet begun, it would wait behind other prefetches: the caller downloads the shard
+        # itself, at once.
         if coming is not None and not coming.cancel():
             coming.result()
 

@@ -71,6 +71,7 @@ class CacheSettings:
         make_root(self.folder)
         if self.max_bytes is not None:
             return CacheFiles(self.folder, self.max_bytes)
+        # With what the cache holds, or the cap would shrink as the cache fills.
         free = shutil.disk_usage(self.folder).free + CacheFiles(self.folder, 0).num_bytes()
         return CacheFiles(self.folder, int(free * DEFAULT_SHARE_OF_DISK))
 

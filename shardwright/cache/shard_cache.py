@@ -14,7 +14,6 @@ used; never one that is open. A killed download is resumed, and a damaged shard 
 (`heal`). Cached shards need no connection.
 
 Needs no TensorFlow. All methods are thread-safe.
-
 """
 
 from __future__ import annotations
@@ -31,8 +30,15 @@ from typing import Any
 import pyarrow as pa
 
 from shardwright.cache.downloads import ShardDownload
-from shardwright.cache.eviction import LOCK, PART, unlink
-from shardwright.cache.files import NoRoomError, crc32c_of, write_faults
+from shardwright.cache.files import (
+    LOCK,
+    PART,
+    NoRoomError,
+    crc32c_of,
+    note_next_use,
+    unlink,
+    write_faults,
+)
 from shardwright.cache.locks import FileLock
 from shardwright.cache.manifests import (
     build_key,
@@ -40,21 +46,49 @@ from shardwright.cache.manifests import (
     keep_manifest,
     read_manifest_or_cached,
 )
-from shardwright.cache.pins import PinnedShard
 from shardwright.cache.prefetches import PrefetchCanceledError, Prefetches
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
-from shardwright.format import naming
 from shardwright.format.index import parse_index, read_index_of
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import LATEST, VersionKey
 from shardwright.sizes import counted, show_bytes
+from shardwright.storage.addresses import temporary_name
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
-from shardwright.storage.objects import head_object
+from shardwright.storage.object_reads import head_object
+
+
+class PinnedShard:
+    """A shard that stays in the cache until it is closed or its process ends.
+
+    Attributes:
+        path: The local file, complete and checked.
+    """
+
+    def __init__(self, path: str, lock: FileLock) -> None:
+        self.path = path
+        self._lock = lock
+
+    def close(self, *, comes_again_in: float | None = None) -> None:
+        """Unpin the shard, so that it may be evicted. Closing it again does nothing.
+
+        Args:
+            comes_again_in: Seconds until it is opened again, None if unknown.
+        """
+        if comes_again_in is not None:
+            note_next_use(self.path, comes_again_in)
+        self._lock.release()
+
+    def __enter__(self) -> PinnedShard:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
 
 _LOG = logging.getLogger("shardwright.cache")
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
@@ -159,6 +193,7 @@ class ShardCache:
             NotFoundError: The manifest has no such shard.
         """
         for name in names:
+            # A wrong name fails here, in the caller, and not in a background thread.
             self._info(name)
             self._prefetches.begin(name, self._bring)
 
@@ -194,6 +229,7 @@ class ShardCache:
             UsageError: Not even the open shards fit under the cap.
         """
         largest = max((self._info(name).num_bytes for name in names), default=0) or 1
+        # By the largest shard, because any `at_a_time` of them may be open together.
         room = self.max_bytes // largest
         if room < at_a_time:
             needed = at_a_time * largest
@@ -203,6 +239,7 @@ class ShardCache:
                 f"the cache at {self._files.root} is {show_bytes(self.max_bytes)}: "
                 f"set {CAP} (cache_bytes=) to at least {needed}"
             )
+        # Enough to hide a store's latency; more would only evict shards that are used again soon.
         return min(room - at_a_time, _AHEAD_SHARDS, max(1, _AHEAD_BYTES // largest))
 
     def index(self, name: ShardName, columns: list[str] | None = None) -> pa.Table:
@@ -261,6 +298,8 @@ class ShardCache:
                     continue
                 if not lock.acquire(shared=False, wait=wait):
                     break
+                # Another process may have downloaded it while this one waited for the exclusive
+                # lock.
                 if not is_whole(path, info):
                     ShardDownload(self.root, name.shard, info, path, self._files).run(
                         wait=wait,
@@ -281,6 +320,8 @@ class ShardCache:
             NotFoundError: The manifest has no such shard.
         """
         with self._prefetches.healing:
+            # Once: if the store's own copy is damaged, each damaged record would download the shard
+            # again.
             if name not in self._healed:
                 self._healed[name] = self._heal(name)
             return self._healed[name]
@@ -322,7 +363,7 @@ def drop_damaged(path: str, info: ShardInfo) -> bool:
         StorageError: It cannot be removed.
     """
     folder, filename = os.path.split(path)
-    aside = os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
+    aside = os.path.join(folder, temporary_name(filename, secrets.token_hex(4)))
     try:
         os.rename(path, aside)  # of several processes, one succeeds
         if is_whole(aside, info):  # another process has replaced it meanwhile
@@ -353,6 +394,8 @@ def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
         return True
     uri = root.path(name)
     found = head_object(uri, root.options)
+    # Into the same file, not beside it: readers have it open and pinned, and must not go on with
+    # the damaged bytes.
     if found is not None and found.num_bytes == info.num_bytes:
         with write_faults(path), open(path, "r+b", buffering=0, opener=no_follow) as file:
             download(
@@ -361,5 +404,7 @@ def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
             os.fsync(file.fileno())
         if crc32c_of(path) == info.crc32c:
             return True
+    # A half-written shard has the right length, so nobody would notice it before the next damaged
+    # record.
     unlink(path)
     return False

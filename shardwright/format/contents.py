@@ -8,6 +8,7 @@ import google_crc32c
 
 from shardwright.format.json_files import Count, Crc32c
 from shardwright.sizes import counted
+from shardwright.storage.folder import Folder
 
 _BLOCK_BYTES = 1 << 20
 
@@ -33,6 +34,19 @@ class FileContent(NamedTuple):
                 f"the file's crc32c is {self.crc32c:#010x}, the manifest says {stated.crc32c:#010x}"
             )
         return None
+
+
+def content_of(root: Folder, path: str) -> FileContent | None:
+    """Return the content of a file of any length; None if there is none.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    num_bytes = root.num_bytes_of(path)
+    if num_bytes is None:
+        return None
+    with root.local_copy(path) as file:
+        return FileContent(num_bytes, file_crc32c(file))
 
 
 def file_crc32c(file: BinaryIO) -> int:

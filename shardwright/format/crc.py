@@ -31,6 +31,8 @@ def combine(first: ArrayLike, second: ArrayLike, second_bytes: ArrayLike) -> np.
 def combine_all(crcs: ArrayLike, num_bytes: ArrayLike) -> int:
     """Return the CRC32C of all parts, one after another, from their CRC32C and their lengths."""
     ends = np.cumsum(num_bytes, dtype=np.int64)
+    # Each part is advanced by all bytes behind it, which replaces a chain of `combine` by one
+    # operation.
     return int(np.bitwise_xor.reduce(_advance(crcs, ends[-1:] - ends)))
 
 
@@ -39,6 +41,8 @@ def _advance(crcs: ArrayLike, num_bytes: ArrayLike) -> np.ndarray:
     crcs, left = np.asarray(crcs, np.uint32), np.asarray(num_bytes, np.int64)
     position = 0
     while left.any():
+        # A byte of the length at a time: at most 8 products, and tables of 256 matrices (32 kB) per
+        # byte.
         crcs = _times(_matrices(position)[left & 0xFF], crcs)
         left, position = left >> 8, position + 1
     return crcs
@@ -54,12 +58,14 @@ def _times(matrices: np.ndarray, crcs: np.ndarray) -> np.ndarray:
 def _matrices(position: int) -> np.ndarray:
     """Return the matrices of 0 to 255 times 256**position zero bytes, [256, 32 columns]."""
     if position:
+        # 128 * 256**(position - 1), applied twice, is 256**position.
         half = _matrices(position - 1)[128]
         power = _times(half, half)
     else:
         power = _zero_byte()
     matrices = np.uint32(1) << _BITS[None]
     for _ in range(8):
+        # The first 2**n matrices, advanced by 2**n, are the next 2**n.
         matrices, power = np.concatenate([matrices, _times(power, matrices)]), _times(power, power)
     return matrices
 

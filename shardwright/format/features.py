@@ -207,12 +207,19 @@ class Feature:
         return self.stored_shape == (None,)
 
     @property
+    def stored_keys(self) -> tuple[str, ...]:
+        """The names of `stored`."""
+        if self.kind != FeatureKind.BAG_OF_WORDS:
+            return (self.name,)
+        return self.keys or (f"{self.name}/indices", f"{self.name}/values")
+
+    @property
     def stored(self) -> tuple[StoredFeature, ...]:
         """The keys of a `tf.Example` that store it: two for a bag of words, else one."""
         kind = ARROW_TYPES[self.kind]
         if self.kind != FeatureKind.BAG_OF_WORDS:
             return (StoredFeature(self.name, kind, self.stored_shape),)
-        indices, values = self.keys or (f"{self.name}/indices", f"{self.name}/values")
+        indices, values = self.stored_keys
         counts = pa.int64() if self.dtype == "int64" else pa.float32()
         return (StoredFeature(indices, kind, (None,)), StoredFeature(values, counts, (None,)))
 
@@ -249,6 +256,8 @@ def check_feature(feature: Feature) -> None:
         raise UsageError(
             f"feature {feature.name!r} has a control character in its name: rename the column"
         )
+    if not feature.shape:
+        return
     if any(size is not None and not _is_count(size) for size in feature.shape):
         raise UsageError(
             f"feature {feature.name!r} has the shape {feature.shape!r}; "

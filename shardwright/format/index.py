@@ -14,14 +14,12 @@ from typing import Any
 
 import google_crc32c
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, RecordFault, StorageError
 from shardwright.format.contents import FileContent
-from shardwright.format.json_files import Count, Crc32c, typed
-from shardwright.format.json_text import load_json
+from shardwright.format.json_files import Count, Crc32c, load_json, typed
 from shardwright.format.naming import ShardName
-from shardwright.format.parquet import ParquetRows
+from shardwright.format.parquet import ParquetRows, parquet_bytes
 from shardwright.format.records import OTHER_RECORD, check_frame
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
@@ -125,15 +123,13 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> ShardS
         rows: One row per record in file order, with the columns of `INDEX_SCHEMA`.
     """
     text = json.dumps(summary.to_json(), sort_keys=True, separators=(",", ":"))
+    # An index without the newer columns has the bytes that earlier releases wrote.
     unknown = [name for name in _LATER if rows[name].null_count == rows.num_rows]
     table = rows.cast(INDEX_SCHEMA).drop_columns(unknown)
     table = table.replace_schema_metadata({_SUMMARY_KEY: text.encode()})
-    buffer = pa.BufferOutputStream()
     # A dictionary of hashes, which are all different, would take two bytes a record.
     repeated = [name for name in table.column_names if name not in ("features", _CHECKSUM)]
-    options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": repeated}
-    pq.write_table(table, buffer, **options)
-    data = buffer.getvalue().to_pybytes()
+    data = parquet_bytes(table, write_page_checksum=True, use_dictionary=repeated)
     root.write_bytes(summary.name.sidecar, data)
     return replace(summary, sidecar=FileContent.of(data))
 
@@ -175,6 +171,8 @@ def read_summary_end(root: Folder, name: str, num_bytes: int) -> ShardSummary | 
         num_bytes: Its length, as a listing states it.
     """
     try:
+        # A sidecar has megabytes, its summary kilobytes: a look at 10,000 finished shards reads
+        # only ends.
         end = _last_bytes(root, name, num_bytes, _END_BYTES)
         # https://parquet.apache.org/docs/file-format: metadata, its length in 4 bytes, "PAR1".
         needed = int.from_bytes(end[-8:-4], "little") + 8
@@ -298,6 +296,7 @@ def _check_is_of(file: ParquetRows, path: str, info: ShardInfo) -> None:
         found = None
     if (
         found is None
+        # The footer's count, before the rows are read: a reader allocates by it.
         or file.metadata.num_rows != info.num_records
         or (found.num_bytes, found.crc32c, found.num_records)
         != (info.num_bytes, info.crc32c, info.num_records)

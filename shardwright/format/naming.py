@@ -8,7 +8,11 @@ the plan only, not on the run: a retry overwrites the same file.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from shardwright.storage.addresses import TEMPORARY_SUFFIX, is_temporary, temporary_name
+from shardwright.storage.folder import Folder
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
@@ -29,11 +33,12 @@ PINS_DIR = f"{VERSIONS_DIR}/pins"  # a file per version that `gc` must keep
 GENERATIONS_DIR = "generations"  # what each append or compaction has built
 NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms/promotion.py`)
 STAGED_DIR = "staged"  # new files of a finished dataset, until they are in place
-CHANGES = f"{STAGED_DIR}/changes.json"  # there once all of them are (`transforms/staged_files.py`)
+# The second holds records that were made again, the third shards put together from two.
+STAGED_DIRS = (STAGED_DIR, f"{STAGED_DIR}/fresh", f"{STAGED_DIR}/mended")
+CHANGES = f"{STAGED_DIR}/changes.json"  # there once all of them are (`transforms/change_set.py`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 GONE_REJECTS = f"{REJECTS_DIR}/failed.gone.parquet"  # records that an append must not take away
-TEMPORARY_SUFFIX = ".tmp"
 HASHES_SUFFIX = ".hashes"  # in the spool: perceptual hashes (`transforms/near_duplicates`)
 KNOWN_SUFFIX = ".known"  # in the spool: the records of a dataset that grows (`transforms/changes`)
 LABELS_SUFFIX = ".labels.txt"
@@ -211,6 +216,19 @@ def is_build_output(path: str) -> bool:
     return ShardName.parse(filename) is not None or is_temporary(filename)
 
 
+def build_outputs(root: Folder, folders: Iterable[str] = ("", *SHARD_DIRS)) -> list[str]:
+    """Return the sorted names of the files that builds make in some folders, listed in order.
+
+    Args:
+        root: The dataset's folder.
+        folders: "" and folders below it; by default all but the spool.
+    """
+    paths = [
+        f"{below}/{name}" if below else name for below in folders for name in root.names(below)
+    ]
+    return sorted(filter(is_build_output, paths))
+
+
 def is_companion(path: str) -> bool:
     """Return whether a manifest may list this path: a build's file beside shards and sidecars."""
     return (
@@ -226,15 +244,6 @@ def has_no_control_character(name: str) -> bool:
     return _CONTROL.search(name) is None
 
 
-def temporary_name(filename: str, token: str) -> str:
-    """Return the hidden name that a file has until it is complete."""
-    return f".{filename}.{token}{TEMPORARY_SUFFIX}"
-
-
 def near_duplicates_part(number: int) -> str:
     """Return the temporary file of a part of the near-duplicates, whose splits are not known."""
     return temporary_name(NEAR_DUPLICATES, f"{number:05d}")
-
-
-def is_temporary(filename: str) -> bool:
-    return filename.startswith(".") and filename.endswith(TEMPORARY_SUFFIX)

@@ -2,8 +2,8 @@
 
 `gc` removes what it believes nobody needs, while another command may begin to need it: a pin of the
 version, or the build or the commit of the generation. Each writes its note first, and looks for
-that of the other one then. So at least one of both finds out, and gives way; if both do, the next
-try succeeds. The file of a pin is its own note.
+that of the other one then. So at least one of the two sees the other's note and backs off; if both
+do, the next try succeeds. The file of a pin is its own note.
 
 Clocks of machines may be days apart. So the age of a note is the time from it to the newest note:
 both are stamped by the disk or store, and whoever looks has just written a note of its own.
@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from shardwright.errors import StorageError
 from shardwright.format import naming
+from shardwright.storage.addresses import TEMPORARY_SUFFIX, is_temporary
 from shardwright.storage.folder import Folder
 
 # Of a note that a killed process has left. A commit or a removal needs its own for seconds. A build
@@ -47,9 +48,13 @@ def noted(
     Raises:
         StorageError: A note cannot be written or removed.
     """
+    # Named before the first is written, so that `finally` removes those that were written before an
+    # error.
     paths = {subject: _new_path(note, subject) for subject in subjects}
     try:
         for path in paths.values():
+            # Not synced: after a crash of the machine its writer is gone, and the note needs not
+            # count.
             root.write_bytes(path, b"{}", sync=False)
         yield paths
     finally:
@@ -71,9 +76,10 @@ def is_noted(
     Raises:
         StorageError: The notes cannot be listed.
     """
-    stamps = root.stamps(naming.VERSIONS_DIR).items()
-    notes = {name: one.modified for name, one in stamps if naming.is_temporary(name)}
+    stamps = root.files(naming.VERSIONS_DIR).items()
+    notes = {name: one.modified for name, one in stamps if is_temporary(name)}
     found = [when for name, when in notes.items() if name.startswith(_start(note, subject))]
+    # The newest note stands for the time of now: the caller has just written one.
     since = max(now, *notes.values(), 0.0) - _LIFE_SECONDS
     return bool(found) and max(*found, alive) > since
 
@@ -90,6 +96,8 @@ def begin_build(root: Folder, folders: Iterator[str]) -> tuple[str, str]:
         folder = next(folders)
         path = _new_path(Note.BUILD, folder)
         root.write_bytes(path, b"{}", sync=False)
+        # In this order, note and then look: a remover does the same, so the two cannot miss each
+        # other.
         if not is_noted(root, Note.REMOVE, folder):
             return folder, path
         root.remove(path)
@@ -123,11 +131,11 @@ def time_at(root: Folder) -> float:
         StorageError: A note cannot be written, listed or removed.
     """
     with noted(root, Note.REMOVE, ["time"]) as paths:
-        return root.stamps(naming.VERSIONS_DIR)[paths["time"].rpartition("/")[2]].modified
+        return root.files(naming.VERSIONS_DIR)[paths["time"].rpartition("/")[2]].modified
 
 
 def _new_path(note: Note, subject: int | str) -> str:
-    name = f"{_start(note, subject)}{secrets.token_hex(4)}{naming.TEMPORARY_SUFFIX}"
+    name = f"{_start(note, subject)}{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
     return f"{naming.VERSIONS_DIR}/{name}"
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from shardwright.errors import ExistsError, MissingError, StorageError, UsageError
 from shardwright.format import naming
-from shardwright.format.json_files import parse_json
+from shardwright.format.json_files import load_json, parse_json
 from shardwright.format.manifest import is_intact, seal, time_text
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
@@ -139,7 +139,7 @@ def _check_kept(root: Folder, pin: Pin, before: Pin | None) -> None:
     or not begun, and then it will see the pin.
     """
     try:
-        own = root.stamp(naming.pin_file(pin.name))
+        own = root.info(naming.pin_file(pin.name))
         now = 0.0 if own is None else own.modified
         leaving = is_noted(root, Note.REMOVE, pin.version, now=now)
         read_version(root, pin.version)
@@ -166,9 +166,8 @@ def read_pin(root: Folder, name: str) -> Pin | None:
     path = root.path(naming.pin_file(name))
     fix = f"{_removal(root, name)}, and pin the version again"
     found = parse_json(data, _PinFile, path, fix, error=StorageError)
-    keys = parse_json(data, dict[str, Any], path, fix).keys()
     # Without a checksum, as earlier releases wrote pins, it must have nothing else.
-    if keys != {*_PinFile.__struct_fields__} and not is_intact(data):
+    if not is_intact(data) and load_json(data).keys() != {*_PinFile.__struct_fields__}:
         raise StorageError(f"{path} is damaged (its checksum is wrong): {fix}")
     if not naming.is_pin_name(name):
         raise StorageError(f"{path} must have letters, digits, - and _ in its name only: {fix}")

@@ -96,6 +96,7 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
         f"the file ends inside the record, which claims {counted(length, 'byte')}",
         is_truncated=True,
     )
+    # Before `read`, which would allocate what a damaged length claims.
     if num_bytes is not None and offset + FRAME_BYTES + length > num_bytes:
         raise cut_off
     data = file.read(length)
@@ -123,6 +124,7 @@ def _read_length(file: BinaryIO, offset: int) -> int | None:
     length, length_crc = _HEADER.unpack(header)
     if mask_crc(google_crc32c.value(header[:8])) != length_crc:
         raise RecordFault(offset, "the checksum of the record's length is wrong")
+    # Its checksum is right, so the file was written so: no reader of examples can parse it.
     if length > MAX_RECORD_BYTES:
         raise RecordFault(
             offset, f"the record claims {counted(length, 'byte')}, more than an example can have"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,7 +53,14 @@ _KEPT = 4  # schemas of a build: as it is declared, and with its vocabularies
 
 @lru_cache(_KEPT)
 def _unpickled(data: bytes) -> ExampleSchema:
-    return ExampleSchema(*pickle.loads(data))
+    return ExampleSchema(*pickle.loads(zlib.decompress(data)))
+
+
+@lru_cache(_KEPT)
+def _pickled(schema: ExampleSchema) -> bytes:
+    # Fast and small: Beam compresses each step of its graph again, with bz2.
+    data = pickle.dumps((schema.features, schema.class_names, schema.vocabularies))
+    return zlib.compress(data, 1)
 
 
 def erased_name(number: int) -> str:
@@ -78,32 +86,32 @@ class ExampleSchema:
         vocabularies: By feature name, the class names or words of other features with indices.
     """
 
-    features: tuple[Feature, ...]
+    features: tuple[Feature, ...] = field(hash=False)  # of thousands, a hash would take long
     class_names: tuple[str, ...] = ()
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for feature in self.features:
             check_feature(feature)
-        names = [stored.key for feature in self.features for stored in feature.stored]
+        names = [key for feature in self.features for key in feature.stored_keys]
         counts = Counter(names)
-        inside_of = {name[: end.start()]: name for name in names for end in _FOLDERS.finditer(name)}
-        for name in names:
-            if counts[name] > 1:
-                raise UsageError(f"two features have the name {name!r}: rename the table's column")
-            inside = inside_of.get(name)
-            if inside:
-                raise UsageError(
-                    f"feature {name!r} is also the folder of {inside!r}: "
-                    "rename one of the two columns"
-                )
+        if len(counts) < len(names):
+            name = next(name for name in names if counts[name] > 1)
+            raise UsageError(f"two features have the name {name!r}: rename the table's column")
+        for inside in names:
+            for end in _FOLDERS.finditer(inside):
+                if (name := inside[: end.start()]) in counts:
+                    raise UsageError(
+                        f"feature {name!r} is also the folder of {inside!r}: "
+                        "rename one of the two columns"
+                    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle makes it of: one value, because Beam looks at each object.
 
         Every step of a graph has the schema, and a process makes it once.
         """
-        return _unpickled, (pickle.dumps((self.features, self.class_names, self.vocabularies)),)
+        return _unpickled, (_pickled(self),)
 
     def find(self, source: Source) -> Feature | None:
         """Return the first feature that is filled from `source`."""
@@ -151,15 +159,20 @@ class ExampleSchema:
 
     def with_class_names(self, class_names: tuple[str, ...]) -> ExampleSchema:
         """Return the schema with these classes; without classes, it has no label features."""
+        return self._with_names(class_names, self.vocabularies)
+
+    def _with_names(
+        self, class_names: tuple[str, ...], vocabularies: Mapping[str, tuple[str, ...]]
+    ) -> ExampleSchema:
         labels = () if class_names else (Source.LABEL, Source.LABEL_TEXT)
         features = tuple(feature for feature in self.features if feature.source not in labels)
-        return replace(self, features=features, class_names=class_names)
+        return ExampleSchema(features, class_names, vocabularies)
 
     def with_vocabularies(self, vocabularies: Mapping[str, tuple[str, ...]]) -> ExampleSchema:
         """Return the schema with learned names by feature name, those of the label included."""
         own = self.label.name if self.label else ""
         others = {name: words for name, words in vocabularies.items() if name != own}
-        return replace(self.with_class_names(vocabularies.get(own, ())), vocabularies=others)
+        return self._with_names(vocabularies.get(own, ()), others)
 
     def names_of(self, feature: Feature) -> tuple[str, ...]:
         """Return the class names or words of a feature, by index; () if it holds no indices."""

@@ -11,6 +11,8 @@ from shardwright.format.json_files import Count, Number
 
 LEAKS = "duplicates"  # {other split: images that are in both}
 NEAR_LEAKS = "near_duplicates"  # the same of images that are almost equal
+NEAR_RECORDS = "near_duplicate_records"  # number of records that are in a group of such images
+NEAR_KEYS = frozenset({NEAR_LEAKS, NEAR_RECORDS})
 RECORD_BYTES = "record_bytes"  # {"estimated": mean bytes per record, "written": the same}
 LABEL_DEVIATION = "label_deviation"  # {"mean", "max", "label"}: of class fractions
 FIXES = "fixes"  # {fault: images}

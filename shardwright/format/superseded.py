@@ -10,7 +10,7 @@ The manifest of version 1 states `dataset_info.json` as it was before, and reade
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import google_crc32c
 
@@ -70,14 +70,15 @@ def changed_notices(root: Folder, name: str, splits: Iterable[str]) -> list[str]
     ]
 
 
-def as_stored(root: Folder, name: str, data: bytes) -> bytes:
-    """Return the bytes of a companion file as a dataset's folder must hold them.
+def as_stored(root: Folder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return companion files as a dataset's folder must hold them.
 
     Raises:
         StorageError: The folder cannot be read.
     """
-    blocks = name == naming.DATASET_INFO and version_numbers(root)[-1] > 1
-    return _blocked(data) if blocks else data
+    name = naming.DATASET_INFO
+    blocks = name in files and version_numbers(root)[-1] > 1
+    return {**files, name: _blocked(files[name])} if blocks else files
 
 
 def companion_content(root: Folder, name: str) -> FileContent:

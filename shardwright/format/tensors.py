@@ -1,4 +1,4 @@
-"""Serialize and parse TensorProtos without TensorFlow.
+"""Serialize and parse TensorProtos without TensorFlow, and check them against the schema.
 
 The functions match `tf.io.serialize_tensor` and `tf.io.parse_tensor`. Formats:
 `tensorflow/core/framework/{tensor,tensor_shape,types}.proto`.
@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from shardwright.format.example import ExampleFault
 from shardwright.format.messages import message_classes
+from shardwright.format.schema import PICTURES, Feature
 from shardwright.sizes import counted
 
 _STRING, _BFLOAT16 = 7, 14
@@ -163,3 +164,30 @@ def _fill(values: npt.NDArray[Any], count: int, nothing: Any) -> npt.NDArray[Any
         return values
     last = np.full(missing, values[-1] if len(values) else nothing, values.dtype)
     return np.concatenate([values, last])
+
+
+def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+    """Return the array of a TENSOR feature, or of an image that is stored as a tensor.
+
+    Raises:
+        ExampleFault: `data` is not a serialized tensor of the declared shape and dtype.
+    """
+    try:
+        tensor = parse_tensor_proto(data)
+    except ExampleFault as fault:
+        raise ExampleFault(f"feature {feature.name!r}: {fault}") from fault
+    dtype = "string" if tensor.dtype == object else str(tensor.dtype)
+    if not _has_shape(feature, tensor.shape) or (feature.dtype and dtype != feature.dtype):
+        raise ExampleFault(
+            f"feature {feature.name!r} is a tensor {list(tensor.shape)} of {dtype}, "
+            f"the schema says {list(feature.shape)} of {feature.dtype or 'any type'}"
+        )
+    return tensor
+
+
+def _has_shape(feature: Feature, shape: tuple[int, ...]) -> bool:
+    if feature.kind in PICTURES and not feature.shape:  # images of any size
+        return len(shape) == 3
+    return len(shape) == len(feature.shape) and all(
+        wanted in (None, size) for size, wanted in zip(shape, feature.shape, strict=True)
+    )

@@ -1,16 +1,18 @@
 """Make TFDS's `features.json`: `tfds.features` connectors that read and write the same examples.
 
-Format: `tensorflow_datasets/core/proto/feature.proto` as JSON.
+Format: `tensorflow_datasets/core/proto/feature.proto` as JSON. Class names and words are in files
+of their own, one per line, by index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import pyarrow as pa
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from shardwright.format import naming
 from shardwright.format.schema import (
     CLASSES,
     PICTURES,
@@ -189,3 +191,22 @@ def _tensor(python_class: str, dtype: str, shape: dict[str, Any], encoding: str)
 
 def _dimensions(shape: tuple[int | None, ...]) -> dict[str, list[str]]:
     return {"dimensions": [str(-1 if size is None else size) for size in shape]}
+
+
+_FILE_OF = {
+    FeatureKind.CLASS_LABEL: naming.labels_file,
+    FeatureKind.MULTI_LABEL: naming.labels_file,
+    FeatureKind.TOKENS: naming.vocabulary_file,
+    FeatureKind.BAG_OF_WORDS: naming.vocabulary_file,
+}
+
+
+def names_files(schema: ExampleSchema) -> dict[str, tuple[str, ...]]:
+    """Return the class names or words of each feature that holds indices, by file name."""
+    features = (feature for feature in schema.features if feature.kind in _FILE_OF)
+    return {_FILE_OF[feature.kind](feature.name): schema.names_of(feature) for feature in features}
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Return the text of such a file."""
+    return "".join(f"{name}\n" for name in names)

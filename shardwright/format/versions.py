@@ -46,7 +46,10 @@ def read_version(root: Folder, version: VersionKey = LATEST) -> Manifest:
     newest = version_numbers(root)[-1]
     if type(version) is int:
         if not 1 <= version <= newest:
-            raise UsageError(_unknown(root, version, newest))
+            there = f"versions 1 to {newest}" if newest > 1 else "version 1 only"
+            raise UsageError(
+                f"{root} has no version {version}, but {there}: see `shardwright log {root}`"
+            )
         return _read(root, version, newest)
     if not isinstance(version, str):
         raise UsageError(f'version={version!r} must be a number, a day, or "{LATEST}"')
@@ -93,6 +96,7 @@ def later_numbers(root: Folder) -> list[int]:
 def _newest_probed(root: Folder) -> int:
     """Return the newest version on a web server, which cannot be listed, in at most 60 requests."""
     there, missing = 1, 2
+    # Doubling, then halving: versions have no gaps, so the first number that is missing ends them.
     while missing <= naming.MAX_VERSION and _begins(root, missing):
         there, missing = missing, min(2 * missing, naming.MAX_VERSION + 1)
     while missing - there > 1:
@@ -149,6 +153,7 @@ def _read_latest(root: Folder) -> Manifest:
                 return found
         # Others may have committed the next version and collected this one just now.
         before, newest = newest, version_numbers(root)[-1]
+        # Nothing newer: the file is damaged or missing in truth, and `_read` says how.
         if newest == before:
             break
     return _read(root, newest, newest)
@@ -164,6 +169,7 @@ def _newest_first(root: Folder, newest: int) -> Iterator[Manifest]:
 def _read(root: Folder, number: int, newest: int) -> Manifest:
     found = _read_file(root, number, newest)
     if found is None:
+        # "" is the folder of version 1's own shards.
         if number == 1 and any("" in later.folders for later in _newest_first(root, newest)):
             return read_manifest(root)  # fails: it was lost, because `gc` leaves it then
         raise UsageError(
@@ -199,11 +205,6 @@ def read_stated(root: Folder, number: int) -> Manifest:
     return found
 
 
-def _unknown(root: Folder, version: int, newest: int) -> str:
-    there = f"versions 1 to {newest}" if newest > 1 else "version 1 only"
-    return f"{root} has no version {version}, but {there}: see `shardwright log {root}`"
-
-
 def _end_of(version: str) -> datetime:
     """Return the first moment after a day or time, in UTC unless it states another zone."""
     try:
@@ -215,6 +216,7 @@ def _end_of(version: str) -> datetime:
         ) from error
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     try:
+        # Versions state whole seconds, so one of this very second belongs to it.
         return found + (timedelta(days=1) if _DAY.fullmatch(version) else timedelta(seconds=1))
     except OverflowError:  # the last day that there is
         return datetime.max.replace(tzinfo=UTC)

@@ -11,7 +11,8 @@ downscaling by 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,15 @@ from shardwright.errors import ImageFault
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.tensors import parse_tensor_proto
-from shardwright.images.crops import Crop
-from shardwright.images.formats.kinds import image_format
+from shardwright.images.crops import Crop, bounds_of
 from shardwright.images.gif import decode_frame, first_frame
-from shardwright.images.headers import check_size, essential_png, read_size
-from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
+from shardwright.images.headers import read_size
+from shardwright.images.jpeg import MAX_REDUCTION, JpegHeader, decode_jpeg, read_jpeg_header
+from shardwright.images.kinds import check_size, image_format
 from shardwright.images.libraries import cv2
 from shardwright.images.normalization import Normalization
+from shardwright.images.png import essential_png
+from shardwright.images.tiles import cut_tiles, has_tiles
 from shardwright.sizes import counted
 
 Pixels = NDArray[Any]  # uint8; or floats, of images that are stored as floats
@@ -69,6 +72,9 @@ class OpenedImage(NamedTuple):
         decode: Takes a reduction, a power of two, and returns uint8 pixels, or stored floats,
             [ceil(height / reduction), ceil(width / reduction), 3].
         normalization: The values of floats.
+        decode_part: Takes a reduction and an area of the image, and returns the pixels of a part
+            that has the area, with the part's first row and column in the image, multiples of 8;
+            None if only the whole image can be decoded.
     """
 
     height: int
@@ -76,6 +82,7 @@ class OpenedImage(NamedTuple):
     max_reduction: int
     decode: Callable[[int], Pixels]
     normalization: Normalization = Normalization()
+    decode_part: Callable[[int, Crop], tuple[Pixels, int, int]] | None = None
 
 
 def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> OpenedImage:
@@ -98,21 +105,29 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
 
 
 def _open_file(data: bytes | memoryview, *, fast: bool) -> OpenedImage:
+    # By content: a file's name or extension is not stored.
     kind = image_format(bytes(data[:16]))
     if kind == "jpeg":
         header = read_jpeg_header(data)
-        most = header.max_reduction if fast else 1
+        height, width = header.height, header.width
+        if not header.space:
+            return OpenedImage(
+                height, width, 1, lambda _: _decode_by_opencv(kind, header.data, height, width)
+            )
         return OpenedImage(
-            header.height,
-            header.width,
-            most,
+            height,
+            width,
+            MAX_REDUCTION if fast else 1,
             lambda reduction: decode_jpeg(header, fast=fast, reduction=reduction),
+            decode_part=functools.partial(_decode_tiles, header, fast=fast)
+            if has_tiles(header.data)
+            else None,
         )
     if kind == "gif":
         return _open_gif(bytes(data))
     if not kind:
         found = f"starts with {bytes(data[:8])!r}" if len(data) else "has no bytes"
-        raise ImageFault(f"not a JPEG, PNG, GIF, BMP or WebP image: it {found}")
+        raise ImageFault(f"not a JPEG, PNG, GIF, BMP or WebP image: it {found}", "not_an_image")
     whole = bytes(data)
     height, width = read_size(kind, whole)
     if kind == "png":
@@ -120,33 +135,62 @@ def _open_file(data: bytes | memoryview, *, fast: bool) -> OpenedImage:
     return OpenedImage(height, width, 1, lambda _: _decode_by_opencv(kind, whole, height, width))
 
 
-def fill_slot(image: OpenedImage, crop: Crop, slot: NDArray[Any], *, flip: bool = False) -> None:
-    """Decode an image, and write a crop of it, resized, into a slot of a batch.
+def _decode_tiles(
+    header: JpegHeader, reduction: int, area: Crop, *, fast: bool
+) -> tuple[Pixels, int, int]:
+    # Smooth upsampling of color takes the next sample; reduced crops are rounded.
+    margin = reduction // 2 if fast else 1
+    data, height, width, top, left = cut_tiles(*header[:3], area, margin)
+    cut = JpegHeader(data, height, width, header.space)
+    return decode_jpeg(cut, fast=fast, reduction=reduction), top, left
 
-    Args:
-        image: The opened image.
+
+class Part(NamedTuple):
+    """A crop of an image, and where it is written.
+
+    Attributes:
         crop: The rectangle, in pixels of the image.
         slot: [height, width, 3], to which the crop is resized. A float dtype gets floats as they
             are stored; all other images give 0 to 255.
         flip: Mirror left and right.
+    """
+
+    crop: Crop
+    slot: NDArray[Any]
+    flip: bool = False
+
+    @property
+    def reduction(self) -> int:
+        """The power of two by which the crop is reduced before it is resized bilinearly."""
+        height, width = self.slot.shape[:2]
+        return power_of_two(min(self.crop.height // height, self.crop.width // width))
+
+
+def fill_slots(image: OpenedImage, parts: Sequence[Part]) -> None:
+    """Decode an image once, and write crops of it, resized, into slots of a batch.
 
     Raises:
         ImageFault: The pixels are damaged or truncated.
     """
-    height, width = slot.shape[:2]
-    reduction = _power_of_two(min(crop.height // height, crop.width // width))
-    decoded = min(reduction, image.max_reduction)  # the decoder's part; `_shrink` does the rest
-    pixels = image.decode(decoded)
-    if pixels.dtype != np.uint8 and slot.dtype == np.uint8:
-        pixels = image.normalization.to_pixels(pixels)
-    rows, columns = (
-        _reduced(crop.top, crop.height, decoded),
-        _reduced(crop.left, crop.width, decoded),
-    )
-    _write(_shrink(pixels[rows, columns], reduction // decoded), slot, flip=flip)
+    # The decoder's part of the reductions; `_shrink` does the rest.
+    reductions = [part.reduction for part in parts]
+    decoded = min(image.max_reduction, *reductions)
+    if image.decode_part:
+        area = parts[0].crop if len(parts) == 1 else bounds_of([part.crop for part in parts])
+        pixels, top, left = image.decode_part(decoded, area)
+    else:
+        pixels, top, left = image.decode(decoded), 0, 0
+    for (crop, slot, flip), reduction in zip(parts, reductions, strict=True):
+        shown = pixels[
+            _reduced(crop.top - top, crop.height, decoded),
+            _reduced(crop.left - left, crop.width, decoded),
+        ]
+        if pixels.dtype != np.uint8 and slot.dtype == np.uint8:
+            shown = image.normalization.to_pixels(shown)
+        _write(_shrink(shown, reduction // decoded), slot, flip=flip)
 
 
-def _power_of_two(ratio: int) -> int:
+def power_of_two(ratio: int) -> int:
     """Return the largest power of two that is at most `ratio`, and at least 1."""
     return 1 << max(0, ratio.bit_length() - 1)
 
@@ -162,6 +206,7 @@ def _shrink(pixels: Pixels, factor: int) -> Pixels:
     if factor == 1:
         return pixels
     height, width = pixels.shape[0] // factor, pixels.shape[1] // factor
+    # The remainder is cut off evenly at both sides, so that the picture does not shift.
     top, left = pixels.shape[0] % factor // 2, pixels.shape[1] % factor // 2
     whole = pixels[top : top + height * factor, left : left + width * factor]
     return cv2().resize(whole, (width, height), interpolation=cv2().INTER_AREA)
@@ -180,6 +225,7 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
     if flip:
         made = cv2().flip(made, 1, dst=direct)
     if direct is None or not np.shares_memory(made, slot):
+        # Unsafe, because floats of whole numbers, and float32 to bfloat16, count as such.
         np.copyto(slot, made, casting="unsafe")
 
 
@@ -225,6 +271,7 @@ def _open_tensor(data: bytes, stored: StoredImage) -> OpenedImage:
 def _open_gif(data: bytes) -> OpenedImage:
     first = first_frame(data)
     frame, height, width = first.frame, first.height, first.width
+    # The frame is decoded as a whole, and may be larger than the canvas.
     check_size("gif", frame.height, frame.width)
     check_size("gif", height, width)
 
@@ -240,7 +287,7 @@ def _open_gif(data: bytes) -> OpenedImage:
     return OpenedImage(height, width, 1, decode)
 
 
-def _decode_by_opencv(kind: str, data: bytes, height: int, width: int) -> Pixels:
+def _decode_by_opencv(kind: str, data: bytes | memoryview, height: int, width: int) -> Pixels:
     library = cv2()
     try:
         pixels = library.imdecode(
@@ -250,7 +297,9 @@ def _decode_by_opencv(kind: str, data: bytes, height: int, width: int) -> Pixels
     except library.error as error:
         raise ImageFault(f"the {kind} image cannot be decoded: {error}") from error
     if pixels is None:
-        raise ImageFault(f"the {kind} image is damaged or cut short")
+        other = ", cut short or of an unsupported kind (lossless, 12-bit)"
+        told = other if kind == "jpeg" else " or cut short"
+        raise ImageFault(f"the {kind} image is damaged{told}")
     if pixels.shape != (height, width, 3):
         raise ImageFault(
             f"the {kind} image has {pixels.shape[1]} x {pixels.shape[0]} pixels, "

@@ -1,84 +1,77 @@
-"""Read the size of an image file before decoding: it may claim more pixels than fit in memory.
+"""Read the header of an image without a decoder: all that a build must know, or a reader's size.
 
-See `jpeg` and `gif` for those formats.
+These parsers exist because Pillow's Image.open holds the GIL 4 to 40 times as long, 10 times for a
+JPEG (benchmarks/headers.py), which is the whole budget at thousands of images per second. None of
+them scans the pixels in Python. A shard may hold images that a build rejects, so a reader accepts
+more. tests/shardwright/images/test_decode.py compares with what TensorFlow 2.21 rejects.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 
 from shardwright.errors import ImageFault
-from shardwright.images.formats.bmp import BITFIELDS, bmp_header, has_bgr_masks, has_bmp_header
-from shardwright.images.formats.kinds import MAX_PIXELS
-from shardwright.images.formats.png import png_header, png_of_chunks
-from shardwright.images.formats.webp import webp_size
+from shardwright.images.bmp import bmp_size, has_bmp_header, read_bmp
+from shardwright.images.gif import read_gif
+from shardwright.images.jpeg import read_jpeg
+from shardwright.images.kinds import Header, check_size, fault_of_stranger, image_format
+from shardwright.images.png import png_size, read_png
+from shardwright.images.webp import read_webp, webp_size
 from shardwright.sizes import counted
 
+# They raise IndexError, ValueError or struct.error where a file ends inside what they parse.
+_PARSERS: Mapping[str, Callable[[bytes], Header]] = {
+    "jpeg": read_jpeg,
+    "png": read_png,
+    "gif": read_gif,
+    "webp": read_webp,
+    "bmp": read_bmp,
+}
+# Of the others, `jpeg` and `gif` find the size on the way to the pixels.
+_SIZES: Mapping[str, Callable[[bytes], tuple[int, int]]] = {
+    "png": png_size,
+    "bmp": bmp_size,
+    "webp": webp_size,
+}
 
-def check_size(kind: str, height: int, width: int) -> None:
-    """Check the size of an image, in pixels.
+
+def read_header(data: bytes) -> Header:
+    """Return the header of an image, by its content.
 
     Raises:
-        ImageFault: There are no pixels, or more than MAX_PIXELS.
+        ImageFault: NOT_AN_IMAGE or UNSUPPORTED_FORMAT for another kind of file, TRUNCATED if the
+            file ends inside its header, CORRUPT for an invalid header.
     """
-    if height < 1 or width < 1:
-        raise ImageFault(f"the {kind} image has no pixels: its size is {width} x {height}")
-    if height * width > MAX_PIXELS:
+    kind = true_format(data)
+    if not kind:
+        raise fault_of_stranger(data)
+    try:
+        return _PARSERS[kind](data)
+    except (IndexError, ValueError, struct.error) as error:
         raise ImageFault(
-            f"the {kind} image has {width:,} x {height:,} pixels, more than the maximum of "
-            f"{MAX_PIXELS:,}: scale it down"
-        )
+            f"the {kind} file ends early, after {counted(len(data), 'byte')}: fetch it again",
+            "truncated",
+        ) from error
+
+
+def true_format(data: bytes) -> str:
+    """Return 'jpeg', 'png', 'gif', 'bmp' or 'webp' by the content, '' for anything else."""
+    kind = image_format(data)
+    return "" if kind == "bmp" and not has_bmp_header(data) else kind
 
 
 def read_size(kind: str, data: bytes) -> tuple[int, int]:
-    """Return (height, width) of a PNG, BMP or WebP file from its header.
+    """Return (height, width) of a PNG, BMP or WebP file: it may claim more than fits in memory.
 
     Raises:
         ImageFault: The file ends inside its header, or the header is invalid.
     """
     try:
-        width, height = {"png": _png_size, "bmp": _bmp_size, "webp": webp_size}[kind](data)
+        width, height = _SIZES[kind](data)
     except (struct.error, IndexError) as error:
         raise ImageFault(
-            f"the {kind} image ends in its header, after {counted(len(data), 'byte')}"
+            f"the {kind} image ends in its header, after {counted(len(data), 'byte')}", "truncated"
         ) from error
     check_size(kind, height, width)
     return height, width
-
-
-def _png_size(data: bytes) -> tuple[int, int]:
-    header = png_header(data)
-    if header.kind != b"IHDR":
-        raise ImageFault("the png image does not begin with its header (IHDR)")
-    return header.width, header.height
-
-
-def _bmp_size(data: bytes) -> tuple[int, int]:
-    if not has_bmp_header(data):
-        raise ImageFault("not a bmp image, although it starts with 'BM'")
-    header = bmp_header(data)
-    # 32-bit decoders assume this byte order; colors in another one would be wrong.
-    if header.bits == 32 and header.compression == BITFIELDS and not has_bgr_masks(data):
-        raise ImageFault(
-            "the 32-bit bmp image has unusual color masks: re-encode it as png or jpeg"
-        )
-    return header.width, abs(header.height)
-
-
-def essential_png(data: bytes) -> bytes:
-    """Return the file without its ancillary chunks: text, profiles, transparency, animation.
-
-    They do not affect the colors, and libpng prints a line to stderr for each profile it dislikes,
-    which are common. Chunk lengths are checked here, because OpenCV would allocate as much memory
-    as a damaged length claims, up to 2 GB.
-
-    Raises:
-        ImageFault: A chunk reaches beyond the file, or the last one is missing.
-    """
-    essential = png_of_chunks(data, lambda chunk: chunk.is_critical)
-    if not essential:
-        raise ImageFault(
-            "the png image is cut short or has a damaged length: no end in "
-            f"{counted(len(data), 'byte')}"
-        )
-    return essential

@@ -18,7 +18,7 @@ import importlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,23 @@ def load_library(module: str) -> Any:
         raise UsageError(f"{found}: pip install 'shardwright[reader]'") from error
 
 
+def dtype_name(dtype: object, names: Collection[str]) -> str:
+    """Return the name of a dtype, as any library has it.
+
+    Raises:
+        UsageError: It is none of these names.
+    """
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
+    if (text := str(name).removeprefix("torch.")) not in names:
+        raise UsageError(f"dtype must be one of {', '.join(names)}, got {dtype!r}")
+    return text
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's dtype of a name; raise `UsageError` if ml_dtypes, for bfloat16, is missing."""
+    return np.dtype(load_library("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+
+
 def cv2() -> Any:
     """Return OpenCV, ready for calls in this thread."""
     library = load_library("cv2")
@@ -72,6 +89,7 @@ def enter_thread(first_call: Callable[[], object]) -> None:
         return
     with _first_calls:
         _forget_ended()
+        # Before the call: a fork that comes right after it must know of this thread.
         _numbers[threading.current_thread()] = threading.get_native_id()
         first_call()
     _this_thread.is_known = True
@@ -94,6 +112,7 @@ def _forget_ended(*, surely: bool = False) -> bool:
 
 
 def _before_fork() -> None:
+    # Held until after the fork, so that no thread makes its first call during it.
     _first_calls.acquire()
     deadline = time.monotonic() + _DEADLINE_S
     while _forget_ended(surely=time.monotonic() > deadline):
@@ -101,6 +120,7 @@ def _before_fork() -> None:
 
 
 def _in_child() -> None:
+    # The child has none of these threads.
     _numbers.clear()
     _first_calls.release()
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images.libraries import load_library
+from shardwright.images.libraries import dtype_name, numpy_dtype
 
 
 class MeanStd(NamedTuple):
@@ -72,9 +72,10 @@ def normalize(
         UsageError: The mode or dtype is unknown, or the last axis does not have 3 channels.
     """
     mean, deviation, is_bgr = _check_mode(mode).arrays()
-    target = _numpy_dtype(_check_dtype(dtype))
+    target = numpy_dtype(dtype_name(dtype, _DTYPES))
     _check_channels(images.shape)
     ordered = images[..., ::-1] if is_bgr else images
+    # In float32, and rounded once at the end: bfloat16 has 8 bits, as many as a pixel.
     made = (ordered.astype(np.float32) - mean) / deviation
     return (np.moveaxis(made, -1, -3) if channels_first else made).astype(target, copy=False)
 
@@ -110,7 +111,7 @@ def normalizer(
     if framework not in _FACTORIES:
         raise UsageError(f"framework must be one of {', '.join(_FACTORIES)}, got {framework!r}")
     return _FACTORIES[framework](
-        mode, None if dtype is None else _check_dtype(dtype), channels_first
+        mode, None if dtype is None else dtype_name(dtype, _DTYPES), channels_first
     )
 
 
@@ -238,22 +239,9 @@ def _check_mode(mode: str | MeanStd) -> _Mode:
     return _MODES[mode]
 
 
-def _check_dtype(dtype: object) -> str:
-    name = str(
-        getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
-    ).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise UsageError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
-    return name
-
-
 def _check_channels(shape: Any) -> None:
     if shape[-1] != 3:
         raise UsageError(f"images must be [..., height, width, 3], got {tuple(shape)}")
-
-
-def _numpy_dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(load_library("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 
 _FACTORIES: dict[str, Callable[..., Callable[[Any], Any]]] = {

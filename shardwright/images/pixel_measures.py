@@ -68,6 +68,7 @@ def levels_of(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], ChannelSums
         counts = np.bincount(levels.ravel(), minlength=256)
         total, squares = (int((counts * _VALUES**power).sum()) for power in (1, 2))
         return levels, ChannelSums(levels.size, (total,) * 3, (squares,) * 3)
+    # One row a color: NumPy is several times as fast along contiguous memory.
     colors = pixels[..., :3].reshape(-1, 3).T.astype(np.float32, order="C")
     sums = _exact_sums(colors, pixels.shape[:2])
     colors *= colors

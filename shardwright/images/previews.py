@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
-from shardwright.images.decode import StoredImage, open_image
-from shardwright.images.formats.jpeg import essential_jpeg
-from shardwright.images.formats.kinds import image_format
-from shardwright.images.headers import check_size, essential_png
-from shardwright.images.jpeg import check_scans
+from shardwright.images.decode import StoredImage, open_image, power_of_two
+from shardwright.images.jpeg import check_scans, essential_jpeg
+from shardwright.images.kinds import check_size, image_format
 from shardwright.images.libraries import load_library
+from shardwright.images.png import essential_png
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -98,6 +97,7 @@ def _preview_of_file(data: bytes, kind: str, *, partial: bool) -> Preview:
         if not (partial and image.getbbox()):
             raise
     shown: Any = image
+    # What `draft` has not reduced already.
     step = min(step, max(1, round(image.width * step / width)))
     if shown.mode.startswith("I"):  # 16 bits: the high byte, as TensorFlow's decoders return
         shown = load_library("PIL.Image").fromarray((np.asarray(shown) >> 8).astype(np.uint8))
@@ -111,8 +111,7 @@ def _preview_of_file(data: bytes, kind: str, *, partial: bool) -> Preview:
 
 def _reduction(width: int, height: int) -> int:
     """Return the power of two, at most 64, that leaves at least `SIDE` pixels."""
-    ratio = max(width, height) // SIDE
-    return min(64, 1 << max(0, ratio.bit_length() - 1))
+    return min(64, power_of_two(max(width, height) // SIDE))
 
 
 def _essential(data: bytes, kind: str) -> bytes:

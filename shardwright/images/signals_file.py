@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.contents import FileContent
 from shardwright.format.naming import ShardName
-from shardwright.format.parquet import ParquetRows
+from shardwright.format.parquet import ParquetRows, parquet_bytes
 from shardwright.images.signals import SIGNALS
 from shardwright.storage.folder import Folder
 
@@ -37,9 +36,7 @@ def write_signals(root: Folder, name: ShardName, rows: pa.Table) -> FileContent:
         name: The shard.
         rows: One row per record in file order, with the columns of `SIGNALS_SCHEMA`.
     """
-    buffer = pa.BufferOutputStream()
-    pq.write_table(rows.cast(SIGNALS_SCHEMA), buffer, compression="zstd", write_page_checksum=True)
-    data = buffer.getvalue().to_pybytes()
+    data = parquet_bytes(rows.cast(SIGNALS_SCHEMA), write_page_checksum=True)
     root.write_if_new(name.signals, data)
     return FileContent.of(data)
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images.crops import Crop, draw_crop, draw_flip, evaluation_crop
-from shardwright.images.decode import StoredImage, fill_slot, open_image
-from shardwright.images.libraries import load_library
+from shardwright.images.boxes import Boxes, boxes_of
+from shardwright.images.crops import (
+    Crop,
+    View,
+    draw_crop,
+    draw_flip,
+    draw_of_crop,
+    evaluation_crop,
+    inside,
+    letterbox,
+)
+from shardwright.images.decode import OpenedImage, Part, StoredImage, fill_slots, open_image
+from shardwright.images.libraries import dtype_name, numpy_dtype
 
 _DTYPES = ("uint8", "bfloat16", "float32")
 # Of evaluation: the ratio of He et al. ("Deep Residual Learning") and most later work.
 _RESIZE_PART = 256 / 224
+_LETTERBOX = "letterbox"
 _MAX_SIDE = 1 << 14  # of a result: a batch of larger images would not fit in memory
 
 
@@ -50,8 +62,67 @@ class ImageTransform(Protocol):
         """
 
 
+class CropImage:
+    """A transform that shows one crop of an image; boxes and masks move with it."""
+
+    shape: Any  # of `ImageTransform`, as `dtype`
+    dtype: Any
+    fast: bool = False
+    boxes: Any = None  # a `Boxes`, once checked
+    masks: Any = ()  # a tuple of names, once checked
+
+    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:
+        """Return the crop of an image of this size, and whether it is flipped."""
+        raise NotImplementedError
+
+    def _choose_frame(self, height: int, width: int) -> Crop | None:  # noqa: ARG002
+        """Return the rectangle of the result that an image of this size fills; None for all."""
+        return None
+
+    def apply(
+        self,
+        data: bytes | memoryview,
+        stored: StoredImage,
+        draw: int,
+        out: NDArray[Any] | None,
+        show: Callable[[View], None] | None = None,
+    ) -> NDArray[Any]:
+        """See `ImageTransform.apply`. If images differ in size, so must `out`.
+
+        Args:
+            show: Called with the part of the image that the result shows, before it is decoded.
+        """
+        image = open_image(data, stored, fast=self.fast)
+        out, view = self._view(image, draw, out)
+        if show is not None:
+            # Before decoding, which takes most of the time: boxes that do not fit make a bad record
+            # sooner.
+            show(view)
+        fill_slots(image, [_part_of(view, out)])
+        return out
+
+    def _view(
+        self, image: OpenedImage, draw: int, out: NDArray[Any] | None
+    ) -> tuple[NDArray[Any], View]:
+        """Return `out` or a new array, and the part of an image that `apply` shows in it."""
+        height, width = image.height, image.width
+        crop, flip = self._choose_crop(height, width, draw)
+        if out is None:
+            rows, columns, channels = self.shape
+            out = np.empty((rows or height, columns or width, channels), self.dtype)
+        frame = self._choose_frame(height, width)
+        return out, View((height, width), crop, out.shape[:2], flip, frame)
+
+
+def _part_of(view: View, out: NDArray[Any]) -> Part:
+    if view.frame is None:
+        return Part(view.crop, out, view.flip)
+    out.fill(0)
+    return Part(view.crop, inside(out, view.frame), view.flip)
+
+
 @dataclass(frozen=True)
-class TrainImage:
+class TrainImage(CropImage):
     """A random crop resized to one size and flipped with probability 1/2, for training.
 
     The crop is drawn as in torchvision's RandomResizedCrop and resized bilinearly. A crop at least
@@ -71,6 +142,10 @@ class TrainImage:
         dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
             the stored values of images that were stored as float32.
         fast: Decode JPEG faster, but not with TensorFlow's exact pixels.
+        boxes: A feature of boxes that move with the image: its name, or `Boxes` to set which are
+            kept and their form.
+        masks: A feature of masks that move with the image, or several: decoded to [height, width,
+            1] in its dtype, cropped and flipped as the image, and resized by the nearest pixel.
 
     Raises:
         UsageError: A value is out of range.
@@ -82,9 +157,17 @@ class TrainImage:
     flip: bool = True
     dtype: Any = "uint8"
     fast: bool = True
+    boxes: Boxes | str | None = None
+    masks: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _settle(self, size=check_image_size(self.size), dtype=check_dtype(self.dtype))
+        _settle(
+            self,
+            size=check_image_size(self.size),
+            dtype=_dtype_of(self.dtype),
+            boxes=boxes_of(self.boxes),
+            masks=_names_of(self.masks),
+        )
         _settle(
             self,
             scale=_check_range("scale", self.scale, most=1.0),
@@ -95,74 +178,73 @@ class TrainImage:
     def shape(self) -> tuple[int, int, int]:
         return _shape_of(self.size)
 
-    def apply(
-        self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None
-    ) -> NDArray[Any]:
-        """See `ImageTransform.apply`."""
-        image = open_image(data, stored, fast=self.fast)
-        crop = draw_crop(draw, image.height, image.width, scale=self.scale, ratio=self.ratio)
-        slot = np.empty(self.shape, self.dtype) if out is None else out
-        fill_slot(image, crop, slot, flip=self.flip and draw_flip(draw))
-        return slot
+    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:
+        crop = draw_crop(draw, height, width, scale=self.scale, ratio=self.ratio)
+        return crop, self.flip and draw_flip(draw)
 
 
 @dataclass(frozen=True)
-class EvalImage:
-    """A centered crop at one size, for evaluation.
+class EvalImage(CropImage):
+    """A centered crop at one size, or the whole image between black bars, for evaluation.
 
     Equals resizing the shorter side to `resize` and cutting out the middle, with a single resize.
     If the image is too small for that (a wide `size` of a square image), it is the largest centered
-    crop with the aspect ratio of `size`.
+    crop with the aspect ratio of `size`. With `resize="letterbox"` the whole image is resized to
+    the largest that fits `size`, with its aspect ratio, and centered; the bars have the value 0.
 
     Args:
         size: Result size in pixels: one number for a square, or (height, width).
         resize: Length of the shorter side after resizing; None for 256 / 224 of the shorter side
-            of `size`.
+            of `size`; "letterbox" to cut off nothing.
         dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
             the stored values of images that were stored as float32.
         fast: Decode JPEG as `TrainImage(fast=True)` does, not with TensorFlow's exact pixels.
+        boxes: As for `TrainImage`.
+        masks: As for `TrainImage`.
 
     Raises:
         UsageError: A value is out of range.
     """
 
     size: int | tuple[int, int]
-    resize: int | None = None
+    resize: int | str | None = None
     dtype: Any = "uint8"
     fast: bool = False
+    boxes: Boxes | str | None = None
+    masks: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _settle(self, size=check_image_size(self.size), dtype=check_dtype(self.dtype))
+        _settle(
+            self,
+            size=check_image_size(self.size),
+            dtype=_dtype_of(self.dtype),
+            boxes=boxes_of(self.boxes),
+            masks=_names_of(self.masks),
+        )
         if self.resize is None:
             _settle(self, resize=round(min(self.shape[:2]) * _RESIZE_PART))
-        elif not _is_length(self.resize):
+        elif self.resize != _LETTERBOX and not _is_length(self.resize):
             raise UsageError(
-                f"resize must be a number of pixels from 1 to {_MAX_SIDE}, got {self.resize!r}"
+                f"resize must be a number of pixels from 1 to {_MAX_SIDE}, or {_LETTERBOX!r}, "
+                f"got {self.resize!r}"
             )
 
     @property
     def shape(self) -> tuple[int, int, int]:
         return _shape_of(self.size)
 
-    def apply(
-        self,
-        data: bytes | memoryview,
-        stored: StoredImage,
-        draw: int,  # noqa: ARG002
-        out: NDArray[Any] | None,
-    ) -> NDArray[Any]:
-        """See `ImageTransform.apply`."""
-        image = open_image(data, stored, fast=self.fast)
-        crop = evaluation_crop(
-            image.height, image.width, size=self.shape[:2], resize=self.resize or 0
-        )
-        slot = np.empty(self.shape, self.dtype) if out is None else out
-        fill_slot(image, crop, slot)
-        return slot
+    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:  # noqa: ARG002
+        if not isinstance(self.resize, int):
+            return Crop(0, 0, height, width), False
+        return evaluation_crop(height, width, size=self.shape[:2], resize=self.resize), False
+
+    def _choose_frame(self, height: int, width: int) -> Crop | None:
+        is_whole = self.resize == _LETTERBOX
+        return letterbox(height, width, size=self.shape[:2]) if is_whole else None
 
 
 @dataclass(frozen=True)
-class DecodedImage:
+class DecodedImage(CropImage):
     """The whole image, decoded with TensorFlow's exact pixels.
 
     Args:
@@ -170,6 +252,8 @@ class DecodedImage:
             (height, width). None keeps the stored size.
         dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
             the stored values of images that were stored as float32.
+        boxes: As for `TrainImage`.
+        masks: As for `TrainImage`.
 
     Raises:
         UsageError: A value is out of range.
@@ -177,31 +261,88 @@ class DecodedImage:
 
     size: int | tuple[int, int] | None = None
     dtype: Any = "uint8"
+    boxes: Boxes | str | None = None
+    masks: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         _settle(
             self,
             size=None if self.size is None else check_image_size(self.size),
-            dtype=check_dtype(self.dtype),
+            dtype=_dtype_of(self.dtype),
+            boxes=boxes_of(self.boxes),
+            masks=_names_of(self.masks),
         )
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
         return (None, None, 3) if self.size is None else _shape_of(self.size)
 
+    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:  # noqa: ARG002
+        return Crop(0, 0, height, width), False
+
+
+@dataclass(frozen=True, init=False)
+class MultiCrop:
+    """Several crops of each image, which is decoded once, as DINO and SimCLR train on them.
+
+        views = sw.MultiCrop(*[sw.TrainImage(224, scale=(0.4, 1))] * 2,
+                             *[sw.TrainImage(96, scale=(0.05, 0.4))] * 6)
+
+    A batch has the crops of a feature `image` as `image_0`, `image_1` and so on, in this order, and
+    no `image`. Each is drawn on its own, and the first as if it were alone.
+
+    Images are decoded with `fast` only if all crops have it, and in the largest size that a crop
+    needs. So a large JPEG that one crop needs whole is reduced for the others by averaging pixels.
+
+    Args:
+        crops: `TrainImage`, `EvalImage` or `DecodedImage`, without boxes and masks.
+
+    Raises:
+        UsageError: There is no crop, or one is of another kind, or has boxes or masks.
+    """
+
+    crops: tuple[CropImage, ...]
+    boxes: ClassVar[None] = None
+    masks: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *crops: CropImage) -> None:
+        for crop in crops or (None,):
+            if not isinstance(crop, CropImage):
+                raise UsageError(
+                    "MultiCrop needs crops such as sw.TrainImage(224) or sw.EvalImage(224), one or "
+                    f"more, got {crop!r}"
+                )
+            if crop.boxes or crop.masks:
+                raise UsageError(
+                    f"MultiCrop: {crop} moves boxes or masks, and a batch has one of each, not one "
+                    "per crop: leave boxes= and masks= out, or pass the crop itself as image="
+                )
+        _settle(self, crops=crops)
+
     def apply(
         self,
         data: bytes | memoryview,
         stored: StoredImage,
-        draw: int,  # noqa: ARG002
-        out: NDArray[Any] | None,
-    ) -> NDArray[Any]:
-        """See `ImageTransform.apply`. Without `size`, `out` must have the image's own size."""
-        image = open_image(data, stored, fast=False)
-        shape = (image.height, image.width, 3) if self.size is None else _shape_of(self.size)
-        slot = np.empty(shape, self.dtype) if out is None else out
-        fill_slot(image, Crop(0, 0, image.height, image.width), slot)
-        return slot
+        draw: int,
+        outs: Sequence[NDArray[Any] | None],
+    ) -> list[NDArray[Any]]:
+        """Return the crops of one image: see `ImageTransform.apply`; one of `outs` for each."""
+        image = open_image(data, stored, fast=all(crop.fast for crop in self.crops))
+        shown = [
+            crop._view(image, draw_of_crop(draw, number), out)
+            for number, (crop, out) in enumerate(zip(self.crops, outs, strict=True))
+        ]
+        fill_slots(image, [_part_of(view, out) for out, view in shown])
+        return [out for out, _ in shown]
+
+
+def images_by_name(
+    name: str, image: ImageTransform | MultiCrop | None
+) -> dict[str, ImageTransform | None]:
+    """Return the name and the transform of each array that a batch has of a feature of images."""
+    if isinstance(image, MultiCrop):
+        return {f"{name}_{number}": crop for number, crop in enumerate(image.crops)}
+    return {name: image}
 
 
 def check_image_size(size: object) -> tuple[int, int]:
@@ -219,16 +360,15 @@ def check_image_size(size: object) -> tuple[int, int]:
     )
 
 
-def check_dtype(dtype: object) -> np.dtype[Any]:
-    """Return the NumPy dtype for a name.
+def _names_of(names: object) -> tuple[str, ...]:
+    known = (names,) if isinstance(names, str) else names
+    if isinstance(known, tuple | list) and all(isinstance(name, str) for name in known):
+        return tuple(known)
+    raise UsageError(f"masks={names!r} must be the name of a feature, or a list of names")
 
-    Raises:
-        UsageError: Images do not have this dtype, or ml_dtypes (for bfloat16) is not installed.
-    """
-    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
-    if name not in _DTYPES:
-        raise UsageError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
-    return np.dtype(load_library("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+
+def _dtype_of(dtype: object) -> np.dtype[Any]:
+    return numpy_dtype(dtype_name(dtype, _DTYPES))
 
 
 def _is_length(value: object) -> bool:

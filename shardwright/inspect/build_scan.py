@@ -43,8 +43,8 @@ from shardwright.inspect.build_progress import (
     time_left,
 )
 from shardwright.storage.folder import Folder
+from shardwright.storage.local import FileInfo
 from shardwright.storage.reads import map_reads
-from shardwright.storage.stamps import FileStamp
 
 _BATCH_ROWS = 65_536
 _REASON = re.compile(r"[a-z0-9_]{1,100}")
@@ -105,6 +105,7 @@ class WatchedPlan:
     Attributes:
         root: As given.
         stamp: As given.
+        settings: The options that determine the shards' bytes.
         planned: Planned shards, records and bytes.
 
     Raises:
@@ -112,12 +113,12 @@ class WatchedPlan:
         StorageError: The plan cannot be read.
     """
 
-    def __init__(self, root: Folder, stamp: FileStamp) -> None:
+    def __init__(self, root: Folder, stamp: FileInfo) -> None:
         self.root, self.stamp = root, stamp
         plan = read_json(root, naming.PLAN, PlanFile, fix="run the build again")
         if plan is None:
             raise NotADatasetError(f"{root.path(naming.PLAN)} is gone: run the build again")
-        splits = plan.splits
+        self.settings, splits = plan.settings, plan.splits
         self.planned = Amount(
             sum(each.num_shards for each in splits.values()),
             sum(each.num_records for each in splits.values()),
@@ -125,7 +126,7 @@ class WatchedPlan:
         )
         # All by the file name of a sidecar.
         self._splits: dict[str, PlannedSplit] = {}
-        self._found: dict[str, FileStamp] = {}
+        self._found: dict[str, FileInfo] = {}
         self._read: dict[str, _Read | None] = {}  # None if it is damaged
         self._begun: dict[str, float] = {}
         self._writing: dict[str, float] = {}
@@ -141,7 +142,7 @@ class WatchedPlan:
         self._order = sorted(self._splits)
         self._num_leading = 0  # of `_order`: all finished by this run of the build
 
-    def look(self, rejects: Mapping[str, FileStamp]) -> None:
+    def look(self, rejects: Mapping[str, FileInfo]) -> None:
         """Find and read new sidecars, and files of rejects.
 
         Args:
@@ -150,7 +151,7 @@ class WatchedPlan:
         Raises:
             StorageError: OUTPUT cannot be read.
         """
-        self._find_shards()
+        self.find_shards()
         # Those with rejects first: the others change no count but records and bytes, by a little.
         new = [name for name in self._found if name not in self._read]
         new.sort(key=lambda name: (name not in rejects, name))
@@ -169,10 +170,16 @@ class WatchedPlan:
         for name in unread[:MOST_REJECT_FILES]:
             self._plan_rejects[name] = count_reasons(self.root, f"{naming.REJECTS_DIR}/{name}")
 
-    def _find_shards(self) -> None:
-        """List the sidecars and the notes of attempts."""
+    def find_shards(self) -> None:
+        """List the sidecars and the notes of attempts; what sidecars hold is then estimated.
+
+        Raises:
+            StorageError: OUTPUT cannot be read.
+        """
+        # A store lists names in order, so a look need not list what is finished, which may be
+        # 100,000 names.
         after = self._order[self._num_leading - 1] if self._num_leading else ""
-        listed = self.root.stamps(naming.INDEX_DIR, after=after)
+        listed = self.root.files(naming.INDEX_DIR, after=after)
         found = {name: stamp for name, stamp in self._found.items() if name <= after}
         found.update((name, stamp) for name, stamp in listed.items() if name in self._splits)
         for name, stamp in found.items():
@@ -184,11 +191,13 @@ class WatchedPlan:
             for name, stamp in listed.items()
             if name in self._sidecar_of
         }
+        # Kept after the note is gone: the time that a shard took follows from it.
         self._begun.update(self._writing)
         changes = (stamp.modified for stamp in listed.values())
         self._last_change = max(self._last_change, *changes, self.stamp.modified)
         while self._num_leading < len(self._order):
             last = found.get(self._order[self._num_leading])
+            # A shard of an earlier run may still be written again.
             if last is None or last.modified < self.stamp.modified:
                 break
             self._num_leading += 1
@@ -225,6 +234,11 @@ class WatchedPlan:
         for read in self._read.values():
             rejects.update(read.rejects if read else {})
         records_left = self.planned.records - done.records - rejects.total()
+        in_work = [
+            (_shard(name), max(0.0, now - begun))
+            for name, begun in self._writing.items()
+            if name not in self._found
+        ]
         is_whole = done.shards == self.planned.shards
         return BuildProgress(
             BuildPhase.PUBLISHING if is_whole else BuildPhase.WRITING,
@@ -237,18 +251,10 @@ class WatchedPlan:
             overall=overall,
             seconds_left=None if is_whole else time_left(records_left, recent or overall),
             slowest=slowest_of(shards),
-            writing=self._in_work(now),
+            writing=sorted(in_work, key=lambda pair: (-pair[1], pair[0])),
             seconds=max(0.0, now - start),
             idle_seconds=max(0.0, now - self._last_change),
         )
-
-    def _in_work(self, now: float) -> list[tuple[str, float]]:
-        in_work = (
-            (_shard(name), max(0.0, now - begun))
-            for name, begun in self._writing.items()
-            if name not in self._found
-        )
-        return sorted(in_work, key=lambda pair: (-pair[1], pair[0]))
 
 
 def _last(path: str) -> str:
@@ -269,6 +275,7 @@ class BuildScan:
     def __init__(self, root: Folder) -> None:
         self._root = root
         self._plan: WatchedPlan | None = None
+        self._replaces = False  # there was a manifest at the last look
 
     def look(self, now: float) -> BuildProgress:
         """Return the present state.
@@ -280,19 +287,32 @@ class BuildScan:
             NotADatasetError: OUTPUT is a file, holds files that no build made, or a damaged plan.
             StorageError: OUTPUT cannot be read.
         """
-        manifest = self._root.stamp(naming.MANIFEST)
-        # A build that replaces a dataset writes beside it.
-        root = self._root if manifest is None else self._root.below(naming.NEXT_DIR)
-        stamp = root.stamp(naming.PLAN)
-        if stamp is None:
-            return self._unplanned(now) if manifest is None else self._published(now)
-        rejects = root.stamps(naming.REJECTS_DIR)
-        if (failed := self._failed(now, root, rejects, after=stamp.modified)) is not None:
+        plan = self.find_plan()
+        if plan is None:
+            return self._published(now) if self._replaces else self._unplanned(now)
+        rejects = plan.root.files(naming.REJECTS_DIR)
+        failed = self._failed(now, plan.root, rejects, after=plan.stamp.modified)
+        if failed is not None:
             return failed
+        plan.look(rejects)
+        return replace(plan.progress(now), replaces=self._replaces)
+
+    def find_plan(self) -> WatchedPlan | None:
+        """Return the plan in OUTPUT, read again only after it has changed.
+
+        Raises:
+            NotADatasetError: It is damaged.
+            StorageError: OUTPUT cannot be read.
+        """
+        self._replaces = self._root.info(naming.MANIFEST) is not None
+        # A build that replaces a dataset writes beside it.
+        root = self._root.below(naming.NEXT_DIR if self._replaces else "")
+        stamp = root.info(naming.PLAN)
+        if stamp is None:
+            return None
         if self._plan is None or (self._plan.root, self._plan.stamp) != (root, stamp):
             self._plan = WatchedPlan(root, stamp)
-        self._plan.look(rejects)
-        return replace(self._plan.progress(now), replaces=manifest is not None)
+        return self._plan
 
     def _unplanned(self, now: float) -> BuildProgress:
         names = self._root.first_names()
@@ -300,15 +320,22 @@ class BuildScan:
             raise NotADatasetError(f"{self._root} is a file; give the OUTPUT of a build")
         if naming.VERSIONS_DIR in names and version_numbers(self._root)[-1] > 1:
             return self._published(now)  # `gc` has removed the manifest with version 1
-        if strangers := [name for name in names if not _is_of_a_build(name)]:
+        strangers = [
+            name
+            for name in names
+            if name not in _FOLDERS
+            and not naming.is_build_output(name)
+            and not name.startswith(_BEAM_FOLDER)
+        ]
+        if strangers:
             raise NotADatasetError(
                 f"{self._root} is not the OUTPUT of a build: it holds {strangers[0]!r}, and no "
                 f"{naming.PLAN}"
             )
-        spool = self._root.stamps(naming.SPOOL_DIR) if naming.SPOOL_DIR in names else {}
+        spool = self._root.files(naming.SPOOL_DIR) if naming.SPOOL_DIR in names else {}
         changed = max((stamp.modified for stamp in spool.values()), default=0.0)
         if naming.REJECTS_DIR in names:
-            rejects = self._root.stamps(naming.REJECTS_DIR)
+            rejects = self._root.files(naming.REJECTS_DIR)
             failed = self._failed(now, self._root, rejects, after=changed)
             if failed is not None:
                 return failed
@@ -320,12 +347,13 @@ class BuildScan:
         return BuildProgress(BuildPhase.PLANNING, idle_seconds=idle, spooled_bytes=num_bytes)
 
     def _failed(
-        self, now: float, root: Folder, rejects: Mapping[str, FileStamp], *, after: float
+        self, now: float, root: Folder, rejects: Mapping[str, FileInfo], *, after: float
     ) -> BuildProgress | None:
         """Return the state of a build in a folder whose plan failed, if one did after a time."""
         paths = {f"{naming.REJECTS_DIR}/{name}": stamp for name, stamp in rejects.items()}
         failed = {name: each for name, each in paths.items() if naming.is_failed_rejects(name)}
         changed = max((stamp.modified for stamp in failed.values()), default=0.0)
+        # Of an earlier run: the newer plan or spool shows that the build has begun again.
         if changed <= after:
             return None
         counts = Counter[str]()
@@ -337,12 +365,12 @@ class BuildScan:
     def _published(self, now: float) -> BuildProgress:
         manifest = read_version(self._root)
         number = number_of(manifest)
-        stamp = self._root.stamp(naming.version_file(number) if number > 1 else naming.MANIFEST)
+        stamp = self._root.info(naming.version_file(number) if number > 1 else naming.MANIFEST)
         published = 0.0 if stamp is None else stamp.modified
         for folder in generation_folders(self._root):
             if folder.startswith(naming.generation_folder(number + 1, "")):
                 below = self._root.below(folder)
-                rejects = below.stamps(naming.REJECTS_DIR)
+                rejects = below.files(naming.REJECTS_DIR)
                 if (failed := self._failed(now, below, rejects, after=published)) is not None:
                     return failed
         shards = sum(len(split.shards) for split in manifest.splits.values())
@@ -355,7 +383,3 @@ class BuildScan:
             idle_seconds=max(0.0, now - stamp.modified) if stamp is not None else None,
             replaces=bool(manifest.folder),
         )
-
-
-def _is_of_a_build(name: str) -> bool:
-    return name in _FOLDERS or naming.is_build_output(name) or name.startswith(_BEAM_FOLDER)

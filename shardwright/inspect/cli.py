@@ -14,25 +14,32 @@ from shardwright.terminal import say, set_up_log
 
 _GROUP = "shardwright.commands"
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
-_SUMMARIES = {
-    "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
-    "plan": "INPUT OUTPUT [options]    show what build would write; reads no image, writes nothing",
-    "watch": "OUTPUT [--once] [--json]  follow a build on any runner: rate, rejects, time left",
-    "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
-    "verify": "DATASET [--json]          check every shard, record, checksum and index row",
-    "repair": "DATASET [--salvage]       make the broken files again from the sources",
-    "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
-    "stats": "DATASET [--json]          distributions of features, image sizes, quality signals",
-    "report": "DATASET [-o FILE]         a page with pictures, classes, sizes, rejects, settings",
-    "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
-    "log": "DATASET [--json]          the versions of a dataset that has grown",
-    "pin": "DATASET [NAME] [options]  keep a version from gc; without NAME, list the pins",
-    "compact": "DATASET [options]         full shards of a dataset that has grown, by copying",
-    "gc": "DATASET --keep N [--yes]  remove old versions that nobody has pinned, and leftovers",
-    "erase": "DATASET --ids FILE        remove records from every version, with a receipt",
-    "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
+_GROUPS = {
+    "build": {
+        "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
+        "append": "INPUT OUTPUT [options]    add what is new or changed: build --if-exists append",
+        "plan": "INPUT OUTPUT [options]    show what build would write; reads no image",
+        "watch": "OUTPUT [--once] [--json]  follow a build on any runner: rate, rejects, time left",
+    },
+    "look": {
+        "inspect": "DATASET [--json]          splits, records, features, classes, shard sizes",
+        "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
+        "stats": "DATASET [--json]          distributions of features, sizes, quality signals",
+        "report": "DATASET [-o FILE]         a page with pictures, classes, sizes, rejects",
+        "diff": "DATASET NEWER [options]   records, classes and schema that changed, and drift",
+        "verify": "DATASET [--json]          check every shard, record, checksum and index row",
+        "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
+    },
+    "versions and repair": {
+        "log": "DATASET [--json]          the versions of a dataset that has grown",
+        "pin": "DATASET [NAME] [options]  keep a version from gc; without NAME, list the pins",
+        "compact": "DATASET [options]         full shards of a dataset that has grown, by copying",
+        "gc": "DATASET --keep N [--yes]  remove old versions that nobody has pinned, and leftovers",
+        "erase": "DATASET --ids FILE        remove records from every version, with a receipt",
+        "repair": "DATASET [--salvage]       make the broken files again from the sources",
+    },
 }
-# Of this package's commands, in the order of the help.
+# Of this package's commands.
 _MODULES = {
     "watch": "inspect.watch",
     "inspect": "inspect.describe",
@@ -50,7 +57,6 @@ usage: shardwright COMMAND ...
 
 Build, inspect and verify fixed-size, globally shuffled TFRecord shards of images.
 
-commands
 {commands}
 
 examples
@@ -120,20 +126,29 @@ def _run(args: list[str]) -> int:
         print(_usage(_find_commands()), end="")
         return 0
     if args and args[0] in ("-V", "--version"):
-        print(f"shardwright {_version()}")
+        try:
+            print(f"shardwright {version('shardwright')}")
+        except PackageNotFoundError:
+            print("shardwright (not installed, running from source)")
         return 0
     commands = _find_commands()
     if not args:
         print(_usage(commands), end="", file=sys.stderr)
         return _EXIT_USAGE
     if args[0] not in commands:
-        return _fail(_unknown_text(args[0], commands), _EXIT_USAGE)
+        guess = difflib.get_close_matches(args[0], commands, 1)
+        hint = f"did you mean {guess[0]!r}?" if guess else f"the commands are {', '.join(commands)}"
+        text = f"unknown command {args[0]!r}; {hint} (see `shardwright --help`)"
+        return _fail(text, _EXIT_USAGE)
     try:
         set_up_log()
         command: Command = commands[args[0]].load()
         return command(args[1:])  # which may import more, such as Beam
+    except ModuleNotFoundError as error:
+        text = f"needs a package that is not installed ({error}): pip install 'shardwright[build]'"
     except ImportError as error:
-        return _fail(_import_text(args[0], error), _EXIT_FAILED)
+        text = f"cannot start: a package that it needs is broken: {error}"
+    return _fail(f"`shardwright {args[0]}` {text}", _EXIT_FAILED)
 
 
 def _find_commands() -> dict[str, EntryPoint]:
@@ -143,38 +158,19 @@ def _find_commands() -> dict[str, EntryPoint]:
         for name, module in _MODULES.items()
     }
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
-    known = [name for name in _SUMMARIES if name in others]
-    return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own
+    found = dict(sorted(others.items())) | own
+    known = [name for group in _GROUPS.values() for name in group if name in found]
+    return {name: found[name] for name in known} | found
 
 
 def _usage(commands: Mapping[str, EntryPoint]) -> str:
-    lines = [
-        f"  {name:<8} {_SUMMARIES.get(name, f'from {point.value}')}"
-        for name, point in commands.items()
-    ]
-    return _USAGE.format(commands="\n".join(lines))
-
-
-def _version() -> str:
-    try:
-        return version("shardwright")
-    except PackageNotFoundError:
-        return "(not installed, running from source)"
-
-
-def _unknown_text(given: str, commands: Mapping[str, EntryPoint]) -> str:
-    guess = difflib.get_close_matches(given, commands, 1)
-    hint = f"did you mean {guess[0]!r}?" if guess else f"the commands are {', '.join(commands)}"
-    return f"unknown command {given!r}; {hint} (see `shardwright --help`)"
-
-
-def _import_text(name: str, error: ImportError) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return (
-            f"`shardwright {name}` needs a package that is not installed ({error}): "
-            "pip install 'shardwright[build]'"
-        )
-    return f"`shardwright {name}` cannot start: a package that it needs is broken: {error}"
+    own = {name for group in _GROUPS.values() for name in group}
+    others = {name: f"from {commands[name].value}" for name in commands if name not in own}
+    lines = []
+    for title, group in {**_GROUPS, "others": others}.items():
+        shown = [f"  {name:<8} {text}" for name, text in group.items() if name in commands]
+        lines += ["", title, *shown] if shown else []
+    return _USAGE.format(commands="\n".join(lines[1:]))
 
 
 def _fail(text: str, code: int) -> int:

@@ -60,12 +60,30 @@ def make_parser(
 def add_version(parser: argparse.ArgumentParser) -> None:
     """Add the option that chooses a version of a dataset that has grown."""
     parser.add_argument(
+        "--version",
         "--at",
+        action=_Version,
         metavar="VERSION",
         default=LATEST,
         help="the version of a dataset that has grown: a number or a day; see `shardwright log` "
         "(default: %(default)s)",
     )
+
+
+class _Version(argparse.Action):
+    """Store the version, and announce that `--at` goes away."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        del parser
+        if option_string == "--at":
+            say("--at is --version now; the next release no longer takes --at")
+        setattr(namespace, self.dest, values)
 
 
 def manifest_of(args: argparse.Namespace) -> Manifest:
@@ -74,8 +92,8 @@ def manifest_of(args: argparse.Namespace) -> Manifest:
 
 
 def version_of(args: argparse.Namespace) -> VersionKey:
-    """Return the version that --at names."""
-    return int(args.at) if args.at.isdecimal() else args.at
+    """Return the version that --version names."""
+    return int(args.version) if args.version.isdecimal() else args.version
 
 
 def root_of(args: argparse.Namespace, address: str | None = None) -> Folder:

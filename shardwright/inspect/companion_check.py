@@ -15,13 +15,19 @@ from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.json_files import read_json, typed
 from shardwright.format.manifest import Manifest
-from shardwright.format.names_files import names_files, names_text
 from shardwright.format.parquet import read_rows
 from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.format.superseded import companion_content
-from shardwright.format.tfds_features import TfdsFeature, TfdsSequence, features_json
+from shardwright.format.tfds_features import (
+    TfdsFeature,
+    TfdsSequence,
+    features_json,
+    names_files,
+    names_text,
+)
 from shardwright.inspect.faults import DatasetFault
 from shardwright.sizes import counted
+from shardwright.storage.addresses import TEMPORARY_SUFFIX
 from shardwright.storage.folder import Folder
 
 T = TypeVar("T")
@@ -29,7 +35,15 @@ T = TypeVar("T")
 
 def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield every difference between the manifest and the files beside the shards."""
-    faults = list(_companion_faults(root, manifest))
+    faults = [
+        *_manifest_faults(root, manifest),
+        *_faults_of(root, manifest, naming.DATASET_INFO, _DatasetInfo, _dataset_info_faults),
+        *_faults_of(root, manifest, naming.FEATURES, TfdsFeature, _features_faults),
+        *_faults_of(root, manifest, naming.STATS, dict[str, Any], _stats_faults),
+    ]
+    if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
+        faults.append(DatasetFault.of_file(naming.SCHEMA_PBTXT, "the file is missing"))
+    faults += [*_names_faults(root, manifest.schema), *_reject_faults(root, manifest)]
     yield from faults
     placed = {fault.file for fault in faults}
     for name in sorted(manifest.files.keys() - placed):
@@ -47,17 +61,6 @@ def _content_fault(root: Folder, name: str, manifest: Manifest) -> str | None:
     except StorageError as error:
         return f"the file cannot be read: {error}"
     return found.fault(manifest.files.get(name, found))
-
-
-def _companion_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
-    yield from _manifest_faults(root, manifest)
-    yield from _faults_of(root, manifest, naming.DATASET_INFO, _DatasetInfo, _dataset_info_faults)
-    yield from _faults_of(root, manifest, naming.FEATURES, TfdsFeature, _features_faults)
-    yield from _faults_of(root, manifest, naming.STATS, dict[str, Any], _stats_faults)
-    if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
-        yield DatasetFault.of_file(naming.SCHEMA_PBTXT, "the file is missing")
-    yield from _names_faults(root, manifest.schema)
-    yield from _reject_faults(root, manifest)
 
 
 def _faults_of(
@@ -199,7 +202,7 @@ def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[DatasetFault]
 def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Compare the number of rejects by reason; the file of a failed build is left out."""
     counts: Counter[str] = Counter()
-    for path in root.outputs():
+    for path in naming.build_outputs(root):
         if (
             not path.startswith(f"{naming.REJECTS_DIR}/")
             or naming.is_failed_rejects(path)
@@ -242,9 +245,9 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield stray files: readers ignore them, but a glob such as `*.tfrecord*` matches them."""
     names = [name for split in manifest.splits for name in manifest.shard_names(split)]
     wanted = {name.shard for name in names} | {name.sidecar for name in names}
-    for path in root.outputs():
+    for path in naming.build_outputs(root):
         folder, filename = os.path.split(path)
-        if filename.endswith(naming.TEMPORARY_SUFFIX):
+        if filename.endswith(TEMPORARY_SUFFIX):
             yield DatasetFault.of_file(
                 path, "temporary file of an interrupted build; it can be removed"
             )
@@ -257,6 +260,6 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     if root.num_bytes_of(naming.CHANGES) is not None:
         what = "a change of this dataset that was stopped: `shardwright repair` finishes it"
         yield DatasetFault.of_file(naming.CHANGES, what)
-    if root.below(naming.NEXT_DIR).outputs():
+    if naming.build_outputs(root.below(naming.NEXT_DIR)):
         what = "a build that would replace this dataset: run its command again, or remove it"
         yield DatasetFault.of_file(naming.NEXT_DIR, what)

@@ -8,7 +8,6 @@ from typing import Any
 
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import Feature
-from shardwright.format.splits import SplitInfo
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
@@ -39,24 +38,23 @@ def describe(manifest: Manifest, dataset: str) -> dict[str, Any]:
         "num_records": manifest.num_records,
         "num_bytes": manifest.num_bytes,
         "num_inputs": manifest.num_inputs,
-        "splits": {name: _describe_split(split) for name, split in manifest.splits.items()},
+        "splits": {
+            name: {
+                "num_records": split.num_records,
+                "num_bytes": split.num_bytes,
+                "num_shards": len(split.shards),
+                "records_per_shard": spread_of(shard.num_records for shard in split.shards),
+                "bytes_per_shard": spread_of(shard.num_bytes for shard in split.shards),
+                "stats": dict(split.stats),
+            }
+            for name, split in manifest.splits.items()
+        },
         "features": [feature.to_json() for feature in schema.features],
         "class_names": list(schema.class_names),
         "rejects": dict(manifest.rejects),
         "settings": dict(manifest.settings),
         "fingerprint": manifest.fingerprint,
         "provenance": dict(manifest.provenance),
-    }
-
-
-def _describe_split(split: SplitInfo) -> dict[str, Any]:
-    return {
-        "num_records": split.num_records,
-        "num_bytes": split.num_bytes,
-        "num_shards": len(split.shards),
-        "records_per_shard": spread_of(shard.num_records for shard in split.shards),
-        "bytes_per_shard": spread_of(shard.num_bytes for shard in split.shards),
-        "stats": dict(split.stats),
     }
 
 
@@ -69,12 +67,14 @@ def spread_of(numbers: Iterable[int]) -> dict[str, float]:
 def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
     """Return the description as lines of text."""
     splits = description["splits"]
+    num_shards = sum(split["num_shards"] for split in splits.values())
     provenance = dict(manifest.provenance)
     provenance.pop("timing", None)  # the times of all shards, which the report draws
     parts = [
         [
             f"{manifest.name} {manifest.version}    {description['dataset']}",
-            _summary_line(manifest),
+            f"{counted(manifest.num_records, 'record')} in {counted(num_shards, 'shard')}, "
+            f"{show_bytes(manifest.num_bytes)}, from {counted(manifest.num_inputs, 'input')}",
         ],
         ["splits", *table_lines(_split_rows(splits))],
         ["images", *table_lines(_image_rows(splits))] if manifest.schema.image else [],
@@ -99,14 +99,6 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
         ["provenance", *_pairs(provenance)],
     ]
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
-
-
-def _summary_line(manifest: Manifest) -> str:
-    shards = sum(len(split.shards) for split in manifest.splits.values())
-    return (
-        f"{counted(manifest.num_records, 'record')} in {counted(shards, 'shard')}, "
-        f"{show_bytes(manifest.num_bytes)}, from {counted(manifest.num_inputs, 'input')}"
-    )
 
 
 def _split_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -129,7 +129,13 @@ def compare_manifests(old: OpenedDataset, new: OpenedDataset) -> dict[str, Any]:
         "class_counts": {
             name: [there.get(name, 0), here.get(name, 0)] for name in {**there, **here}
         },
-        "splits": _compare_splits(before, after),
+        "splits": {
+            name: {
+                "records": [_records(before, name), _records(after, name)],
+                "class_drift": share_drift(_counts(before, name), _counts(after, name)),
+            }
+            for name in {**before.splits, **after.splits}
+        },
         "rejects": {"old": dict(before.rejects), "new": dict(after.rejects)},
         "drift": {} if drift is None else {"classes": drift},
     }
@@ -201,17 +207,6 @@ def _compare_names(old: tuple[str, ...], new: tuple[str, ...]) -> dict[str, Any]
     }
 
 
-def _compare_splits(old: Manifest, new: Manifest) -> dict[str, Any]:
-    names = [*old.splits, *(name for name in new.splits if name not in old.splits)]
-    return {
-        name: {
-            "records": [_records(old, name), _records(new, name)],
-            "class_drift": share_drift(_counts(old, name), _counts(new, name)),
-        }
-        for name in names
-    }
-
-
 def _records(manifest: Manifest, split: str) -> int:
     return manifest.splits[split].num_records if split in manifest.splits else 0
 
@@ -253,15 +248,26 @@ def _drift(
 def format_difference(summary: Mapping[str, Any]) -> str:
     """Return the summary of `compare` as lines of text."""
     drift: _Rows = [(name, f"{found:.4f}") for name, found in summary["drift"].items()]
+    classes: _Rows = [
+        (kind, f"{len(found):,}", ", ".join(list(found)[:_SHOWN_CLASSES]))
+        for kind, found in summary["classes"].items()
+        if found
+    ]
+    examined = counted(min(summary["records"]["reannotated"], EXAMINED), "reannotated record")
+    features: _Rows = [(name, f"{number:,}") for name, number in summary["features"].items()]
+    old, new = summary["rejects"]["old"], summary["rejects"]["new"]
+    rejects: _Rows = [
+        (reason, f"{old.get(reason, 0):,} to {new.get(reason, 0):,}") for reason in {**old, **new}
+    ]
     parts = [
         table_lines([_dataset_row("old", summary), _dataset_row("new", summary)]),
         ["records", *table_lines(_record_rows(summary))],
-        _feature_lines(summary),
+        [f"features that differ in {examined}", *table_lines(features)] if features else [],
         ["splits", *table_lines(_split_rows(summary["splits"]))],
         ["schema", *table_lines(_schema_rows(summary["schema"]))],
-        ["classes", *table_lines(_class_rows(summary["classes"]))],
+        ["classes", *table_lines(classes or [("same", "")])],
         _share_lines(summary["class_counts"]),
-        ["rejects", *table_lines(_reject_rows(summary["rejects"]))],
+        ["rejects", *table_lines(rejects or [("none", "")])],
         ["drift, from 0 (none) to 1", *table_lines(drift or [("not measured", "")])],
         [format_proposal(summary["proposed_version"])],
     ]
@@ -284,15 +290,6 @@ def _record_rows(summary: Mapping[str, Any]) -> _Rows:
     return rows
 
 
-def _feature_lines(summary: Mapping[str, Any]) -> list[str]:
-    if not summary["features"]:
-        return []
-    examined = min(summary["records"]["reannotated"], EXAMINED)
-    rows: _Rows = [(name, f"{number:,}") for name, number in summary["features"].items()]
-    told = counted(examined, "reannotated record")
-    return [f"features that differ in {told}", *table_lines(rows)]
-
-
 def _split_rows(splits: Mapping[str, Any]) -> _Rows:
     rows: _Rows = [("", "records before", "now", "drift of classes")]
     for name, found in splits.items():
@@ -307,15 +304,6 @@ def _schema_rows(schema: Mapping[str, Any]) -> _Rows:
     rows += [("removed", json.dumps(feature)) for feature in schema["removed"]]
     for pair in schema["changed"]:
         rows += [("changed", json.dumps(pair["old"])), ("to", json.dumps(pair["new"]))]
-    return rows or [("same", "")]
-
-
-def _class_rows(names: Mapping[str, Any]) -> _Rows:
-    rows: _Rows = [
-        (kind, f"{len(found):,}", ", ".join(list(found)[:_SHOWN_CLASSES]))
-        for kind, found in names.items()
-        if found
-    ]
     return rows or [("same", "")]
 
 
@@ -334,14 +322,6 @@ def _share_lines(counts: Mapping[str, list[int]]) -> list[str]:
         if shares[name][0] != shares[name][1]
     ]
     return ["largest changes of class shares", *table_lines(rows)] if rows else []
-
-
-def _reject_rows(rejects: Mapping[str, Any]) -> _Rows:
-    old, new = rejects["old"], rejects["new"]
-    rows: _Rows = [
-        (reason, f"{old.get(reason, 0):,} to {new.get(reason, 0):,}") for reason in {**old, **new}
-    ]
-    return rows or [("none", "")]
 
 
 @command

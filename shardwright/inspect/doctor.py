@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwright.dataset import open_dataset
 from shardwright.errors import UsageError
+from shardwright.format.schema import FeatureKind
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.specs import DecodedImage, TrainImage
 from shardwright.inspect.command_parts import (
@@ -37,6 +38,7 @@ from shardwright.terminal import join_lines, print_safely
 
 _SAMPLE_RECORDS, _AUGMENTED_IMAGES = 256, 64
 _WARM_UP_BATCHES = 2
+_MOVED = (FeatureKind.BOX, FeatureKind.MASK)
 STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
 _BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
 _RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
@@ -117,17 +119,21 @@ def training_reader(
 ) -> Reader:
     """Return a reader of shuffled training batches, to be measured. Raises as `Reader`.
 
+    Boxes and masks, which crops would have to move, are left out.
+
     Args:
         dataset: Its folder or address.
         split: As for `Reader`.
         image_side: Height and width of the training images, in pixels.
         batch_size: Images per batch.
-        threads: Decoding threads; None means one per core.
+        threads: Decoding threads; None means one per core, at most 8.
         storage_options: As for `Reader`.
     """
+    features = open_dataset(dataset, storage_options).schema.features
     return Reader(
         dataset,
         split,
+        features=[one.name for one in features if one.kind not in _MOVED],
         global_batch_size=batch_size,
         shuffle=True,
         image=TrainImage(image_side),
@@ -152,17 +158,30 @@ def diagnose(reader: Reader, seconds: float = 5.0) -> Diagnosis:
     image, batch_size = reader.options.image, reader.options.global_batch_size
     assert isinstance(image, TrainImage), "training_reader sets it"
     stage_msec, device = _time_stages(reader.engine, image, batch_size)
-    images_per_sec, busy, count = _time_whole(reader, batch_size, seconds)
+    shards = reader.engine.corpus.shards
+    # Of the first split.
+    stats = shards[0].source.manifest.splits[shards[0].name.split].stats
+    sides = [side for axis in ("width", "height") if (side := stats.get(axis, {})).get("count")]
+    pixels = math.prod(side["sum"] / side["count"] for side in sides) if len(sides) == 2 else 0.0
+    batches = iter(reader)
+    for _ in range(_WARM_UP_BATCHES):
+        next(batches)
+    started, cpu_started, count = time.perf_counter(), time.process_time(), 0
+    while (elapsed := time.perf_counter() - started) < seconds or not count:
+        next(batches)
+        count += batch_size
+    cpu_seconds = time.process_time() - cpu_started
     return Diagnosis(
         stage_msec=stage_msec,
         device=device,
-        images_per_sec=images_per_sec,
+        images_per_sec=count / elapsed,
         cores=len(os.sched_getaffinity(0)),
-        cores_busy=busy,
+        cores_busy=cpu_seconds / elapsed,
         threads=reader.engine.threads,
         image_side=image.shape[0],
-        stored_pixels=_mean_pixels(reader.engine),
-        stored_bytes=_mean_bytes(reader.engine),
+        stored_pixels=pixels,
+        stored_bytes=sum(shard.info.num_bytes for shard in shards)
+        / max(sum(shard.info.num_records for shard in shards), 1),
         is_remote=reader.engine.corpus.is_remote,
         num_records=count,
     )
@@ -182,11 +201,23 @@ def _time_stages(
         ],
         len(images),
     )
-    augment = _time_augment(image, images[:_AUGMENTED_IMAGES], stored, slot)
+    # Decoding and cropping are fused, so that pixels outside the crop are not decoded. The rest is
+    # therefore timed on images that are decoded already.
+    some = images[:_AUGMENTED_IMAGES]
+    decoded = [DecodedImage().apply(data, stored, 0, None) for data in some]
+    raw = [(pixels.tobytes(), StoredImage("raw", pixels.shape)) for pixels in decoded]
+    augment = _msec(
+        lambda: [image.apply(data, form, draw, slot) for draw, (data, form) in enumerate(raw)],
+        len(raw),
+    )
     batch = np.zeros((batch_size, *image.shape), np.uint8)
     gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
-    copy, device = _time_device_copy(batch)
-    times = (read, parse, max(fused - augment, 0.0), augment, gather, copy)
+    copy, device = (
+        _find_torch_device() or _find_jax_device() or (np.copy, "memory: no accelerator here")
+    )
+    copy(batch)
+    copied = _msec(lambda: [copy(batch) for _ in range(5)], 5 * batch_size)
+    times = (read, parse, max(fused - augment, 0.0), augment, gather, copied)
     return dict(zip(STAGES, times, strict=True)), device
 
 
@@ -199,7 +230,14 @@ def _time_reading(engine: Engine, places: Places) -> tuple[float, float, list[An
     indexes = ShardIndexes(engine.corpus.shards, of_images=False)
     for shard in np.unique(places.shards):
         indexes[int(shard)]  # opened here: an epoch opens an index once, not per record
-    read = _msec(lambda: frames.extend(_read_all(engine, indexes, places)), count)
+    records = engine.record_reader(indexes)
+    read = _msec(
+        lambda: frames.extend(
+            records.read_record(int(shard), int(row))
+            for shard, row in zip(places.shards, places.rows, strict=True)
+        ),
+        count,
+    )
     parse = _msec(
         lambda: images.extend(
             engine.columns.fill(store, row, *frame) for row, frame in enumerate(frames)
@@ -209,48 +247,10 @@ def _time_reading(engine: Engine, places: Places) -> tuple[float, float, list[An
     return read, parse, images
 
 
-def _time_augment(
-    image: TrainImage, images: Sequence[Any], stored: StoredImage, slot: NDArray[Any]
-) -> float:
-    """Return the milliseconds per image of all work but decoding.
-
-    Decoding and cropping are fused, so that pixels outside the crop are not decoded. The rest is
-    therefore timed on images that are decoded already.
-    """
-    decoded = [DecodedImage().apply(data, stored, 0, None) for data in images]
-    raw = [(pixels.tobytes(), StoredImage("raw", pixels.shape)) for pixels in decoded]
-    return _msec(
-        lambda: [image.apply(data, form, draw, slot) for draw, (data, form) in enumerate(raw)],
-        len(raw),
-    )
-
-
-def _read_all(
-    engine: Engine, indexes: ShardIndexes, places: Places
-) -> list[tuple[bytes, int, int]]:
-    records = engine.record_reader(indexes)
-    return [
-        records.read_record(int(shard), int(row))
-        for shard, row in zip(places.shards, places.rows, strict=True)
-    ]
-
-
 def _msec(work: Callable[[], Any], count: int) -> float:
     started = time.perf_counter()
     work()
     return (time.perf_counter() - started) * 1000 / count
-
-
-def _time_device_copy(batch: NDArray[Any]) -> tuple[float, str]:
-    """Return the milliseconds per image of a copy to torch's or JAX's accelerator, and its name.
-
-    Without an accelerator, a copy in memory is timed.
-    """
-    copy, device = (
-        _find_torch_device() or _find_jax_device() or (np.copy, "memory: no accelerator here")
-    )
-    copy(batch)
-    return _msec(lambda: [copy(batch) for _ in range(5)], 5 * len(batch)), device
 
 
 def _find_torch_device() -> tuple[Callable[[Any], Any], str] | None:
@@ -277,37 +277,6 @@ def _find_jax_device() -> tuple[Callable[[Any], Any], str] | None:
     if device.platform == "cpu":
         return None
     return lambda batch: jax.device_put(batch, device).block_until_ready(), device.device_kind
-
-
-def _time_whole(reader: Reader, batch_size: int, seconds: float) -> tuple[float, float, int]:
-    """Return (images/s, mean number of busy cores, images read)."""
-    batches = iter(reader)
-    for _ in range(_WARM_UP_BATCHES):
-        next(batches)
-    started, cpu_started, count = time.perf_counter(), time.process_time(), 0
-    while (elapsed := time.perf_counter() - started) < seconds or not count:
-        next(batches)
-        count += batch_size
-    return count / elapsed, (time.process_time() - cpu_started) / elapsed, count
-
-
-def _mean_pixels(engine: Engine) -> float:
-    """Return mean width times mean height of the first split, 0.0 if its statistics lack them."""
-    shard = engine.corpus.shards[0]
-    stats = shard.source.manifest.splits[shard.name.split].stats
-    sides = [stats.get(axis, {}) for axis in ("width", "height")]
-    return (
-        float(np.prod([side["sum"] / side["count"] for side in sides]))
-        if all(side.get("count") for side in sides)
-        else 0.0
-    )
-
-
-def _mean_bytes(engine: Engine) -> float:
-    shards = engine.corpus.shards
-    return sum(shard.info.num_bytes for shard in shards) / max(
-        sum(shard.info.num_records for shard in shards), 1
-    )
 
 
 def limiting_stage(found: Diagnosis) -> str:
@@ -449,7 +418,10 @@ def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
         help="images per batch (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="decoding threads (default: one per core)"
+        "--threads",
+        type=int,
+        metavar="N",
+        help="decoding threads (default: one per core, up to 8)",
     )
     parser.add_argument(
         "--seconds",

@@ -69,16 +69,12 @@ def _histograms(manifest: Manifest) -> dict[str, dict[str, list[Any]]]:
         for name, each in split.stats.get("signals", {}).items():
             if each["basis"] != "all":
                 return {}
-            if "histogram" in each and not _add(found, name, each["histogram"]):
+            if (more := each.get("histogram")) is None:
+                continue
+            zeros = [0] * len(more["counts"])
+            there = found.setdefault(name, {"edges": more["edges"], "counts": zeros})
+            if there["edges"] != more["edges"]:
                 return {}
+            pairs = zip(there["counts"], more["counts"], strict=True)
+            there["counts"] = [one + other for one, other in pairs]
     return found
-
-
-def _add(found: dict[str, dict[str, list[Any]]], name: str, more: Mapping[str, list[Any]]) -> bool:
-    """Add a histogram; return False if its edges are others."""
-    there = found.setdefault(name, {"edges": more["edges"], "counts": [0] * len(more["counts"])})
-    if there["edges"] != more["edges"]:
-        return False
-    pairs = zip(there["counts"], more["counts"], strict=True)
-    there["counts"] = [one + other for one, other in pairs]
-    return True

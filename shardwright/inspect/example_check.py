@@ -17,7 +17,7 @@ from shardwright.format.schema import (
     Source,
     StoredFeature,
 )
-from shardwright.format.tensor_features import read_tensor
+from shardwright.format.tensors import read_tensor
 from shardwright.sizes import counted
 
 _KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
@@ -43,17 +43,14 @@ class ExampleChecker:
         the values of images, tensors and indices.
         """
         if features.keys() != self._stored.keys():
-            yield from self._strangers(features)
+            for name in sorted(self._stored.keys() - features.keys()):
+                yield f"feature {name!r} is missing"
+            for name in sorted(features.keys() - self._stored.keys()):
+                yield f"feature {name!r} is not in the schema"
         for key, values in features.items():
             if key in self._stored:
                 yield from self._feature_faults(*self._stored[key], values)
         yield from self._label_text_faults(features)
-
-    def _strangers(self, features: Mapping[str, Values]) -> Iterator[str]:
-        for name in sorted(self._stored.keys() - features.keys()):
-            yield f"feature {name!r} is missing"
-        for name in sorted(features.keys() - self._stored.keys()):
-            yield f"feature {name!r} is not in the schema"
 
     def _feature_faults(
         self, feature: Feature, stored: StoredFeature, values: Values
@@ -73,18 +70,13 @@ class ExampleChecker:
         elif feature.kind == FeatureKind.TENSOR and isinstance(values[0], bytes):
             yield from _tensor_faults(feature, values[0])
         elif feature.kind in INDEXED and stored == feature.stored[0]:
-            yield from self._index_faults(feature, stored, values)
-
-    def _index_faults(
-        self, feature: Feature, stored: StoredFeature, values: Values
-    ) -> Iterator[str]:
-        num_names = len(self._schema.names_of(feature))
-        what = "label" if feature.source == Source.LABEL else f"feature {stored.key!r}:"
-        for value in values:
-            if isinstance(value, int) and not 0 <= value < num_names:
-                known = f"{counted(num_names, 'class')} (0 to {num_names - 1})"
-                yield f"{what} {value} is not one of the {known}"
-                return
+            num_names = len(self._schema.names_of(feature))
+            what = "label" if feature.source == Source.LABEL else f"feature {stored.key!r}:"
+            for value in values:
+                if isinstance(value, int) and not 0 <= value < num_names:
+                    known = f"{counted(num_names, 'class')} (0 to {num_names - 1})"
+                    yield f"{what} {value} is not one of the {known}"
+                    return
 
     def _label_text_faults(self, features: Mapping[str, Values]) -> Iterator[str]:
         label, names = one_value(features, self._schema.label), self._schema.class_names
@@ -92,8 +84,9 @@ class ExampleChecker:
             return
         text, expected = one_value(features, self._label_text), names[label]
         if isinstance(text, bytes) and text != expected.encode("utf-8", "surrogatepass"):
+            there = text.decode("utf-8", "backslashreplace")
             yield (
-                f"feature {self._label_text.name!r} is {_text(text)}, "
+                f"feature {self._label_text.name!r} is {there!r}, "
                 f"but label {label} is class {expected!r}"
             )
 
@@ -125,7 +118,3 @@ def _tensor_faults(feature: Feature, data: bytes) -> Iterator[str]:
         read_tensor(feature, data)
     except ExampleFault as fault:
         yield str(fault)
-
-
-def _text(value: bytes) -> str:
-    return repr(value.decode("utf-8", "backslashreplace"))

@@ -59,22 +59,18 @@ def propose_version(
             f"{counted(number, noun)} {what}" for number, noun, what in changes if number
         ]:
             part, because = name, reasons
-    return {"version": _raised(version, part), "part": part, "because": because}
+    raised = None
+    if match := _VERSION.fullmatch(version):
+        major, minor, patch = map(int, match.groups())
+        raised = {
+            "major": f"{major + 1}.0.0",
+            "minor": f"{major}.{minor + 1}.0",
+            "patch": f"{major}.{minor}.{patch + 1}",
+        }[part]
+    return {"version": raised, "part": part, "because": because}
 
 
 def format_proposal(proposal: Mapping[str, Any]) -> str:
     """Return a proposal as a line of text."""
     version = proposal["version"] or f"the next {proposal['part']} one"
     return f"proposed version: {version} ({proposal['part']}: {', '.join(proposal['because'])})"
-
-
-def _raised(version: str, part: str) -> str | None:
-    match = _VERSION.fullmatch(version)
-    if match is None:
-        return None
-    major, minor, patch = map(int, match.groups())
-    return {
-        "major": f"{major + 1}.0.0",
-        "minor": f"{major}.{minor + 1}.0",
-        "patch": f"{major}.{minor}.{patch + 1}",
-    }[part]

@@ -148,10 +148,19 @@ def compare_rows(
     is_known = places.is_valid().to_numpy()
     known, places = np.flatnonzero(is_known), places.drop_null().to_numpy()
     old_labels, new_labels = _common_labels(old, new, class_names)
+    pairs = {
+        name: (old.column(name)[places], new.column(name)[known])
+        for name in ("crc32c", "image_length", "length")
+    }
+    unequal = {name: there != here for name, (there, here) in pairs.items()}
+    has_image = (pairs["image_length"][0] > 0) | (pairs["image_length"][1] > 0)
+    image_differs: NDArray[np.bool_] = unequal["crc32c"] | unequal["image_length"]
+    before, after = old.table["features"].take(places), new.table["features"].take(known)
+    hashes_differ = pc.fill_null(pc.not_equal(before, after), False).to_numpy()
     differs = {
-        "changed": _content_differs(old, new, places, known),
+        "changed": np.where(has_image, image_differs, unequal["length"]),
         "relabeled": old_labels[places] != new_labels[known],
-        "reannotated": with_features & _hashes_differ(old, new, places, known),
+        "reannotated": with_features & hashes_differ,
         "moved": old.names_of_splits()[places] != new.names_of_splits()[known],
     }
     is_gone = np.ones(len(old.splits), np.bool_)
@@ -160,27 +169,6 @@ def compare_rows(
     rows |= {change: known[mask] for change, mask in differs.items()}
     num_same = int((~np.logical_or.reduce(list(differs.values()))).sum())
     return RecordChanges(old, new, rows, num_same)
-
-
-def _content_differs(
-    old: DatasetRows, new: DatasetRows, places: NDArray[np.int64], known: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    pairs = {
-        name: (old.column(name)[places], new.column(name)[known])
-        for name in ("crc32c", "image_length", "length")
-    }
-    differs = {name: before != after for name, (before, after) in pairs.items()}
-    has_image = (pairs["image_length"][0] > 0) | (pairs["image_length"][1] > 0)
-    image_differs: NDArray[np.bool_] = differs["crc32c"] | differs["image_length"]
-    return np.where(has_image, image_differs, differs["length"])
-
-
-def _hashes_differ(
-    old: DatasetRows, new: DatasetRows, places: NDArray[np.int64], known: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    before, after = old.table["features"].take(places), new.table["features"].take(known)
-    differs: NDArray[np.bool_] = pc.fill_null(pc.not_equal(before, after), False).to_numpy()
-    return differs
 
 
 def _common_labels(

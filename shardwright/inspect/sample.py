@@ -34,6 +34,7 @@ from shardwright.format.splits import ShardInfo
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import Preview, decode_preview
 from shardwright.images.signals import PictureMeasures, Signals, measure_picture
+from shardwright.inspect.example_check import Values
 from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000
@@ -46,7 +47,6 @@ TASK_RECORDS = 16
 _COLUMNS = ["id", "label", *CHECKED, "format", "width", "height"]
 
 T = TypeVar("T")
-Values = list[bytes] | list[int] | list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,9 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SampleP
     num_shards = sampled_shards(number, manifest.num_records, len(manifest.named_shards()))
     for split, wanted in numbers.items():
         share = num_shards * wanted // sum(numbers.values())
-        shards = _spread(manifest.named_shards(split), max(1, share))
+        whole = manifest.named_shards(split)
+        count = min(max(1, share), len(whole))
+        shards = [whole[place * len(whole) // count] for place in range(count)]
         among = max(_LEAST_CANDIDATES, _CANDIDATES_A_RECORD * wanted)
         candidates = _candidates(root, shards, among)
         places += _chosen([name for name, _ in shards], candidates, wanted)
@@ -160,8 +162,13 @@ def read_sample(
             look(_record(place, data, key, stored)) for place, data in zip(some, read, strict=True)
         ]
 
+    tasks = [
+        some[start : start + TASK_RECORDS]
+        for some in (list(group) for _, group in groupby(places, key=lambda place: place.shard))
+        for start in range(0, len(some), TASK_RECORDS)
+    ]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return [made for some in pool.map(records_of, _tasks(places)) for made in some]
+        return [made for some in pool.map(records_of, tasks) for made in some]
 
 
 def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
@@ -179,30 +186,22 @@ def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
     return wanted
 
 
-def _spread(
-    shards: Sequence[tuple[ShardName, ShardInfo]], number: int
-) -> list[tuple[ShardName, ShardInfo]]:
-    """Return `number` of the shards, evenly spread."""
-    count = min(number, len(shards))
-    return [shards[place * len(shards) // count] for place in range(count)]
-
-
 def _candidates(
     root: Folder, shards: Sequence[tuple[ShardName, ShardInfo]], number: int
 ) -> list[pa.Table]:
     """Return `number` index rows of all shards together, among which records are chosen."""
     most = -(-number // len(shards))
+
+    def first_rows(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
+        rows = read_live_rows(root, *shard, _COLUMNS).slice(0, most)
+        ends = pc.add(rows["offset"], rows["length"])
+        inside = pc.less_equal(ends, shard[1].num_bytes)
+        inside = pc.and_(pc.greater_equal(rows["offset"], 0), inside)
+        filled = pc.and_(pc.greater(rows["image_length"], 0), pc.greater(rows["length"], 0))
+        return rows.filter(pc.and_(inside, filled))
+
     with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(lambda shard: _first_rows(root, shard[0], shard[1], most), shards))
-
-
-def _first_rows(root: Folder, name: ShardName, info: ShardInfo, most: int) -> pa.Table:
-    rows = read_live_rows(root, name, info, _COLUMNS).slice(0, most)
-    ends = pc.add(rows["offset"], rows["length"])
-    inside = pc.and_(pc.greater_equal(rows["offset"], 0), pc.less_equal(ends, info.num_bytes))
-    return rows.filter(
-        pc.and_(inside, pc.and_(pc.greater(rows["image_length"], 0), pc.greater(rows["length"], 0)))
-    )
+        return list(pool.map(first_rows, shards))
 
 
 def _chosen(
@@ -225,13 +224,6 @@ def _chosen(
     ends = list(accumulate(map(len, candidates)))
     for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
         yield SamplePlace(names[bisect_right(ends, place)], row)
-
-
-def _tasks(places: Sequence[SamplePlace]) -> Iterator[list[SamplePlace]]:
-    for _, group in groupby(places, key=lambda place: place.shard):
-        some = list(group)
-        for start in range(0, len(some), TASK_RECORDS):
-            yield some[start : start + TASK_RECORDS]
 
 
 def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> SampledRecord:

@@ -29,7 +29,7 @@ from shardwright.errors import (
 )
 from shardwright.format.contents import FileContent, file_crc32c
 from shardwright.format.example import ExampleFault, parse_example
-from shardwright.format.index import ShardSummary, parse_index, read_sidecar, read_summary
+from shardwright.format.index import parse_index, read_sidecar, read_summary
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan, read_record
@@ -78,30 +78,20 @@ def walk_records(
             span = read_record(file, offset, num_bytes)
         except RecordFault as fault:
             yield number, fault
-            number, offset = _next_place(fault, number, known_offsets)
-            if offset < 0:
-                return
+            if fault.next_offset is not None:
+                number, offset = number + 1, fault.next_offset
+            else:  # the frame does not know the end of this record, but the index does
+                number = int(np.searchsorted(known_offsets, fault.offset, side="right"))
+                if number == len(known_offsets):
+                    return
+                offset = int(known_offsets[number])
+            # The reader is somewhere inside the broken record.
             file.seek(offset)
             continue
         if span is None:
             return
         yield number, span
         number, offset = number + 1, span.next_offset
-
-
-def _next_place(
-    fault: RecordFault, number: int, known_offsets: NDArray[np.int64]
-) -> tuple[int, int]:
-    """Return number and offset of the record after a broken one; offset -1 if it is unknown."""
-    if fault.next_offset is not None:
-        return number + 1, fault.next_offset
-    # The length is broken, so the end of this record is unknown to the frame, but not to the index.
-    following = int(np.searchsorted(known_offsets, fault.offset, side="right"))
-    return (
-        (following, int(known_offsets[following]))
-        if following < len(known_offsets)
-        else (number + 1, -1)
-    )
 
 
 class IndexRows:
@@ -150,16 +140,7 @@ def check_sidecar(
     except StorageError as error:
         what = str(error).removeprefix(f"{name.sidecar} ")
         return None, [DatasetFault.of_file(name.sidecar, what)]
-    fault = _mismatch(read_summary(root, name), table.num_rows, name, info)
-    return (None, [DatasetFault.of_file(name.sidecar, fault)]) if fault else (IndexRows(table), [])
-
-
-def _mismatch(
-    summary: ShardSummary | None, num_rows: int, name: ShardName, info: ShardInfo
-) -> str | None:
-    """Return why a sidecar is not that of a shard, or None if it is."""
-    if summary is None:
-        return "its metadata does not say which shard it indexes"
+    summary, fault = read_summary(root, name), None
     wanted = {
         "name": name,
         "num_records": info.num_records,
@@ -167,15 +148,17 @@ def _mismatch(
         "crc32c": info.crc32c,
         "digest": info.digest,
     }
-    differing = [key for key, value in wanted.items() if getattr(summary, key) != value]
-    if differing:
+    if summary is None:
+        fault = "its metadata does not say which shard it indexes"
+    elif differing := [key for key, value in wanted.items() if getattr(summary, key) != value]:
         details = ", ".join(
             f"{key} {getattr(summary, key)!r} instead of {wanted[key]!r}" for key in differing
         )
-        return f"it is the index of another shard ({details}); its rows are not compared"
-    if num_rows != info.num_records:
-        return f"it has {counted(num_rows, 'row')} for {counted(info.num_records, 'record')}"
-    return None
+        fault = f"it is the index of another shard ({details}); its rows are not compared"
+    elif table.num_rows != info.num_records:
+        rows, records = counted(table.num_rows, "row"), counted(info.num_records, "record")
+        fault = f"it has {rows} for {records}"
+    return (None, [DatasetFault.of_file(name.sidecar, fault)]) if fault else (IndexRows(table), [])
 
 
 class RowChecker:
@@ -318,13 +301,9 @@ class ShardChecker:
         fault = content_fault(content, info.content, self._contents)
         if fault:
             yield DatasetFault.of_file(result.name.shard, fault)
+        # The shard has the content of another one, so each of its records would be a fault.
         if fault and content in self._contents:
             rows = None  # the index describes the shard that should be here
-        yield from self._record_faults(file, info, rows, result)
-
-    def _record_faults(
-        self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck
-    ) -> Iterator[DatasetFault]:
         name, last = result.name, None
         offsets = rows.offsets if rows is not None else np.zeros(0, np.int64)
         for number, last in walk_records(file, offsets):

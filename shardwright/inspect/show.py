@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -27,7 +27,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import PICTURES, Feature, FeatureKind, Source
 from shardwright.format.splits import ShardInfo
-from shardwright.format.tensor_features import read_tensor
+from shardwright.format.tensors import read_tensor
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
@@ -101,41 +101,29 @@ def find_record(
     if by == "number" and not is_number:
         raise UsageError(f"a record number must be a whole number of at least 0, got {key!r}")
     if by != "number":
-        found = _find_id(root, manifest, key, [split] if split else list(manifest.splits))
-        if found is not None:
-            return found
+        for name in [split] if split else manifest.splits:
+            start = 0
+            for shard in manifest.named_shards(name):
+                ids = read_live_rows(root, *shard, ["id"])["id"]
+                row = pc.index(ids, pa.scalar(key, pa.string())).as_py()
+                if row >= 0:
+                    return _read_found(root, manifest, shard, row, start + row)
+                start += shard[1].num_live
     if by == "id" or not is_number:
         where = f"split {split!r}" if split else "any split"
         raise NotFoundError(
             f"no record in {where} has the id {key!r}; the splits are {_choices(manifest)}"
         )
-    return _find_number(root, manifest, int(key), split or _default_split(manifest))
+    if split is None and "train" not in manifest.splits and len(manifest.splits) != 1:
+        raise NotFoundError(
+            f"a record number needs a split: give --split, one of {_choices(manifest)}"
+        )
+    usual = "train" if "train" in manifest.splits else next(iter(manifest.splits))
+    return _find_number(root, manifest, int(key), split or usual)
 
 
 def _choices(manifest: Manifest) -> str:
     return ", ".join(manifest.splits)
-
-
-def _default_split(manifest: Manifest) -> str:
-    if "train" in manifest.splits:
-        return "train"
-    if len(manifest.splits) == 1:
-        return next(iter(manifest.splits))
-    raise NotFoundError(f"a record number needs a split: give --split, one of {_choices(manifest)}")
-
-
-def _find_id(
-    root: Folder, manifest: Manifest, key: str, splits: Sequence[str]
-) -> FoundRecord | None:
-    for split in splits:
-        start = 0
-        for name, info in manifest.named_shards(split):
-            ids = read_live_rows(root, name, info, ["id"])["id"]
-            row = pc.index(ids, pa.scalar(key, pa.string())).as_py()
-            if row >= 0:
-                return _read_found(root, manifest, (name, info), row, start + row)
-            start += info.num_live
-    return None
 
 
 def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> FoundRecord:
@@ -187,9 +175,12 @@ def read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapp
 def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
     """Return the record as JSON; bytes that are not text appear as their number."""
     features = {}
+    lists = {
+        stored.key for each in manifest.schema.features for stored in each.stored if stored.shape
+    }
     for name, values in found.features.items():
         shown = [_json_value(manifest, name, value) for value in values]
-        features[name] = shown[0] if len(shown) == 1 and not _is_list(manifest, name) else shown
+        features[name] = shown[0] if len(shown) == 1 and name not in lists else shown
     label, known = one_value(found.features, manifest.schema.label), manifest.schema.class_names
     is_class = isinstance(label, int) and 0 <= label < len(known)
     return {
@@ -200,15 +191,6 @@ def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
         "class_name": known[label] if is_class else None,
         "features": features,
     }
-
-
-def _is_list(manifest: Manifest, name: str) -> bool:
-    return any(
-        stored.shape
-        for feature in manifest.schema.features
-        for stored in feature.stored
-        if stored.key == name
-    )
 
 
 def _json_value(manifest: Manifest, name: str, value: bytes | int | float) -> Any:
@@ -226,6 +208,15 @@ def _json_value(manifest: Manifest, name: str, value: bytes | int | float) -> An
 def format_record(manifest: Manifest, found: FoundRecord) -> str:
     """Return the record as lines of text: its location, its image, and every feature."""
     row, name = found.row, found.name
+    image = "none"
+    if row["image_length"]:
+        is_sized = row["width"] and row["height"]
+        size = f"{row['width']}x{row['height']}" if is_sized else "of unknown size"
+        image = (
+            f"{row['format'] or 'unknown format'}, {size}, {show_bytes(row['image_length'])} "
+            f"({counted(row['image_length'], 'byte')} at byte {row['image_offset']:,}), "
+            f"crc32c {row['crc32c']:#010x}"
+        )
     lines = [
         ("id", str(row["id"])),
         (
@@ -234,37 +225,19 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
             f"({counted(manifest.splits[name.split].num_records, 'record')})",
         ),
         ("shard", f"{name.shard}, {counted(row['length'], 'byte')} at byte {row['offset']:,}"),
-        ("image", _image_text(row)),
+        ("image", image),
         ("source", " ".join(str(row[key]) for key in ("uri", "etag") if row[key]) or "unknown"),
     ]
-    shown = [*lines, ("", ""), ("features", ""), *_feature_lines(manifest, found.features)]
-    width = max(len(key) for key, _ in shown)
-    return join_lines(f"{key.ljust(width)}  {value}".rstrip() for key, value in shown)
-
-
-def _image_text(row: Mapping[str, Any]) -> str:
-    if not row["image_length"]:
-        return "none"
-    size = (
-        f"{row['width']}x{row['height']}" if row["width"] and row["height"] else "of unknown size"
-    )
-    return (
-        f"{row['format'] or 'unknown format'}, {size}, {show_bytes(row['image_length'])} "
-        f"({counted(row['image_length'], 'byte')} at byte {row['image_offset']:,}), "
-        f"crc32c {row['crc32c']:#010x}"
-    )
-
-
-def _feature_lines(manifest: Manifest, features: Mapping[str, Values]) -> Iterator[tuple[str, str]]:
+    lines += [("", ""), ("features", "")]
     known = {
         stored.key: feature for feature in manifest.schema.features for stored in feature.stored
     }
-    for name in [*known, *sorted(features.keys() - known.keys())]:
-        values = features.get(name)
-        yield (
-            f"  {name}",
-            "missing" if values is None else _values_text(manifest, known.get(name), values),
-        )
+    for key in [*known, *sorted(found.features.keys() - known.keys())]:
+        values = found.features.get(key)
+        text = "missing" if values is None else _values_text(manifest, known.get(key), values)
+        lines.append((f"  {key}", text))
+    width = max(len(key) for key, _ in lines)
+    return join_lines(f"{key.ljust(width)}  {value}".rstrip() for key, value in lines)
 
 
 def _values_text(manifest: Manifest, feature: Feature | None, values: Values) -> str:

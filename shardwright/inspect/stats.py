@@ -45,7 +45,12 @@ def format_statistics(manifest: Manifest) -> str:
 
 def _lines(split: SplitInfo) -> Iterator[str]:
     yield f"{split.name}: {counted(split.num_records, 'record')}"
-    yield from _table("images", _image_rows(split.stats))
+    rows: list[Row] = [
+        (title, {**found, "mean": found["sum"] / found["count"]})
+        for name, title in (("width", "width"), ("height", "height"), ("image_length", "bytes"))
+        if (found := split.stats.get(name)) is not None
+    ]
+    yield from _table("images", rows)
     channels = split.stats.get("channels")
     if channels:
         rows = [
@@ -63,15 +68,11 @@ def _lines(split: SplitInfo) -> Iterator[str]:
     if signals:
         rows = [(signal.name, signals[signal.name]) for signal in SIGNALS if signal.name in signals]
         yield from _table(f"signals ({rows[0][1]['basis']})", rows)
-        yield from _fault_lines(signals)
-
-
-def _image_rows(stats: Mapping[str, Any]) -> list[Row]:
-    return [
-        (title, {**stats[name], "mean": stats[name]["sum"] / stats[name]["count"]})
-        for name, title in (("width", "width"), ("height", "height"), ("image_length", "bytes"))
-        if name in stats
-    ]
+        for signal in SIGNALS:
+            if number := signals.get(signal.name, {}).get("faults", 0):
+                sign = "<" if signal.bad == "low" else ">"
+                found = f"{counted(number, 'image')} {signal.fault}"
+                yield f"    {found} ({signal.name} {sign} {signal.limit:g})"
 
 
 def _table(title: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -92,16 +93,6 @@ def _number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
-
-
-def _fault_lines(signals: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how many images have each fault that has a limit of its own."""
-    for signal in SIGNALS:
-        faults = signals.get(signal.name, {}).get("faults", 0)
-        if faults:
-            sign = "<" if signal.bad == "low" else ">"
-            found = counted(faults, "image")
-            yield f"    {found} {signal.fault} ({signal.name} {sign} {signal.limit:g})"
 
 
 @command

@@ -25,7 +25,7 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.format.schema import Source
-from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.format.splits import ShardInfo
 from shardwright.format.superseded import companion_content
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -43,7 +43,7 @@ from shardwright.inspect.shard_check import ShardCheck, ShardChecker
 from shardwright.inspect.version_check import verify_versions
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.storage.local import StatedFile
+from shardwright.storage.local import FileInfo
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.terminal import print_safely
@@ -109,9 +109,16 @@ def verify_built(
     manifest = read_manifest(folder)
     root = folder.below(manifest.folder)
     faults = list(check_companions(root, manifest))
-    checks = list(_check_shards(root, manifest, threads, progress))
+    checker, shards = ShardChecker(root, manifest), manifest.named_shards()
+    checks = []
+    with ThreadPoolExecutor(threads, thread_name_prefix="shardwright-verify") as pool:
+        for check in pool.map(lambda shard: checker.check(*shard), shards):
+            checks.append(check)
+            if progress is not None:
+                progress(len(checks), len(shards))
     faults += [fault for check in checks for fault in check.faults]
     faults += _label_count_faults(manifest, checks)
+    # After all shards, because the same id may be in two of them.
     faults += limit_faults(_find_duplicates(root, manifest, checks))
     return Verification(
         dataset=folder.uri,
@@ -124,20 +131,6 @@ def verify_built(
     )
 
 
-def _check_shards(
-    root: Folder, manifest: Manifest, threads: int, progress: Callable[[int, int], None] | None
-) -> Iterator[ShardCheck]:
-    checker = ShardChecker(root, manifest)
-    shards = manifest.named_shards()
-    with ThreadPoolExecutor(threads, thread_name_prefix="shardwright-verify") as pool:
-        for done, check in enumerate(
-            pool.map(lambda shard: checker.check(*shard), shards), start=1
-        ):
-            yield check
-            if progress is not None:
-                progress(done, len(shards))
-
-
 def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[DatasetFault]:
     """Yield wrong label statistics of the manifest, only for splits without other faults."""
     for split in manifest.splits.values():
@@ -145,20 +138,15 @@ def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Ite
         if "labels" not in split.stats or any(check.faults for check in mine):
             continue
         counts: Counter[int] = sum((check.labels for check in mine), Counter())
-        differing = _differing_labels(split, counts)
-        if differing:
-            what = (
-                f"the label statistics of split {split.name!r} differ from its records: {differing}"
+        stated = Counter({int(label): number for label, number in split.stats["labels"].items()})
+        labels = [label for label in sorted({*stated, *counts}) if stated[label] != counts[label]]
+        if labels:
+            differing = ", ".join(
+                f"{stated[label]} instead of {counts[label]} of label {label}"
+                for label in labels[:3]
             )
-            yield DatasetFault.of_file(naming.MANIFEST, what)
-
-
-def _differing_labels(split: SplitInfo, counts: Counter[int]) -> str:
-    stated = Counter({int(label): number for label, number in split.stats["labels"].items()})
-    labels = [label for label in sorted({*stated, *counts}) if stated[label] != counts[label]]
-    return ", ".join(
-        f"{stated[label]} instead of {counts[label]} of label {label}" for label in labels[:3]
-    )
+            what = f"the label statistics of split {split.name!r} differ from its records: "
+            yield DatasetFault.of_file(naming.MANIFEST, what + differing)
 
 
 def _find_duplicates(
@@ -216,7 +204,7 @@ def verify_quickly(dataset: Folder, *, threads: int = DEFAULT_THREADS) -> Verifi
     started = monotonic()
     manifest = read_manifest(dataset)
     root = dataset.below(manifest.folder)
-    stated = root.stated()
+    stated = root.files(crc32c=True)
     unknown: list[str] = []
     shards = manifest.named_shards()
 
@@ -244,16 +232,13 @@ def listed_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     Raises:
         StorageError: The folder cannot be listed.
     """
-    shards = {
-        name.shard: FileContent(info.num_bytes, info.crc32c)
-        for name, info in manifest.named_shards()
-    }
+    shards = {name.shard: info.content for name, info in manifest.named_shards()}
     whole = replace(manifest, files={**manifest.files, **shards})
-    return _faults_beside_shards(root, whole, root.stated())
+    return _faults_beside_shards(root, whole, root.files(crc32c=True))
 
 
 def _listed_shard_faults(
-    root: Folder, name: ShardName, info: ShardInfo, found: StatedFile | None, unknown: list[str]
+    root: Folder, name: ShardName, info: ShardInfo, found: FileInfo | None, unknown: list[str]
 ) -> Iterator[DatasetFault]:
     """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
     if found is None:
@@ -266,6 +251,7 @@ def _listed_shard_faults(
             name.shard, f"the file has {length}, the manifest says {info.num_bytes:,}"
         )
         return
+    # No request is needed for the checksum: an etag changes with the content.
     if info.etag is not None and found.etag == info.etag:
         return
     crc = found.crc32c if found.crc32c is not None else root.stated_crc32c(name.shard)
@@ -284,12 +270,14 @@ def _listed_shard_faults(
 
 
 def _faults_beside_shards(
-    root: Folder, manifest: Manifest, stated: Mapping[str, StatedFile]
+    root: Folder, manifest: Manifest, stated: Mapping[str, FileInfo]
 ) -> Iterator[DatasetFault]:
     """Yield the faults of the other files, by their lengths and listed checksums."""
     there = dict(stated)
     for folder in naming.SHARD_DIRS:
-        there |= {f"{folder}/{name}": found for name, found in root.stated(folder).items()}
+        there |= {
+            f"{folder}/{name}": found for name, found in root.files(folder, crc32c=True).items()
+        }
     wanted: dict[str, FileContent | None] = dict(manifest.files)
     wanted |= {name.sidecar: info.sidecar for name, info in manifest.named_shards()}
     shard_of = {name.sidecar: name.shard for name, _ in manifest.named_shards()}
@@ -303,6 +291,8 @@ def _faults_beside_shards(
             crc = content.crc32c if found.crc32c is None else found.crc32c
             fault = FileContent(found.num_bytes, crc).fault(content)
             if fault is not None and filename == naming.DATASET_INFO:
+                # A dataset that has grown has a notice for TFDS in this file; the manifest states
+                # it without.
                 fault = companion_content(root, filename).fault(content)
             if fault is not None:
                 yield DatasetFault.of_file(filename, fault)

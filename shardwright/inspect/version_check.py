@@ -17,7 +17,6 @@ from shardwright.format.index import read_index_of, read_live_rows
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.pins import pin_names, read_pin
-from shardwright.format.splits import ShardInfo
 from shardwright.format.superseded import changed_notices
 from shardwright.format.versions import (
     generation_folders,
@@ -185,19 +184,17 @@ def version_faults(
         for folder in version.folders:
             if folder not in manifests:
                 manifests[folder] = read_manifest(root.below(folder))
-        faults = list(_shard_faults(version, manifests))
+        owns = {folder: dict(manifests[folder].named_shards()) for folder in version.folders}
+        faults = []
+        for name, info in version.named_shards():
+            there = owns[info.folder].get(replace(name, folder=""))
+            if there is None or there != replace(info, folder="", count=0, removed=b""):
+                what = (
+                    f"{name.shard} is not the shard of its generation: if `shardwright erase` was "
+                    "stopped, run its command again"
+                )
+                faults.append(DatasetFault.of_file(_file_of(version), what))
         yield from faults or _doubled(root, version, ids)
-
-
-def _shard_faults(version: Manifest, manifests: dict[str, Manifest]) -> Iterator[DatasetFault]:
-    """Yield the shards that differ from those of their generation."""
-    owns = {folder: dict(manifests[folder].named_shards()) for folder in version.folders}
-    for name, info in version.named_shards():
-        there = owns[info.folder].get(replace(name, folder=""))
-        if there is None or there != replace(info, folder="", count=0, removed=b""):
-            what = f"{name.shard} is not the shard of its generation"
-            hint = "if `shardwright erase` was stopped, run its command again"
-            yield DatasetFault.of_file(_file_of(version), f"{what}: {hint}")
 
 
 class _Ids:
@@ -209,16 +206,15 @@ class _Ids:
 
     def may_double(self, version: Manifest) -> bool:
         """Return whether two records of a version have the same hash; raise as `read_index_of`."""
-        live = [self._live(name, info) for name, info in version.named_shards()]
-        hashes = np.sort(np.concatenate([np.zeros(0, np.int64), *live]))
+        live = [np.zeros(0, np.int64)]
+        for name, info in version.named_shards():
+            if name not in self._hashes:
+                ids = read_index_of(self._root, name, info, ["id"])["id"].to_pylist()
+                self._hashes[name] = np.fromiter(map(hash, ids), np.int64, len(ids))
+            rows = info.live_rows
+            live.append(self._hashes[name] if rows is None else self._hashes[name][rows])
+        hashes = np.sort(np.concatenate(live))
         return bool((hashes[1:] == hashes[:-1]).any())
-
-    def _live(self, name: ShardName, info: ShardInfo) -> NDArray[np.int64]:
-        if name not in self._hashes:
-            ids = read_index_of(self._root, name, info, ["id"])["id"].to_pylist()
-            self._hashes[name] = np.fromiter(map(hash, ids), np.int64, len(ids))
-        live = info.live_rows
-        return self._hashes[name] if live is None else self._hashes[name][live]
 
 
 def _doubled(root: Folder, version: Manifest, ids: _Ids) -> Iterator[DatasetFault]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +24,8 @@ from shardwright.terminal import join_lines, print_safely
 _LOG_EPILOG = """\
 examples
   shardwright log dataset/
-  shardwright inspect dataset/ --at 3
-  shardwright diff dataset/ dataset/ --at 2026-11-22    # what has changed since that day
+  shardwright inspect dataset/ --version 3
+  shardwright diff dataset/ dataset/ --version 2026-11-22  # what has changed since that day
 
 Lists the newest version first. Version 1 is the dataset as it was built; each later one was made by
 `shardwright build --if-exists append`, or by `shardwright compact`. The bytes are those of all
@@ -37,7 +36,7 @@ Exit codes: 0 listed, 1 dataset unreadable, 2 wrong usage or not a dataset.
 _PIN_EPILOG = """\
 examples
   shardwright pin dataset/ resnet-7                       # the newest version, until it is removed
-  shardwright pin dataset/ resnet-7 --at 3 --until 2026-12-31
+  shardwright pin dataset/ resnet-7 --version 3 --until 2026-12-31
   shardwright pin dataset/ resnet-7 --remove
   shardwright pin dataset/                                # lists the pins
 
@@ -58,7 +57,23 @@ def log_command(argv: Sequence[str]) -> int:
     root = root_of(args)
     pins = [pin for pin in read_pins(root) if pin.holds()]
     found = [describe_version(manifest, pins) for manifest in read_versions(root)]
-    print_safely(to_json({"versions": found}) if args.json else join_lines(_lines(found)))
+    head = ("version", "created", "operation", "records", "added", "removed", "bytes", "pins")
+    rows = [
+        (
+            str(one["version"]),
+            one["created"],
+            one["operation"],
+            f"{one['num_records']:,}",
+            f"{one['added']:,}",
+            f"{one['removed']:,}",
+            show_bytes(one["num_bytes"]),
+            ", ".join(one["pins"]),
+        )
+        for one in found
+    ]
+    shown = len(head) if any(one["pins"] for one in found) else -1
+    lines = table_lines([row[:shown] for row in (head, *rows)])
+    print_safely(to_json({"versions": found}) if args.json else join_lines(lines))
     return EXIT_DONE
 
 
@@ -78,25 +93,6 @@ def describe_version(manifest: Manifest, pins: Sequence[Pin] = ()) -> dict[str, 
     }
 
 
-def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
-    head = ("version", "created", "operation", "records", "added", "removed", "bytes", "pins")
-    rows = [
-        (
-            str(one["version"]),
-            one["created"],
-            one["operation"],
-            f"{one['num_records']:,}",
-            f"{one['added']:,}",
-            f"{one['removed']:,}",
-            show_bytes(one["num_bytes"]),
-            ", ".join(one["pins"]),
-        )
-        for one in found
-    ]
-    shown = len(head) if any(one["pins"] for one in found) else -1
-    return table_lines([row[:shown] for row in (head, *rows)])
-
-
 @command
 def pin_command(argv: Sequence[str]) -> int:
     """Run `shardwright pin` and return its exit code."""
@@ -108,26 +104,23 @@ def pin_command(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--remove", action="store_true", help="remove the pin")
     args = parser.parse_args(argv)
-    changes = args.remove or args.until is not None or args.at != parser.get_default("at")
+    changes = args.remove or args.until is not None or args.version != parser.get_default("version")
     if args.name is None and changes:
-        parser.error("--at, --until and --remove need the NAME of a pin")
-    told = _run(args)
-    print_safely(told)
-    return EXIT_DONE
-
-
-def _run(args: argparse.Namespace) -> str:
+        parser.error("--version, --until and --remove need the NAME of a pin")
     root = root_of(args)
     if args.name is None:
         read_version(root)  # fails if there is no dataset
         pins = read_pins(root)
-        found = {"pins": [describe_pin(one) for one in pins]}
-        return to_json(found) if args.json else join_lines(_pin_lines(pins))
-    if args.remove:
+        found: dict[str, Any] = {"pins": [describe_pin(one) for one in pins]}
+        told = join_lines(_pin_lines(pins))
+    elif args.remove:
         remove_pin(root, args.name)
-        return to_json({"removed": args.name}) if args.json else f"removed the pin {args.name}"
-    made = add_pin(root, args.name, version_of(args), args.until)
-    return to_json(describe_pin(made)) if args.json else f"pinned version {made.version} ({made})"
+        found, told = {"removed": args.name}, f"removed the pin {args.name}"
+    else:
+        made = add_pin(root, args.name, version_of(args), args.until)
+        found, told = describe_pin(made), f"pinned version {made.version} ({made})"
+    print_safely(to_json(found) if args.json else told)
+    return EXIT_DONE
 
 
 def describe_pin(one: Pin) -> dict[str, Any]:

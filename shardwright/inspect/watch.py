@@ -133,7 +133,11 @@ class _Watch:
             if progress.phase not in _NOT_THERE:
                 begun = now
             elif now - begun >= self._wait_seconds:
-                return self._give_up(now - begun)
+                say(
+                    f"error: no build has begun in {self._root} for {show_seconds(now - begun)}: "
+                    "check that it is the OUTPUT of the build, or wait longer with --wait MINUTES"
+                )
+                return EXIT_FAULTS
             progress = self._next_look()
 
     def _next_look(self) -> BuildProgress:
@@ -170,14 +174,6 @@ class _Watch:
         if self._num_lines:
             print(f"\x1b[{self._num_lines}A\x1b[J", end="", flush=True)
         self._num_lines = 0
-
-    def _give_up(self, seconds: float) -> int:
-        say(
-            f"error: no build has begun in {self._root} for "
-            f"{show_seconds(seconds)}: check that it is the OUTPUT of the build, or wait longer "
-            "with --wait MINUTES"
-        )
-        return EXIT_FAULTS
 
 
 def show_line(progress: BuildProgress) -> str:

@@ -8,5 +8,6 @@ places          position -> (shard, row), by an order: `order` with `permutation
 `orders` chooses
 corpus          the shards to read: `subsets` of splits; `selection` of their records
 record_reader   (shard, row) -> verified bytes, by `shard_index` and `shard_files`
-batches         bytes -> arrays, by `columns` and their encodings, and by `shardwright.images`
+batches         bytes -> arrays, by `columns` and their encodings, and by `shardwright.images`;
+`object_lists` move with the image
 """

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from shardwright.errors import ImageFault, RecordFault
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Source
 from shardwright.images.decode import StoredImage
-from shardwright.images.specs import ImageTransform
+from shardwright.images.specs import CropImage, ImageTransform, MultiCrop
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.places import Places
 from shardwright.reader.record_reader import BadRecord, RecordReader
@@ -25,7 +27,7 @@ MASK = "mask"
 # Rows per task. Decoding takes a millisecond a row, so small tasks keep all threads busy to the
 # end of a batch; reading takes 20 us a row.
 _DECODE_ROWS, _READ_ROWS = 8, 64
-_ALIGNMENT_BYTES = 64
+ALIGNMENT_BYTES = 64
 
 Batch = dict[str, Any]
 
@@ -38,8 +40,8 @@ class PendingBatch:
         step: Position and size of the batch.
         places: Its records, [n].
         store: Its columns other than the image, as allocated by `ColumnReader`.
-        images: [rows, height, width, 3], or objects [rows] where sizes vary or images stay bytes;
-            None if not requested.
+        images: By name, [rows, height, width, 3], or objects [rows] where sizes vary or images stay
+            bytes; empty if not requested.
         labels: int64 [rows], where the index gives them.
         faults: Row -> what is wrong with its record.
         tasks: Tasks that fill the rows.
@@ -49,10 +51,10 @@ class PendingBatch:
     step: Step
     places: Places
     store: Any
-    images: NDArray[Any] | None
+    images: dict[str, NDArray[Any]]
     labels: NDArray[np.int64]
     faults: dict[int, Exception] = field(default_factory=dict)
-    tasks: list[Future[None]] = field(default_factory=list)
+    tasks: list[Future[Any]] = field(default_factory=list)
     owner: int = field(default_factory=os.getpid)
 
     def cancel(self) -> None:
@@ -70,6 +72,7 @@ class BatchMaker:
         records: Reads the bytes of records.
         columns: Encodes their features.
         image: Decodes their images; None for the stored bytes.
+        images: The transform of each array of images, by name.
         stored: Storage format of the images.
         names: Names of the arrays in a batch, in order.
         masked: Add `mask` to each batch and keep the rows of bad records.
@@ -79,8 +82,9 @@ class BatchMaker:
         self,
         records: RecordReader,
         columns: ColumnReader,
-        image: ImageTransform | None,
+        image: ImageTransform | MultiCrop | None,
         *,
+        images: Mapping[str, ImageTransform | None],
         stored: StoredImage,
         names: tuple[str, ...],
         masked: bool,
@@ -88,19 +92,36 @@ class BatchMaker:
         self._records = records
         self._columns = columns
         self._image = image
+        self._images = images
         self._stored = stored
         self._names = names
         self._masked = masked
         self._task_rows = _READ_ROWS if image is None else _DECODE_ROWS
 
-    def begin(self, step: Step, places: Places, pool: ThreadPoolExecutor | None) -> PendingBatch:
-        """Start making a batch of these records; without a pool, make it in the calling thread."""
+    def begin(
+        self,
+        step: Step,
+        places: Places,
+        pool: ThreadPoolExecutor | None,
+        memory: Mapping[str, NDArray[np.uint8]] | None = None,
+    ) -> PendingBatch:
+        """Start making a batch of these records.
+
+        Args:
+            step: Position and size.
+            places: The records.
+            pool: Makes it; None for the calling thread.
+            memory: For images of one size, by name; what is missing is allocated.
+        """
         rows = step.num_rows
         batch = PendingBatch(
             step,
             places,
             self._columns.allocate(rows),
-            self._allocate_images(rows),
+            {
+                name: _allocate_images(image, rows, (memory or {}).get(name))
+                for name, image in self._images.items()
+            },
             np.zeros(rows, np.int64),
         )
         count = len(places.rows)
@@ -119,6 +140,7 @@ class BatchMaker:
         Raises:
             StorageError: A shard or its index cannot be read.
         """
+        # An unreachable store fails every task after its full deadline: the first error is enough.
         wait(batch.tasks, return_when=FIRST_EXCEPTION)
         try:
             for task in batch.tasks:
@@ -126,16 +148,10 @@ class BatchMaker:
         except BaseException:
             batch.cancel()
             raise
+        # Labels are converted for all rows at once, after the tasks: it is one array operation.
         batch.faults.update(self._columns.fill_indexed(batch.store, {Source.LABEL: batch.labels}))
         bad = [self._describe(batch, row) for row in sorted(batch.faults)]
         return self._collect(batch), bad
-
-    def _allocate_images(self, num_rows: int) -> NDArray[Any] | None:
-        if self._columns.image is None:
-            return None
-        if self._image is None or (shape := static_shape(self._image)) is None:
-            return np.empty(num_rows, object)
-        return _empty_aligned((num_rows, *shape), self._image.dtype)
 
     def _fill(self, batch: PendingBatch, first: int, last: int) -> None:
         fill = self._fill_from_record if self._columns.needs_record else self._fill_from_index
@@ -155,21 +171,33 @@ class BatchMaker:
         labels = self._records.indexes[shard].labels
         if labels is not None:
             batch.labels[row] = labels[record]
-        if batch.images is not None:
+        if batch.images:
             self._put_image(batch, row, self._records.read_image(shard, record))
 
     def _put_image(self, batch: PendingBatch, row: int, data: bytes | memoryview) -> None:
-        assert batch.images is not None, "images must be allocated before they are filled"
         if self._image is None:
-            batch.images[row] = bytes(data)
+            for stored in batch.images.values():
+                # A view would keep the whole record in memory, as long as the user keeps the image.
+                stored[row] = bytes(data)
             return
+        move = partial(self._columns.move, batch.store, row) if self._columns.moves else None
         if not data and self._columns.image is not None and self._columns.image.is_optional:
-            batch.images[row] = self._blank(batch.images)
+            for images in batch.images.values():
+                images[row] = self._blank(images)
+            if move is not None:
+                move(None)
             return
-        slot = batch.images[row] if batch.images.ndim == 4 else None
-        made = self._image.apply(data, self._stored, int(batch.places.draws[row]), slot)
-        if slot is None:
-            batch.images[row] = made
+        slots = [images[row] if images.ndim == 4 else None for images in batch.images.values()]
+        draw = int(batch.places.draws[row])
+        if isinstance(self._image, MultiCrop):
+            made = self._image.apply(data, self._stored, draw, slots)
+        elif isinstance(self._image, CropImage):
+            made = [self._image.apply(data, self._stored, draw, slots[0], move)]
+        else:
+            made = [self._image.apply(data, self._stored, draw, slots[0])]
+        for images, slot, pixels in zip(batch.images.values(), slots, made, strict=True):
+            if slot is None:
+                images[row] = pixels
 
     def _describe(self, batch: PendingBatch, row: int) -> BadRecord:
         fault = batch.faults[row]
@@ -183,11 +211,12 @@ class BatchMaker:
 
     def _collect(self, batch: PendingBatch) -> Batch:
         kept = np.zeros(batch.step.num_rows, np.bool_)
+        # The rows behind them pad the last batch of an epoch.
         kept[: len(batch.places.rows)] = True
         kept[list(batch.faults)] = False
         columns = self._columns.finish(batch.store, kept=kept, pad=self._masked)
-        if batch.images is not None and self._columns.image is not None:
-            columns[self._columns.image.name] = self._finish_images(batch.images, kept)
+        for name, images in batch.images.items():
+            columns[name] = self._finish_images(images, kept)
         found = {name: columns[name] for name in self._names}
         return {**found, MASK: kept} if self._masked else found
 
@@ -197,6 +226,7 @@ class BatchMaker:
         if not self._masked:
             return images[kept]
         blank = self._blank(images)
+        # The memory was allocated without zeros, or is a slot that an earlier batch has used.
         for row in np.flatnonzero(~kept):
             images[row] = blank
         return images
@@ -208,15 +238,26 @@ class BatchMaker:
         return b"" if self._image is None else np.zeros((0, 0, 3), np.uint8)
 
 
-def _empty_aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Allocate an array that TensorFlow and JAX use without a copy.
+def _allocate_images(
+    image: ImageTransform | None, num_rows: int, memory: NDArray[np.uint8] | None
+) -> NDArray[Any]:
+    if image is None or (shape := static_shape(image)) is None:
+        return np.empty(num_rows, object)
+    return _empty_aligned((num_rows, *shape), image.dtype, memory)
+
+
+def _empty_aligned(
+    shape: tuple[int, ...], dtype: np.dtype[Any], memory: NDArray[np.uint8] | None
+) -> NDArray[Any]:
+    """Return an array that TensorFlow and JAX use without a copy.
 
     They copy memory that is not 64-byte aligned, such as NumPy's own: 30 ms for 256 images of
     224x224.
     """
     num_bytes = math.prod(shape) * dtype.itemsize
-    memory = np.empty(num_bytes + _ALIGNMENT_BYTES, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT_BYTES
+    if memory is None:
+        memory = np.empty(num_bytes + ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT_BYTES
     return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
 

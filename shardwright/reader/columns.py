@@ -22,6 +22,8 @@ dict of arrays:
   into an array of its own.
 - `fill` writes a row only once the whole record is parsed, or leaves it as allocated and raises.
   The error has the feature, the value found and the schema's rule; the caller adds shard and row.
+- If boxes and masks move with the image, `fill` holds their values and those of the other lists of
+  the boxes' objects. `move` sets these columns, when it is known which part of the image is shown.
 - `finish` with `kept` (bool [b]) drops the other rows; with `pad=True` they stay, as zeros, empty
   strings and empty lists.
 - `columns.features` are the requested features but the image, `columns.encodings` their encodings
@@ -39,9 +41,13 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.format.entries import Block, Span, Values, bytes_span, find_features, read_values
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import ExampleSchema, Feature, Source, StoredFeature
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, StoredFeature
+from shardwright.images.crops import View
+from shardwright.images.masks import show_mask
+from shardwright.images.specs import CropImage
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.own_encodings import natural_encoding
+from shardwright.reader.object_lists import HELD, Held, ObjectLists
+from shardwright.reader.own_encodings import MaskPixels, natural_encoding
 from shardwright.reader.values import SparseColumn, as_bytes
 from shardwright.sizes import counted
 
@@ -60,6 +66,7 @@ class ColumnReader:
         features: Names to request, or {name: encoding} (None: as stored); None for all features.
         indexed: Sources that the index has, of LABEL, ID, FORMAT, HEIGHT and WIDTH; with LABEL,
             LABEL_TEXT too.
+        image: The transform of the image; None if no boxes and masks move with it.
 
     Attributes:
         image: The image feature if requested, else None.
@@ -67,15 +74,34 @@ class ColumnReader:
         encodings: Their encodings, by name.
         index_sources: The sources that `fill_indexed` takes.
         needs_record: True if `fill` must be called, because the index does not have everything.
+        moves: True if `move` must be called, because features move with the image:
+        objects: the boxes, and the lists that go with them; None if boxes do not move,
+        masks: and the masks.
 
     Raises:
         UsageError: A feature is unknown, or its encoding does not fit it.
     """
 
     def __init__(
-        self, schema: ExampleSchema, features: Features = None, *, indexed: Collection[Source] = ()
+        self,
+        schema: ExampleSchema,
+        features: Features = None,
+        *,
+        indexed: Collection[Source] = (),
+        image: CropImage | None = None,
     ) -> None:
         wanted = _find_wanted(schema, features)
+        self.objects: ObjectLists | None = None
+        self.masks: tuple[Feature, ...] = ()
+        if image is not None and image.masks:
+            self.masks = _find_masks(image.masks, [feature for feature, _ in wanted])
+            pixels = MaskPixels(image.shape[:2])
+            # The crop decides the size of a mask, so the user's encoding of its bytes does not
+            # apply.
+            wanted = [(each, pixels if each in self.masks else form) for each, form in wanted]
+        if image is not None and image.boxes is not None:
+            self.objects = ObjectLists.of(image.boxes, [feature for feature, _ in wanted])
+            wanted = self.objects.encodings(wanted)
         self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
         self.image = next(
             (feature for feature, _ in wanted if feature.source == Source.IMAGE), None
@@ -93,15 +119,19 @@ class ColumnReader:
         # If records are read anyway, take everything from them: a batch's columns have one origin.
         self._from_index = {} if self.needs_record else sources
         self.index_sources = frozenset(self._from_index.values())
+        held = (*(self.objects.features if self.objects else ()), *self.masks)
+        moved = (*held, self.objects.mask) if self.objects else held
         self._parsed = [
-            (
-                feature,
-                self.encodings[feature.name],
-                [(stored.key.encode(), stored) for stored in feature.stored],
-            )
+            (feature, self.encodings[feature.name], _keys_of([feature]))
             for feature in self.features
-            if feature.name not in self._from_index
+            if feature.name not in self._from_index and feature not in moved
         ]
+        self._num_held = len(held)
+        self.moves = bool(held)
+        if held:
+            # Parsed with the record, but set by `move` only: which objects are shown is known after
+            # the crop is drawn.
+            self._parsed.append((HELD, Held(), _keys_of(held)))
         keys = [key for _, _, stored in self._parsed for key, _ in stored]
         self._keys = frozenset(
             keys + [self.image.name.encode() for _ in [self.image] if self.image]
@@ -121,10 +151,11 @@ class ColumnReader:
 
     def allocate(self, batch: int) -> Store:
         """Return blank columns of `batch` rows, for `fill` and `finish`."""
-        return {
+        store = {
             feature.name: self.encodings[feature.name].allocate(feature, batch)
             for feature in self.features
         }
+        return store | {HELD.name: np.empty(batch, object)} if self.moves else store
 
     def fill_indexed(
         self, store: Store, values: Mapping[Source, npt.NDArray[Any]]
@@ -197,6 +228,26 @@ class ColumnReader:
             store[name][row] = value
         return image
 
+    def move(self, store: Store, row: int, view: View | None) -> None:
+        """Set the columns that move with the image, of a row that `fill` has set.
+
+        Args:
+            view: What is shown of the image; None for a record without one, which shows no object.
+
+        Raises:
+            ExampleFault: Values do not fit their encoding, or the boxes.
+            ImageFault: A mask cannot be decoded, or does not fit the image.
+        """
+        held = store[HELD.name][row]
+        values = held if self._num_held > 1 else [held]
+        count = self._num_held - len(self.masks)
+        if self.objects is not None:
+            for feature, items in self.objects.move(values[:count], view):
+                store[feature.name][row] = self.encodings[feature.name].encode(feature, items)
+        for feature, (data,) in zip(self.masks, values[count:], strict=True):
+            if data and view is not None:
+                store[feature.name][row] = show_mask(feature, data, view)
+
     def finish(
         self, store: Store, kept: npt.NDArray[np.bool_] | None = None, *, pad: bool = False
     ) -> Batch:
@@ -212,6 +263,8 @@ class ColumnReader:
             if kept is not None and not pad:
                 column = column[kept]
             elif kept is not None and not kept.all():
+                # A row of a damaged record may be half filled, or have the values of an earlier
+                # batch.
                 blank = encoding.allocate(feature, 1)[0]
                 for row in np.flatnonzero(~kept):
                     column[row] = blank
@@ -239,12 +292,28 @@ def _find_wanted(schema: ExampleSchema, features: Features) -> list[tuple[Featur
     return wanted
 
 
+def _find_masks(names: Sequence[str], requested: Sequence[Feature]) -> tuple[Feature, ...]:
+    known = {each.name: each for each in requested if each.kind == FeatureKind.MASK}
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"masks={name!r} is not a mask that is read; those are {', '.join(known) or 'none'}"
+            )
+    return tuple(known[name] for name in names)
+
+
+def _keys_of(features: Sequence[Feature]) -> list[tuple[bytes, StoredFeature]]:
+    return [(stored.key.encode(), stored) for feature in features for stored in feature.stored]
+
+
 def _index_source(feature: Feature) -> Source | None:
     """Return the index column of a feature; a label's text comes from its label."""
     return Source.LABEL if feature.source == Source.LABEL_TEXT else feature.source
 
 
 def _image_bytes(feature: Feature, block: Block, span: Span | None) -> memoryview:
+    # The usual encoding of a single value, which needs no copy; anything else goes through
+    # protobuf.
     place = bytes_span(block, span) if span else None
     if place is not None:
         return memoryview(block)[place[0] : place[1]]
@@ -260,6 +329,7 @@ def _checked_values(stored: StoredFeature, block: Block, span: Span | None) -> V
             f"feature {stored.key!r} has {counted(len(values), 'value')}, "
             f"the schema says {stored.told_count}"
         )
+    # An empty list has no kind in the serialized form.
     if len(values) and kind is not None and _KINDS[kind] != stored.told_kind:
         raise ExampleFault(
             f"feature {stored.key!r} holds {_KINDS[kind]} values, "

@@ -85,6 +85,7 @@ class ShardRef:
         if self.rows is None:
             yield self.first_row, self.num_rows
             return
+        # As int64, because a difference of uint32 cannot be negative and would wrap.
         breaks = np.flatnonzero(np.diff(self.rows.astype(np.int64)) > 1) + 1
         ends = [0, *breaks.tolist(), len(self.rows)]
         for start, stop in pairwise(ends):
@@ -192,6 +193,7 @@ def _find_shards(source: DatasetSource, split: str) -> list[ShardRef]:
     for span in spans:
         start = 0
         for name, info in manifest.named_shards(span.split):
+            # Spans count the records that are in the dataset, not the rows of files.
             first, stop = max(span.start - start, 0), min(span.stop - start, info.num_live)
             if first < stop:
                 shards.append(ShardRef(source, name, info, first, stop))

@@ -180,6 +180,7 @@ class RawTensor(Encoding):
                 f"feature {feature.name!r} has {counted(len(values[0]), 'byte')}, "
                 f"but a tensor {list(self._sizes)} of {self._stored} has {num_bytes}"
             )
+        # Assigned to a row in native order, which copies and swaps bytes if needed.
         return np.frombuffer(values[0], self._stored).reshape(self._sizes)
 
 

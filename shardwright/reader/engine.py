@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,15 +19,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import ExampleSchema, FeatureKind, Source
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.format.versions import number_of
+from shardwright.images.boxes import Boxes
 from shardwright.images.decode import stored_image
-from shardwright.images.specs import EvalImage, ImageTransform, TrainImage
+from shardwright.images.specs import (
+    CropImage,
+    EvalImage,
+    ImageTransform,
+    MultiCrop,
+    TrainImage,
+    images_by_name,
+)
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.encodings import Spec
-from shardwright.reader.options import ReaderOptions
+from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.order import Order, ShuffledOrder, StoredOrder
 from shardwright.reader.permutation import derive_key
 from shardwright.reader.places import Places, PlaceTable
@@ -44,11 +53,13 @@ class Engine:
     """An open dataset that makes any batch of it.
 
     Attributes:
+        options: Those given; of a single dataset, with the number of the version that is read.
         corpus: Its shards.
         fingerprint: Hash of the records that are read and of their weights.
         selection: The records to read in each shard.
         window: Number of shards shuffled together; 0 if not shuffled.
         columns: The requested features.
+        images: The transform of each array of images in a batch, by name; None for stored bytes.
     """
 
     def __init__(self, options: ReaderOptions) -> None:
@@ -57,32 +68,49 @@ class Engine:
             for address in options.datasets
         ]
         self.corpus = Corpus.of(sources, options.split, options.features)
+        if len(sources) == 1:  # another process that opens it again reads the same version
+            options = replace(options, version=number_of(sources[0].manifest))
+        self.options = options
         self.columns = _make_columns(self.corpus.schema, options)
         self.selection: Selection = select_records(self.corpus, options.where)
         self.window = self.corpus.window(options.window) if options.shuffle else 0
         order = make_order(self.corpus, self.selection, options, self.window)
         self.places = PlaceTable(order, self.selection, options.seed)
-        self._image, self._masked = options.image, options.is_masked
+        self._masked = options.is_masked
         self._files = ShardFiles(
             self.corpus.shards,
+            # Of a mixture or of sampled records, the first window tells how many shards are open at
+            # the same time.
             at_a_time=max(self.window, len(order.windows(0, 0)[0])),
             in_order=isinstance(order, StoredOrder),
         )
+        # If the image and the label are all that is read, the index alone has both, and records
+        # need no parsing.
         self._indexes = ShardIndexes(self.corpus.shards, of_images=not self.columns.needs_record)
         self._check = options.check
         records = self.record_reader(self._indexes)
-        self._names = tuple(
-            options.features or (feature.name for feature in self.corpus.schema.features)
-        )
+        # Of `columns`, the mask of padded boxes is none of the schema's.
+        asked = options.features or (feature.name for feature in self.corpus.schema.features)
+        self._names = tuple(dict.fromkeys([*asked, *self.columns.encodings]))
+        self.images: dict[str, ImageTransform | None] = {}
+        if self.columns.image is not None:
+            name = self.columns.image.name
+            self.images = images_by_name(name, options.image)
+            self._names = _with_crops(self._names, name, self.images)
         self._maker = BatchMaker(
             records,
             self.columns,
             options.image,
+            images=self.images,
             stored=stored_image(self.corpus.schema),
             names=self._names,
             masked=options.is_masked,
         )
-        self.threads = options.threads or _default_threads(options.image, self.columns)
+        decodes = options.image is not None and self.columns.image is not None
+        # Copying bytes mostly holds the interpreter's lock.
+        self.threads = options.threads or (share_of_cores(options.processes or 1) if decodes else 1)
+        # Positions mean other records if the selection or the weights change: a saved state must
+        # not fit then.
         settings = (self.selection.fingerprint(), getattr(order, "fingerprint", b""))
         self.fingerprint = self.corpus.fingerprint(settings)
         self._pool: ThreadPoolExecutor | None = None
@@ -106,19 +134,21 @@ class Engine:
     def spec(self, rows: int | None) -> dict[str, Spec]:
         """Return (shape, dtype) of each array of a batch of `rows` rows, by name."""
         found = self.columns.spec(rows)
-        if self.columns.image is not None:
-            found[self.columns.image.name] = _image_spec(self._image, rows)
+        found |= {name: _image_spec(image, rows) for name, image in self.images.items()}
         return {name: found[name] for name in self._names} | (
             {MASK: ((rows,), np.dtype(np.bool_))} if self._masked else {}
         )
 
-    def begin(self, step: Step) -> PendingBatch:
-        """Start making a host's part of a global batch."""
+    def begin(
+        self, step: Step, memory: Mapping[str, NDArray[np.uint8]] | None = None
+    ) -> PendingBatch:
+        """Start making a host's part of a global batch; `memory` as of `BatchMaker.begin`."""
         # The first batch: no earlier one has planned its window.
+        # Without the lock: at worst two threads plan the same window twice.
         if self._window_read is None:
             self._plan(step.position)
         return self._maker.begin(
-            step, self.places.find(step.start, step.num_places), self._running_pool()
+            step, self.places.find(step.start, step.num_places), self._running_pool(), memory
         )
 
     def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
@@ -140,6 +170,7 @@ class Engine:
         """Stop the threads and close the shards."""
         pool, self._pool = self._pool, None
         if pool is not None:
+            # Before the files: a running task would open a shard again after they are closed.
             pool.shutdown(cancel_futures=True)
         self._files.close()
 
@@ -169,7 +200,13 @@ class Engine:
 
 
 def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader:
-    columns = ColumnReader(schema, options.features, indexed=frozenset({Source.LABEL}))
+    image = options.image
+    columns = ColumnReader(
+        schema,
+        options.features,
+        indexed=frozenset({Source.LABEL}),
+        image=image if isinstance(image, CropImage) else None,
+    )
     if options.image is not None and columns.image is None:
         told = (
             "an image, which the records of this dataset do not have"
@@ -178,16 +215,8 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
         )
         raise UsageError(f"image={options.image} needs {told}")
     wanted = options.features or [feature.name for feature in schema.features]
-    fixed = [
-        feature.name
-        for feature in schema.features
-        if feature.name in wanted and feature.kind in (FeatureKind.BOX, FeatureKind.MASK)
-    ]
-    if fixed and isinstance(options.image, (TrainImage, EvalImage)):
-        raise UsageError(
-            f"{type(options.image).__name__} crops the image, but {', '.join(fixed)} would stay as "
-            "stored: leave them out of features=, or read whole images with image=DecodedImage()"
-        )
+    if isinstance(image, (TrainImage, EvalImage, MultiCrop)):
+        _check_nothing_stays(image, [each for each in schema.features if each.name in wanted])
     if options.is_masked and MASK in wanted:
         raise UsageError(
             f"feature {MASK!r} has the same name as the mask of remainder='pad': "
@@ -196,10 +225,44 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
     return columns
 
 
-def _default_threads(image: ImageTransform | None, columns: ColumnReader) -> int:
-    """Return one thread per core to decode, else 1: copying bytes mostly holds the GIL."""
-    decodes = image is not None and columns.image is not None
-    return len(os.sched_getaffinity(0)) if decodes else 1
+def _with_crops(
+    names: Sequence[str], image: str, crops: Mapping[str, ImageTransform | None]
+) -> tuple[str, ...]:
+    """Return the names of a batch's arrays, with those of the crops in place of their image's."""
+    for name in crops:
+        if name != image and name in names:
+            raise UsageError(
+                f"MultiCrop names a crop {name!r}, and so is a feature of this dataset: leave the "
+                "feature out of features="
+            )
+    place = names.index(image)
+    return (*names[:place], *crops, *names[place + 1 :])
+
+
+def _check_nothing_stays(
+    image: TrainImage | EvalImage | MultiCrop, features: Sequence[Feature]
+) -> None:
+    """Raise `UsageError` if boxes or masks would not be cropped with their image."""
+    moved = [*image.masks, image.boxes.name if isinstance(image.boxes, Boxes) else ""]
+    fixed = [
+        feature
+        for feature in features
+        if feature.kind in (FeatureKind.BOX, FeatureKind.MASK) and feature.name not in moved
+    ]
+    if not fixed:
+        return
+    kind, names = type(image).__name__, ", ".join(feature.name for feature in fixed)
+    lists = [feature.name for feature in fixed if feature.stored_shape == (None, 4)]
+    masks = [feature.name for feature in fixed if feature.kind == FeatureKind.MASK]
+    arguments = [f"boxes={lists[0]!r}"] if lists and not image.boxes else []
+    arguments += [f"masks={[*image.masks, *masks]}"] if masks else []
+    move = f"write image=sw.{kind}(..., {', '.join(arguments)}), " if arguments else ""
+    if isinstance(image, MultiCrop):
+        move = ""
+    raise UsageError(
+        f"{kind} crops the image, but {names} would stay as stored: {move}leave what stays out of "
+        "features=, or read whole images with image=sw.DecodedImage()"
+    )
 
 
 def _image_spec(image: ImageTransform | None, rows: int | None) -> Spec:

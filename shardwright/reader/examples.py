@@ -54,6 +54,7 @@ class ExampleSource:
         self._prepare(
             replace(
                 options,
+                processes=None,
                 shuffle=False,
                 window=None,
                 sampling=None,
@@ -143,6 +144,7 @@ class ExampleSource:
         engine = self._engine_here()
         known = [self._check(number) for number in numbers]
         places = self._places.locate(
+            # As a position of a reader in stored order, so both draw the same crops.
             np.array(known, np.int64) + np.array(epoch, np.int64) * len(self)
         )
         if draws is not None:
@@ -157,6 +159,7 @@ class ExampleSource:
     def use_threads(self, threads: int) -> None:
         """Set the number of threads that `examples` uses in this process from now on."""
         self.options = replace(self.options, threads=threads)
+        # A pool cannot change its size, so the dataset is opened again.
         if self._owner != os.getpid() or self._engine.threads != threads:
             self._open()
 
@@ -164,12 +167,6 @@ class ExampleSource:
     def fingerprint(self) -> str:
         """A hash of the records that are read."""
         return self._engine_here().fingerprint
-
-    @property
-    def image_name(self) -> str | None:
-        """The name of the feature with decoded images; None if there is none."""
-        image = self._engine_here().columns.image
-        return image.name if image is not None and self.options.image is not None else None
 
     def _check(self, number: SupportsIndex) -> int:
         index, size = operator.index(number), len(self)

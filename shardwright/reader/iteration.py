@@ -84,5 +84,7 @@ def _abandon(pending: deque[PendingBatch]) -> None:
 
 
 def _cancel(pending: deque[PendingBatch]) -> None:
-    while pending:
-        pending.popleft().cancel()
+    waiting = list(pending)
+    _abandon(pending)  # none of them begins while another is waited for
+    for batch in waiting:
+        batch.cancel()

@@ -116,6 +116,8 @@ class Sparse(Encoding):
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
         lengths = np.array([len(row) for row in column], np.int64)
         rows = np.repeat(np.arange(len(column)), lengths)
+        # For each value its index in its own list: its number among all, less the number of its
+        # list's first.
         starts = np.cumsum(lengths) - lengths
         places = np.arange(len(rows)) - np.repeat(starts, lengths)
         values = np.concatenate([np.empty(0, value_dtype(feature)), *column])

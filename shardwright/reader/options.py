@@ -10,12 +10,15 @@ from typing import Any
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.versions import LATEST, VersionKey
-from shardwright.images.specs import ImageTransform
+from shardwright.images.specs import ImageTransform, MultiCrop
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
 from shardwright.reader.steps import Remainder, check_whole
 from shardwright.storage.options import StorageOptions
+
+# Of a process by default: on 16 cores, 8 threads decode more than 16, which wait for its lock.
+_MOST_THREADS = 8
 
 Features = Mapping[str, Encoding | None]
 
@@ -42,7 +45,7 @@ class ReaderOptions:
     host_count: int
     shuffle: bool
     seed: int
-    image: ImageTransform | None
+    image: ImageTransform | MultiCrop | None
     features: Features | None
     epochs: int | None
     remainder: Remainder
@@ -56,6 +59,7 @@ class ReaderOptions:
     storage: StorageOptions
     cache: CacheSettings | None
     version: VersionKey = LATEST
+    processes: int | None = None
 
     def __post_init__(self) -> None:
         if type(self.seed) is not int:
@@ -68,7 +72,7 @@ class ReaderOptions:
                 "several datasets the newest versions are mixed"
             )
         check_whole("max_bad_records", self.max_bad_records, 0)
-        for name in ("window", "threads", "prefetch"):
+        for name in ("window", "threads", "processes", "prefetch"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), 1)
         if self.window is not None and not self.shuffle:
@@ -79,7 +83,7 @@ class ReaderOptions:
         if self.image is not None and not callable(getattr(self.image, "apply", None)):
             raise UsageError(
                 f"image={self.image!r} must be sw.TrainImage(...), sw.EvalImage(...), "
-                "sw.DecodedImage(...), or None for bytes"
+                "sw.DecodedImage(...), sw.MultiCrop(...), or None for bytes"
             )
         if self.sampling is not None and not isinstance(self.sampling, Sampling):
             raise UsageError(
@@ -91,6 +95,11 @@ class ReaderOptions:
     def is_masked(self) -> bool:
         """True if batches have a `mask`."""
         return self.remainder == Remainder.PAD
+
+
+def share_of_cores(num_processes: int) -> int:
+    """Return the number of threads for each of some processes that decode."""
+    return min(-(-len(os.sched_getaffinity(0)) // num_processes), _MOST_THREADS)
 
 
 def datasets_of(dataset: object) -> dict[str, float]:

@@ -146,11 +146,13 @@ class ShuffledOrder:
             shards = permute(shards, np.uint64(num_shards), np.uint64(key))
         ordered = shards.astype(np.int64)
         starts = starts_of(self.sizes[ordered])
+        # The last window has what is left over, and may be smaller.
         ends = np.append(np.arange(0, num_shards, self.window), num_shards)
         return EpochTable(ordered, starts, starts[ends])
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
         shards, rows = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
+        # A block of places spans few epochs, and each of them has a table of its own.
         for epoch in np.unique(epochs):
             chosen = np.flatnonzero(epochs == epoch)
             shards[chosen], rows[chosen] = self._locate_in(int(epoch), places[chosen])
@@ -160,10 +162,14 @@ class ShuffledOrder:
         table = self.table(epoch)
         windows = np.searchsorted(table.window_starts, places, side="right") - 1
         begins = table.window_starts[windows]
+        # A key of its own for each window: with one key, windows of equal sizes would have equal
+        # orders.
         keys = derive_keys(derive_key(self.seed, epoch, RECORD_ORDER), windows.astype(np.uint64))
         sizes = (table.window_starts[windows + 1] - begins).astype(np.uint64)
         # A place moves within its window only: a remote reader needs the shards of a window alone.
         ranks = begins + permute((places - begins).astype(np.uint64), sizes, keys).astype(np.int64)
+        # As in `StoredOrder`, `side="right"` passes over empty shards, which begin where the next
+        # one does.
         slots = np.searchsorted(table.starts, ranks, side="right") - 1
         return table.shards[slots], ranks - table.starts[slots]
 

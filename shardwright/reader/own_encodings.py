@@ -1,4 +1,4 @@
-"""Default encodings of tensors and bags of words; users need not request them."""
+"""Encodings of tensors, bags of words and decoded masks; users need not request them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from shardwright.format.entries import Values
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.format.tensor_features import read_tensor
+from shardwright.format.tensors import read_tensor
+from shardwright.images.masks import mask_dtype
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import SparseColumn, bag_of, object_array, value_dtype
 
@@ -82,3 +83,26 @@ class Bags(Encoding):
             [np.empty(0, value_dtype(feature)), *(counts for _, counts in column)]
         )
         return SparseColumn(np.stack([rows, places], axis=1), counts, (len(column), self.num_words))
+
+
+@dataclass(frozen=True, slots=True)
+class MaskPixels(Encoding):
+    """Decoded masks as [b, height, width, 1]; as objects [b] of arrays where they differ in size.
+
+    Attributes:
+        shape: (height, width) of all masks; None where they differ.
+    """
+
+    shape: tuple[int | None, int | None] = (None, None)
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        if None in self.shape:
+            return (batch,), np.dtype(object)
+        return (batch, *self.shape, 1), mask_dtype(feature)
+
+    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+        blank = np.zeros([*(size or 0 for size in self.shape), 1], mask_dtype(feature))
+        if None in self.shape:
+            return object_array([blank] * batch)
+        # A copy, because all rows of the broadcast array are one.
+        return np.broadcast_to(blank, (batch, *blank.shape)).copy()

@@ -31,6 +31,7 @@ def derive_key(*parts: int) -> int:
 
 def mix64_array(values: U64) -> U64:
     """Apply `mix64` to each value."""
+    # NumPy wraps around on overflow in arrays of uint64 without a warning, which is meant here.
     values = (values ^ (values >> np.uint64(30))) * np.uint64(MIX_1)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(MIX_2)
     return values ^ (values >> np.uint64(31))
@@ -61,6 +62,8 @@ def permute(ranks: U64, sizes: U64 | np.uint64, keys: U64 | np.uint64) -> U64:
     outside = np.arange(result.size)
     # Ends: the cipher permutes a finite set, so a walk from inside returns to the inside.
     while outside.size:
+        # Fewer than half of all values are outside, so each round walks on with at most half of the
+        # rest.
         result[outside] = _encipher(result[outside], bits[outside], keys[outside])
         outside = outside[result[outside] >= sizes[outside]]
     return result

@@ -50,6 +50,8 @@ class PlaceTable:
         self.order = order
         self._selection = selection
         self._seed = seed
+        # A small dataset has many epochs in a block of 4,096, and each epoch costs a key and a
+        # table.
         self._block_size = min(max(_LEAST_BLOCK, order.size), _MOST_BLOCK)
         self._blocks: OrderedDict[int, Places] = OrderedDict()
 
@@ -85,6 +87,7 @@ class PlaceTable:
         """Return the records of these positions [n], in any order."""
         epochs, places = np.divmod(positions, self.order.size)
         shards, nths = self.order.locate(epochs, places)
+        # By the place, not by the record: a record that is drawn twice in an epoch gets two crops.
         keys = derive_keys(derive_key(self._seed), epochs.astype(np.uint64))
         keys = derive_keys(keys, np.uint64(_DRAW))
         draws = derive_keys(keys, places.astype(np.uint64))

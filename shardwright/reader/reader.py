@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.cache.settings import CacheSettings
+from shardwright.errors import UsageError
 from shardwright.extras import import_trainer
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import LATEST, VersionKey
-from shardwright.images.specs import ImageTransform
+from shardwright.images.specs import ImageTransform, MultiCrop
 from shardwright.python_errors import PythonErrors
-from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.batches import Batch
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.engine import Engine
@@ -25,11 +25,12 @@ from shardwright.reader.options import (
     features_of,
     remainder_of,
 )
-from shardwright.reader.record_reader import BadRecord
+from shardwright.reader.processes import ProcessEngine
+from shardwright.reader.record_reader import BadRecord, add_bad_records
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
 from shardwright.reader.state import Cursor, ReaderState
-from shardwright.reader.steps import Remainder, Steps, checked_position
+from shardwright.reader.steps import Bounds, Remainder, Steps, checked_position
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 
@@ -72,7 +73,8 @@ class Reader:
         shuffle: Use another order in every epoch. Otherwise records come as stored, in the global
             shuffle fixed at build time.
         seed: Seed of the order and of augmentation.
-        image: `TrainImage`, `EvalImage` or `DecodedImage`; None gives the stored bytes, as objects.
+        image: `TrainImage`, `EvalImage` or `DecodedImage`; `MultiCrop` of them gives several
+            crops; None gives the stored bytes, as objects.
         features: Names of the features to return, or {name: encoding} with `OneHot`, `MultiHot`,
             `Dense`, `Sparse`, `Text` or `RawTensor`; None for all. Other features are not parsed.
         epochs: Number of epochs in a pass, not in the reader's life; None for a pass without end.
@@ -87,8 +89,13 @@ class Reader:
         sampling: `ClassBalanced`, `ClassWeights` or `RecordWeights`.
         check: Verify the checksum of everything that is read.
         max_bad_records: Number of damaged records to skip; one more raises. See `bad_records`.
-        threads: Decoding threads; None means one per core, or 1 if no images are decoded.
-        prefetch: Batches made ahead; None for enough to keep the threads busy, at least 2.
+        threads: Decoding threads, of each process; None for one per core, at most 8 (more wait for
+            the interpreter's lock), or for 1 if no images are decoded.
+        processes: Number of processes that make the batches, in memory shared with this one; None
+            for threads here. About one per 4 cores uses a large machine. They share the cores,
+            start with the first batch, and need a script with `if __name__ == "__main__":`.
+        prefetch: Batches made ahead; None for enough to keep the threads busy, at least 2 for each
+            process.
         storage_options: Options of the dataset's store, such as {"endpoint": ...}.
         cache: Folder of the cache for a dataset in a store; None for `$SHARDWRIGHT_CACHE`,
             `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`.
@@ -115,7 +122,7 @@ class Reader:
         host_count: int = 1,
         shuffle: bool = False,
         seed: int = 0,
-        image: ImageTransform | None = None,
+        image: ImageTransform | MultiCrop | None = None,
         features: Sequence[str] | Mapping[str, Encoding | None] | None = None,
         epochs: int | None = None,
         state: Mapping[str, Any] | None = None,
@@ -126,6 +133,7 @@ class Reader:
         check: bool = True,
         max_bad_records: int = 0,
         threads: int | None = None,
+        processes: int | None = None,
         prefetch: int | None = None,
         storage_options: Mapping[str, object] | StorageOptions | None = None,
         cache: str | os.PathLike[str] | None = None,
@@ -150,6 +158,7 @@ class Reader:
             check=check,
             max_bad_records=max_bad_records,
             threads=threads,
+            processes=processes,
             prefetch=prefetch,
             storage=StorageOptions.of(storage_options),
             cache=CacheSettings.of(cache, cache_bytes),
@@ -162,10 +171,8 @@ class Reader:
         if options.shuffle and options.window is None and saved is not None and saved.window:
             # The default depends on the storage; a copy elsewhere must keep the saved window.
             options = replace(options, window=saved.window)
-        self.engine = Engine(options)
-        if len(options.datasets) == 1:  # another process that opens it again reads the same version
-            options = replace(options, version=self.engine.version)
-        self.options = options
+        self.engine = (Engine if options.processes is None else ProcessEngine)(options)
+        self.options = options = self.engine.options
         self.steps = Steps(
             self.engine.epoch_size,
             options.global_batch_size,
@@ -176,8 +183,10 @@ class Reader:
         )
         rows = self.engine.threads * _ROWS_AHEAD_PER_THREAD
         ahead = max(_BATCHES_AHEAD, -(-rows // self.steps.host_batch_size))
+        ahead *= options.processes or 1
         self.batches_ahead = ahead if options.prefetch is None else options.prefetch
         self._cursor = Cursor()
+        self._pass: Bounds | None = None
         self.position = 0
         if saved is not None:
             saved.check_same(self._state_at(saved.position))
@@ -207,7 +216,7 @@ class Reader:
     def __iter__(self) -> Iterator[Batch]:
         """Return an iterator from the reader's position to the end of its pass."""
         self._stop()
-        start, stop = self.position, self.steps.pass_end(self.position)
+        self._pass = start, stop = self.position, self.steps.pass_end(self.position)
         self._iterator = BatchIterator(
             self.engine, self.steps, start, stop, self.batches_ahead, self._deliver
         )
@@ -228,11 +237,27 @@ class Reader:
         """Return the position as a small JSON object, equal on all hosts; valid between batches.
 
         Raises:
-            UsageError: The last batches came from workers of a DataLoader, which make them ahead:
-                use `state_after` of `ReaderBatches`.
+            UsageError: The last batches went through workers of a DataLoader, tf.data, Keras or
+                Grain, which take them ahead of your loop: use `state_after`.
         """
-        self._cursor.check()
+        if self._cursor.ahead is not None:
+            raise UsageError(
+                "reader.state() after batches of DataLoader workers, tf.data, Keras or Grain, "
+                "which take them ahead: only you know how many your loop took. Use "
+                "state_after(that number), or state_after() if the pass is over"
+            )
         return self.state_at(self.position)
+
+    def state_after(self, num_batches: int | None = None) -> dict[str, Any]:
+        """Return the state after that many batches of the last pass, or after all of them.
+
+        Whatever takes batches ahead of your loop, it counts what the loop took.
+
+        Raises:
+            UsageError: The pass has no such number of batches, or no end.
+        """
+        given = self._pass or (self.position, self.steps.pass_end(self.position))
+        return self.state_at(self.steps.position_after(self._cursor.ahead or given, num_batches))
 
     def state_at(self, position: int) -> dict[str, Any]:
         """Return the state at a position, as `state()["position"]` counts it."""
@@ -269,6 +294,7 @@ class Reader:
         number = checked_position(position)
         self._stop()
         self.position = self.steps.normalize(number)
+        self._pass = None
 
     @property
     def position(self) -> int:
@@ -277,7 +303,11 @@ class Reader:
 
     @position.setter
     def position(self, position: int) -> None:
-        self._cursor.position = position
+        self._cursor.move(position)
+
+    def _move_ahead(self, position: int, bounds: Bounds) -> None:
+        """Set the position as a framework does that takes batches of a pass ahead of the loop."""
+        self._cursor.move(position, bounds)
 
     @property
     def epoch(self) -> int:

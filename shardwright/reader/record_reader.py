@@ -1,4 +1,4 @@
-"""Read and verify one record's bytes, at the place that the index states."""
+"""Read and verify one record's bytes, at the place that the index states; collect damaged ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeVar
 import google_crc32c
 import numpy as np
 
-from shardwright.errors import RecordFault, StorageError
+from shardwright.errors import BadRecordError, RecordFault, StorageError
 from shardwright.format.records import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -66,6 +66,8 @@ def _healing(
             return read(self, shard, row)
         except RecordFault:
             ref = self.shard_ref(shard)
+            # Without a cache the damage is in the dataset itself, and reading again gives the same
+            # bytes.
             if ref.source.cache is None or not ref.source.cache.heal(ref.name):
                 raise
             return read(self, shard, row)
@@ -106,6 +108,8 @@ class RecordReader:
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
         (data,) = self._read(shard, offset, length)
+        # Of an image alone there is no frame to check: its checksum in the index covers all that
+        # was read.
         if self._check and google_crc32c.value(data) != spans.crc(row):
             raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
@@ -124,7 +128,10 @@ class RecordReader:
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
         (frame,) = self._read(shard, offset, length)
         if self._check:
+            # The frame's own checksum tells that the record is sound; that of the index, that it is
+            # this record.
             check_frame(frame, offset, spans.crc(row))
+            # An index of an earlier release: the image at least is compared.
             if spans.images is not None:
                 _check_image(spans.images, row, frame, offset)
         return frame, HEADER_BYTES, length - FOOTER_BYTES
@@ -158,8 +165,12 @@ class RecordReader:
             ends = spans.offsets[rows] + spans.lengths[rows].astype(np.int64) - FOOTER_BYTES
             with contextlib.suppress(OSError), self._files.open(shard) as file:
                 footers = b"".join([os.pread(file, FOOTER_BYTES, end) for end in ends.tolist()])
+                # A frame ends with the checksum of its data. So 4 bytes a record tell whether they
+                # are the records of the index, and the other reader finds data that do not match
+                # their footer.
                 if footers == frame_footers(spans.crcs[rows]):
                     return None
+        # Something differs, or the file could not be read: find the record, and its precise fault.
         for row in range(first, stop):
             try:
                 self.read_data(shard, row)
@@ -193,6 +204,8 @@ class RecordReader:
 
     def _is_as_built(self, shard: int, row: int) -> bool:
         """Return whether a record has its checksum, also for a reader that verifies none."""
+        # With `check=False` a damaged image reaches the decoder: its message alone does not tell
+        # whether the image was bad already when the dataset was built.
         checked = RecordReader(self._corpus, self._files, self.indexes, check=True)
         of_images = self.indexes[shard].labels is not None
         try:
@@ -207,6 +220,8 @@ class RecordReader:
         try:
             with self._files.open(shard) as file:
                 for length in lengths:
+                    # `pread` has no shared position, so any number of threads may use the
+                    # descriptor.
                     parts.append(os.pread(file, length, start))
                     start += length
         except OSError as error:
@@ -216,6 +231,8 @@ class RecordReader:
                 f"{self._corpus.shards[shard].uri} cannot be read: {error.strerror or error}"
             ) from error
         num_bytes = sum(map(len, parts))
+        # The length was right when the shard was opened: it was cut since, or is a network disk's
+        # short read.
         if num_bytes < sum(lengths):
             raise RecordFault(
                 offset,
@@ -235,3 +252,20 @@ def _check_image(images: Spans, row: int, data: bytes, start: int) -> None:
     image = data[first : first + int(images.lengths[row])]
     if google_crc32c.value(image) != images.crc(row):
         raise RecordFault(start, OTHER_RECORD)
+
+
+def add_bad_records(
+    known: list[BadRecord], bad: list[BadRecord], most: int, num_records: int | None = None
+) -> list[BadRecord]:
+    """Return the known records and the new ones of `bad`.
+
+    Raises:
+        BadRecordError: They are more than `most`, or all of `num_records`.
+    """
+    if not bad:
+        return known
+    # A batch may draw a record more than once, and `known` may have it from an earlier epoch.
+    found = list(dict.fromkeys([*known, *bad]))
+    if len(found) > most or (num_records is not None and len(found) >= num_records):
+        raise BadRecordError(str(bad[0]), len(found), most, bad[0].is_as_built)
+    return found

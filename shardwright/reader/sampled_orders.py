@@ -60,7 +60,11 @@ class Shares:
         fractions = np.array([weight / total for weight in weights])
         shortest = max(_BLOCK_SIZES[0], len(weights))
         for first in range(shortest, max(_BLOCK_SIZES[1], shortest + 1), _AT_A_TIME):
+            # Rounded shares need not add up to the length tried: the sum of the slots is the
+            # length.
             slots = np.rint(fractions * np.arange(first, first + _AT_A_TIME)[:, None])
+            # Relative to the share, so that a rare group gets at least one slot: none would be an
+            # error of 100 %.
             errors = np.abs(slots / slots.sum(axis=1, keepdims=True) - fractions)
             close = np.flatnonzero((errors <= _TOLERANCE * fractions).all(axis=1))
             if len(close):
@@ -74,6 +78,7 @@ class Shares:
         blocks, ranks = np.divmod(positions, ends[-1])
         keys = derive_keys(derive_key(self.seed, SLOT_ORDER), blocks.astype(np.uint64))
         slots = permute(ranks.astype(np.uint64), np.uint64(ends[-1]), keys).astype(np.int64)
+        # After the permutation, slot numbers below `ends[0]` are of the first group, and so on.
         groups = np.searchsorted(ends, slots, side="right")
         # Every block has the same slots of a group, so earlier blocks count without a look at them.
         return groups, blocks * self.slots[groups] + slots - (ends - self.slots)[groups]
@@ -141,6 +146,7 @@ class ClassOrder(_AnyShard):
         # Stable, so that equal labels have one order on every machine.
         order = np.argsort(labels, kind="stable")
         members: NDArray[np.unsignedinteger] = (
+            # It stays in memory for the reader's life: 4 bytes a record instead of 8.
             order.astype(np.uint32) if len(labels) <= 2**32 else order.astype(np.uint64)
         )
         ordered = labels[members]
@@ -158,6 +164,7 @@ class ClassOrder(_AnyShard):
         return _digest(self.shares.slots, self.starts, self.counts, self.members)
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
+        # By the place in the whole run, because a class's passes do not end where epochs do.
         groups, draws = self.shares.assign(epochs * self.size + places)
         counts = self.counts[groups]
         # Each pass over a class has a key of its own, and so another order of its records.
@@ -218,6 +225,7 @@ class MixedOrder(_AnyShard):
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
         shards, rows = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
+        # As in `ClassOrder`, over the whole run.
         groups, draws = self.shares.assign(epochs * self.size + places)
         for number, order in enumerate(self.orders):
             chosen = np.flatnonzero(groups == number)
@@ -273,6 +281,7 @@ class WeightedOrder(_AnyShard):
 
 def _fractions(keys: U64) -> NDArray[np.float64]:
     """Return numbers in [0, 1) of 53 bits."""
+    # A float64 holds 53 bits: all 64 could round to 1.0, behind the last record.
     return (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -280,5 +289,6 @@ def _digest(*parts: NDArray[np.generic] | bytes) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part if isinstance(part, bytes) else np.ascontiguousarray(part).tobytes()
+        # With the length, or bytes could move from one part to the next unnoticed.
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.digest()

@@ -92,6 +92,7 @@ class ClassWeights(ClassSampling):
         by_label = self._by_label(class_names, len(counts))
         found = {label: weight for label, weight in enumerate(by_label) if weight}
         for label, weight in found.items():
+            # A class without records would leave its share of every batch to nobody.
             if label >= len(counts) or not counts[label]:
                 name = repr(class_names[label]) if label < len(class_names) else str(label)
                 raise UsageError(
@@ -134,6 +135,7 @@ def _floats(weights: Mapping[Any, Any]) -> dict[Any, float]:
     """Return weights by class as floats; raise `UsageError` if one is invalid or all are 0."""
     for name, weight in weights.items():
         if (
+            # Before the number check: True is a Real.
             isinstance(weight, bool)
             or not isinstance(weight, Real)
             or not 0 <= float(weight) < math.inf
@@ -180,6 +182,7 @@ class RecordWeights(Sampling):
                 f"for {len(rows)} index rows; it must return one number per row"
             )
         weights = given.astype(np.float64)
+        # Written as what is right, so that NaN, which compares as false, is wrong.
         wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
         if len(wrong):
             raise UsageError(

@@ -52,6 +52,7 @@ class Selection:
         """Return the row in its shard's file of each nth selected record, [n]."""
         if self.kept is None:
             return self.first_rows[shards] + nths
+        # For the shards whose rows follow one another; the others are set below.
         rows = self.first_rows[shards] + nths
         for shard in np.unique(shards):
             kept = self.kept[shard]
@@ -74,6 +75,8 @@ class Selection:
         digest = hashlib.blake2b(digest_size=16)
         for rows in self.kept or ():
             if rows is not None:
+                # By its result, not by the condition: a function cannot be compared, and its
+                # records are what counts.
                 digest.update(len(rows).to_bytes(8, "little") + rows.tobytes())
         return digest.digest()
 
@@ -113,6 +116,7 @@ def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
     # All columns: only the condition knows which it needs.
     rows = with_signals(shard, read_rows(shard, None))
     if shard.rows is not None:
+        # Of a dataset that has grown, a condition must not see rows that are no longer in it.
         return shard.rows[_evaluate(rows.take(shard.rows), where)]
     mask = _evaluate(rows.slice(shard.first_row, shard.num_rows), where)
     return (np.flatnonzero(mask) + shard.first_row).astype(np.uint32)
@@ -135,6 +139,8 @@ def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
         return mask
     try:
         mask = np.asarray(where(rows))
+    # A function is the user's: only a missing column of signals gets an explanation, other errors
+    # pass.
     except KeyError as error:
         advice = advice_for(rows, str(error))
         if not advice:
@@ -158,6 +164,7 @@ def with_signals(shard: ShardRef, rows: pa.Table) -> pa.Table:
     if content is None:
         return rows
     signals = read_signals(shard.source.root, shard.name, content)
+    # Both files are joined by position, which holds only for the same build.
     if not signals["id"].equals(rows["id"]):
         raise StorageError(
             f"{shard.source.root.path(shard.name.signals)} and the index have other ids: "

@@ -29,8 +29,7 @@ from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any, TypeVar
 
-from shardwright.cache.pins import PinnedShard
-from shardwright.cache.shard_cache import ShardCache
+from shardwright.cache.shard_cache import PinnedShard, ShardCache
 from shardwright.errors import UsageError
 from shardwright.format.naming import ShardName
 from shardwright.reader.corpus import ShardRef
@@ -60,6 +59,7 @@ class OpenShard:
         with files.lock:
             if self.descriptor >= 0:
                 self.users += 1
+                # The order is that of last use: `trim` closes from the front.
                 files.opened.move_to_end(self)
                 return self.descriptor
         return files.open_file(self)
@@ -73,6 +73,7 @@ class OpenShard:
                 or len(files.opened) > files.max_open
                 or (self.pinned is not None and self not in files.kept)
             )
+        # Without the lock: `trim` looks at `users` again under it.
         if unneeded and not self.users:
             files.trim()
 
@@ -145,17 +146,21 @@ class ShardFiles:
             return
         stays = dict.fromkeys(self._shards[shard] for shard in needed)
         # Each of the next two epochs uses every shard once; a shard in neither counts as unused.
+        # `upcoming` may be endless, so a shard that is never used again must not be waited for.
         order = (self._shards[shard] for shard in islice(upcoming, 2 * len(self._shards)))
         distances = first_uses(order, len(self._distinct))
         later = [found for found in distances if found not in stays]
         planned = (*stays, *self._room_for(later, stays))
         with self.lock:
+            # Shards that have left the window are those that were read since the last plan.
             self._pace.left(len(self._needed.difference(stays)))
             self._needed, self.kept = frozenset(stays), frozenset(planned)
+            # A plan with needed shards ends a `release`.
             self.released = self.released and not stays
             self._distances = distances
         self.trim()
         for found in planned:
+            # After `trim`: what it has closed may be evicted now, to make room for these.
             if found.ref.source.cache is not None and found.descriptor < 0:
                 found.ref.source.cache.prefetch([found.ref.name])
 
@@ -170,6 +175,7 @@ class ShardFiles:
         self.closed = True
         self.release()
         for cache in self._ahead:
+            # The cache outlives this reader, and would keep asking it for the next use.
             cache.expect(None)
 
     def open_file(self, found: OpenShard) -> int:
@@ -178,6 +184,7 @@ class ShardFiles:
             with self.lock:
                 if self.closed:
                     raise UsageError(f"{found.ref.uri}: the reader is closed")
+                # Another thread has opened it while this one waited.
                 if found.descriptor >= 0:
                     found.users += 1
                     return found.descriptor
@@ -220,6 +227,7 @@ class ShardFiles:
             for found, *_ in surplus:
                 del self.opened[found], self._held[found.descriptor]
                 found.descriptor, found.pinned = -1, None
+        # Outside of the lock: closing writes the file's time, on a disk that may be slow.
         for _, descriptor, pinned, seconds in surplus:
             close_shard(descriptor, pinned, comes_again_in=seconds)
 
@@ -229,6 +237,8 @@ class ShardFiles:
         surplus = []
         too_many = len(self.opened) - self.max_open
         # The number of shards outside the plan that may stay open.
+        # The cap was checked for `at_a_time` shards. What the plan and threads that are opening
+        # others do not use of these may stay open: closing it would mean to download it again soon.
         spare = max(self._at_a_time - len(self._needed) - self._num_unplanned, 0)
         # `opened` is in order of last use, so the least recently used shards are closed first.
         if too_many > 0:
@@ -283,12 +293,17 @@ class ShardFiles:
     def start_anew_after_fork(self) -> None:
         """Reset in a forked child, where no other thread runs and the pins belong to the parent."""
         opened = list(self.opened)
+        # Without closing: these descriptors are shared with the parent, whose pins must stay
+        # locked.
         self._held.clear()
+        # The old lock may be held forever by a thread that the child does not have.
         self.lock, self.opened = threading.Lock(), OrderedDict()
         self.kept = self._needed = frozenset()
         self._distances, self._num_unplanned = {}, 0
         self._make_shards()  # a `with` block that continues in the child keeps its old OpenShard
         for found in opened:
+            # One with users belongs to a block that continues in the child. Nobody closes it: one
+            # descriptor is the price.
             if not found.users:
                 close_shard(found.descriptor, found.pinned)
 
@@ -343,6 +358,7 @@ def _count_ahead(cache: ShardCache, refs: Sequence[ShardRef], at_a_time: int) ->
     if sum(num_bytes) <= cache.max_bytes:
         return ahead
     # Shards waiting for their turn take room from those that could stay until the next epoch.
+    # If everything fits, nothing is evicted and prefetches take no room from anybody.
     room = cache.max_bytes // max(num_bytes) - at_a_time
     return min(ahead, max(room // 4, 1))
 

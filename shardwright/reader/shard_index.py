@@ -77,8 +77,10 @@ class ShardIndexes:
 
     def __getitem__(self, shard: int) -> Spans:
         """Return the spans of a shard; raise as `read_rows`."""
+        # Without a lock, because a lookup is made for each record.
         spans = self._loaded.get(shard)
         if spans is None:
+            # Of many threads that need a new shard at the same moment, one loads its index.
             with self._locks[shard % _LOCKS]:
                 spans = self._loaded.get(shard)
                 if spans is None:
@@ -87,6 +89,7 @@ class ShardIndexes:
 
     def keep_only(self, shards: Collection[int]) -> None:
         """Release the spans of all other shards."""
+        # Over a copy, and with a default: other threads load shards meanwhile.
         for shard in [shard for shard in list(self._loaded) if shard not in shards]:
             self._loaded.pop(shard, None)
 
@@ -119,6 +122,8 @@ def _spans(
 ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.uint32]]:
     """Return offsets and lengths, after checking that they are in the shard: memory is taken."""
     offsets, lengths = offset.to_numpy(), length.to_numpy()
+    # A hostile or damaged index could state terabytes, and a reader allocates what the index
+    # states.
     end = shard.info.num_bytes
     outside = (lengths < min_length) | (lengths > end) | (offsets < 0) | (offsets > end - lengths)
     if outside.any():

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Callable
 from functools import partial
 
-from shardwright.cache.pins import PinnedShard
+from shardwright.cache.shard_cache import PinnedShard
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.splits import ShardInfo
 from shardwright.reader.corpus import ShardRef
@@ -33,6 +33,7 @@ def open_shard(ref: ShardRef) -> tuple[int, PinnedShard | None]:
         flags = os.O_RDONLY | os.O_NONBLOCK  # a named pipe would wait for a writer
         return _open(pinned.path, partial(no_follow, pinned.path, flags)), pinned
     except BaseException:
+        # Or the shard could never be evicted while this process lives.
         pinned.close()
         raise
 

@@ -7,18 +7,25 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shardwright.errors import UsageError
-from shardwright.reader.steps import NO_END
+from shardwright.reader.steps import NO_END, Bounds
 
 STATE_VERSION = 1
 
 
 class Cursor:
-    """The position of a reader's next iteration."""
+    """The position of a reader's next iteration.
+
+    Attributes:
+        position: It counts the batches made.
+        ahead: The pass of these batches, if a framework takes them ahead of the user's loop.
+    """
 
     position = 0
+    ahead: Bounds | None = None
 
-    def check(self) -> None:
-        """Raise `UsageError` if only another process knows which batches were taken."""
+    def move(self, position: int, ahead: Bounds | None = None) -> None:
+        """Set the position and the pass."""
+        self.position, self.ahead = position, ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ class ReaderState:
 
         `other` is the state of that reader at the position of this one.
         """
+        # First: of other records, the other fields mean nothing.
         if self.dataset != other.dataset:
             raise UsageError(
                 "this state is of other records: resume with the same build of the dataset and "

@@ -18,6 +18,7 @@ from shardwright.errors import UsageError
 from shardwright.sizes import counted
 
 NO_END = 1 << 62  # more places than any training takes
+Bounds = tuple[int, int | None]  # positions [start, stop) of a pass; stop is None for no end
 
 
 class Remainder(StrEnum):
@@ -127,6 +128,8 @@ class Steps:
 
     def normalize(self, position: int) -> int:
         """Return the position, or the next epoch's start if no more batch begins in its epoch."""
+        # Two positions, the end of an epoch and what "drop" leaves of it, are one: each pass and
+        # each host must use the same.
         left = self.epoch_size - position % self.epoch_size
         return (
             position + left
@@ -140,6 +143,7 @@ class Steps:
         stop = position - position % self._span + self._span
         num_places = min(self.global_batch_size, stop - position)
         first, last = self._host_part(num_places)
+        # A padded host may have rows and no places at all: every host still makes the step.
         num_rows = self.host_batch_size if self.remainder == Remainder.PAD else last - first
         return Step(
             position + first,
@@ -151,6 +155,7 @@ class Steps:
 
     def skip(self, position: int, num_steps: int) -> int:
         """Return the position `num_steps` global batches after `position`."""
+        # So that skipping no steps from the dropped end of an epoch gives the next epoch's start.
         position = self.normalize(position)
         batch, span = self.global_batch_size, self._span
         # Only the span of `position` may be incomplete; all others have the same number of steps.
@@ -159,6 +164,28 @@ class Steps:
             return self.normalize(position + num_steps * batch)
         spans, steps = divmod(num_steps - first_span, self._steps_in(span))
         return self.normalize(position - position % span + (1 + spans) * span + steps * batch)
+
+    def position_after(self, bounds: Bounds, num_batches: int | None) -> int:
+        """Return the position after that many batches of a pass, or after all of them.
+
+        Raises:
+            UsageError: The pass has no such number of batches, or no end.
+        """
+        start, stop = bounds
+        if num_batches is None:
+            if stop is None:
+                raise UsageError(
+                    "state_after() of an endless pass: give the number of batches taken"
+                )
+            return stop
+        check_whole("num_batches", num_batches, 0)
+        position = self.skip(start, num_batches)
+        if stop is not None and position > stop:
+            raise UsageError(
+                f"state_after({num_batches}): this pass has fewer batches; count those of this "
+                "pass alone, not of all passes"
+            )
+        return position
 
     def count_steps(self, position: int) -> int | None:
         """Return the number of global batches to the end of the pass; None for no end."""
@@ -185,6 +212,8 @@ class Steps:
         """Return the host's part [first, last) of a batch's places; padding is at the end."""
         if self.remainder == Remainder.PAD:
             size = self.host_batch_size
+            # Padding goes to the last hosts, so that the first records are at the same rows for any
+            # number of hosts.
             return min(self.host_index * size, num_places), min(
                 (self.host_index + 1) * size, num_places
             )
@@ -207,5 +236,6 @@ def checked_position(position: SupportsIndex) -> int:
 
 def check_whole(name: str, value: object, least: int) -> None:
     """Raise `UsageError` if the argument `name` is not a whole number of at least `least`."""
+    # `type`, because True is an int, and a NumPy integer is not JSON for `state()`.
     if type(value) is not int or value < least:
         raise UsageError(f"{name}={value!r} must be a whole number, at least {least}")

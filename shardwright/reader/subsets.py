@@ -52,6 +52,7 @@ def parse_split(
             f"split={text!r} must be a name, such as 'train' or 'train[:10%]'; "
             f"{ALL_SPLITS!r} is all of {', '.join(sizes)}"
         )
+    # A split may be named "all" itself, and is meant then.
     if text.strip() == ALL_SPLITS and ALL_SPLITS not in sizes:
         return tuple(Span(split, 0, size) for split, size in sizes.items())
     spans = tuple(_parse_part(part, text, sizes, dataset) for part in text.split("+"))
@@ -80,6 +81,7 @@ def _parse_part(part: str, text: str, sizes: Mapping[str, int], dataset: str) ->
     size = sizes[name]
     start = _parse_bound(match["start"], 0, size, text)
     stop = _parse_bound(match["stop"], size, size, text)
+    # As in Python's slices, a stop before the start selects nothing.
     return Span(name, start, max(start, stop))
 
 

@@ -13,7 +13,7 @@ from shardwright.errors import UsageError
 from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import CLASSES, NUMBERS, Feature, FeatureKind
-from shardwright.images.libraries import load_library
+from shardwright.images.libraries import numpy_dtype
 from shardwright.sizes import counted
 
 INTEGERS = (*CLASSES, FeatureKind.TOKENS, FeatureKind.INT64)
@@ -52,7 +52,7 @@ class SparseColumn:
 def value_dtype(feature: Feature) -> np.dtype[Any]:
     """Return the declared dtype of numbers, else int64 or float32; object for text and bytes."""
     if feature.dtype == "bfloat16":
-        return np.dtype(load_library("ml_dtypes").bfloat16)
+        return numpy_dtype(feature.dtype)
     declared = feature.dtype if feature.kind in _TYPED else ""
     return np.dtype(declared or _DTYPES.get(feature.kind, object))
 
@@ -102,6 +102,7 @@ def list_array(feature: Feature, values: Values) -> npt.NDArray[Any]:
 
 
 def _converted(feature: Feature, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    # `astype` wraps around without an error, so the result is compared below. Floats may round.
     made = array.astype(dtype)
     if array.dtype.kind == "i" and (misfits := array[made != array]).size:
         raise ExampleFault(

@@ -49,16 +49,26 @@ def changes(data: ReportData) -> Section | None:
     told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
     if "proposed_version" in found:
         told += f" {format_proposal(found['proposed_version']).capitalize()}."
+    examples: Mapping[str, list[str]] = found.get("examples", {})
+    shown: list[list[Cell]] = [[kind, name] for kind, ids in examples.items() for name in ids]
+    splits: list[list[Cell]] = [
+        [name, *each["records"], each["class_drift"]] for name, each in found["splits"].items()
+    ]
+    columns = (names("split"), numbers("before"), numbers("now"), numbers("drift of classes"))
+    before, now = found["rejects"]["old"], found["rejects"]["new"]
+    rejects: list[list[Cell]] = [
+        [reason, before.get(reason, 0), now.get(reason, 0)] for reason in {**before, **now}
+    ]
     parts = [
         note(told),
         cards({name: f"{number:,}" for name, number in found.get("records", {}).items()}),
-        _pictures(data, found.get("examples", {})),
+        _pictures(data, examples),
         _drift(data, found["drift"]),
-        _splits(found["splits"]),
+        table("Records of the splits", columns, splits),
         *_class_shares(data, found["class_counts"]),
         *_schema(found["schema"], found["classes"]),
-        *_rejects(found["rejects"]),
-        *_examples(found.get("examples", {})),
+        table("Rejects", (texts("reason"), *columns[1:3]), rejects) if rejects else "",
+        table("Examples", (texts("change"), names("id")), shown) if shown else "",
     ]
     return Section("changes", "Changes", join(parts))
 
@@ -89,26 +99,19 @@ def _picture(data: ReportData, found: Picture, was: str) -> Html:
 
 
 def _drift(data: ReportData, drift: Mapping[str, float]) -> Html:
+    sorts = {name: "bytes" if name == "image_length" else name for name in drift}
     rows: list[list[Cell]] = [
-        [_link(data, name), round(found, 4), min(found, 1.0)] for name, found in drift.items()
+        [
+            tag("a", name, href="#classes")
+            if name == "classes"
+            else link_to_pictures(data, name, sort=sorts[name]),
+            round(found, 4),
+            min(found, 1.0),
+        ]
+        for name, found in drift.items()
     ]
     columns = (texts("property"), numbers("drift, 0 to 1"), shares("drift"))
     return table("Drift", columns, rows) if rows else Html("")
-
-
-def _link(data: ReportData, name: str) -> Html | str:
-    """Return a property as a link to the pictures sorted by it, or to the counts of classes."""
-    if name == "classes":
-        return tag("a", name, href="#classes")
-    return link_to_pictures(data, name, sort="bytes" if name == "image_length" else name)
-
-
-def _splits(splits: Mapping[str, Any]) -> Html:
-    rows: list[list[Cell]] = [
-        [name, *found["records"], found["class_drift"]] for name, found in splits.items()
-    ]
-    columns = (names("split"), numbers("before"), numbers("now"), numbers("drift of classes"))
-    return table("Records of the splits", columns, rows)
 
 
 def _class_shares(data: ReportData, counts: Mapping[str, list[int]]) -> list[Html]:
@@ -135,17 +138,3 @@ def _schema(schema: Mapping[str, Any], classes: Mapping[str, Any]) -> list[Html]
     ]
     columns = (texts("what"), texts("change"), names("name"))
     return [table("Schema and classes", columns, rows[:_SHOWN_CLASSES])] if rows else []
-
-
-def _rejects(rejects: Mapping[str, Any]) -> list[Html]:
-    old, new = rejects["old"], rejects["new"]
-    rows: list[list[Cell]] = [
-        [reason, old.get(reason, 0), new.get(reason, 0)] for reason in {**old, **new}
-    ]
-    columns = (texts("reason"), numbers("before"), numbers("now"))
-    return [table("Rejects", columns, rows)] if rows else []
-
-
-def _examples(examples: Mapping[str, list[str]]) -> list[Html]:
-    rows: list[list[Cell]] = [[kind, name] for kind, ids in examples.items() for name in ids]
-    return [table("Examples", (texts("change"), names("id")), rows)] if rows else []

@@ -34,7 +34,12 @@ def histogram(
         show: Formats an edge.
         outside: Where values lie outside, which are in the first or last bin.
     """
-    names, (low, high) = _bin_names(edges, show, outside)
+    names = [f"{show(start)} to {show(stop)}" for start, stop in pairwise(edges)]
+    low, high = show(edges[0]), show(edges[-1])
+    if outside:
+        names[-1], high = f"{show(edges[-2])} and more", f"{high} and more"
+    if outside == "both":
+        names[0], low = f"up to {show(edges[1])}", f"{low} and less"
     most, width = max(max(counts), 1), _WIDTH / len(counts)
     bars = []
     for number, found in enumerate(counts):
@@ -55,19 +60,6 @@ def histogram(
     if middle > 1:
         bars.append(_text(show(edges[middle]), middle * width, "middle"))
     return _figure(title, label, join((*bars, *_axes(low, high, f"{max(counts):,}"))))
-
-
-def _bin_names(
-    edges: Sequence[float], show: Callable[[float], str], outside: Outside
-) -> tuple[list[str], tuple[str, str]]:
-    """Return the range of each bin, and the ends of the axis."""
-    names = [f"{show(start)} to {show(stop)}" for start, stop in pairwise(edges)]
-    low, high = show(edges[0]), show(edges[-1])
-    if outside:
-        names[-1], high = f"{show(edges[-2])} and more", f"{high} and more"
-    if outside == "both":
-        names[0], low = f"up to {show(edges[1])}", f"{low} and less"
-    return names, (low, high)
 
 
 def density(
@@ -180,7 +172,9 @@ def heatmap(title: str, x: np.ndarray, y: np.ndarray, axes: tuple[str, str]) -> 
         y: Numbers, [n].
         axes: The names of both.
     """
-    low, high = _decades(x, y)
+    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
+    apart = 1.05 if high / low > 1.5 else 1.5  # the ends hold all numbers, even if they are equal
+    low, high = low / apart, high * apart
     edges = np.geomspace(low, high, 33)
     counts, _, _ = np.histogram2d(x, y, bins=(edges, edges))
     side, left, top = 6.4, 60, 6
@@ -218,12 +212,6 @@ def heatmap(title: str, x: np.ndarray, y: np.ndarray, axes: tuple[str, str]) -> 
     )
     label = f"{title}, {low:.0f} to {high:.0f} pixels on both axes"
     return _figure(title, label, join((frame, *cells, square, *marks)), height=232)
-
-
-def _decades(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Return ends that hold all numbers, a little apart even if they are all equal."""
-    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
-    return (low / 1.05, high * 1.05) if high / low > 1.5 else (low / 1.5, high * 1.5)
 
 
 def rank_curve(title: str, counts: Sequence[int]) -> Html:

@@ -20,7 +20,7 @@ from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import ParquetRows
-from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.format.splits import ShardInfo
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.inspect.sample import SamplePlace, choose_sample, sample_size
 from shardwright.report.pictures import Picture, can_decode, read_pictures
@@ -163,21 +163,16 @@ def read_rows(root: Folder, manifest: Manifest) -> list[SplitRows]:
     found = []
     for name, split in manifest.splits.items():
         most = max(MAX_ROWS * split.num_records // total, _LEAST_ROWS)
-        chosen = _spread(split, most)
         shards = manifest.named_shards(name)
-        tables = list(map_reads(read, [shards[number] for number in chosen], _READERS))
+        # As many as hold `most` records together, spread over the split.
+        mean = max(sum(info.num_live for _, info in shards) / max(len(shards), 1), 1)
+        count = min(len(shards), max(1, round(most / mean + 0.5)))
+        chosen = [shards[number * len(shards) // count] for number in range(count)]
+        tables = list(map_reads(read, chosen, _READERS))
         rows = pa.concat_tables(tables) if tables else empty
         is_whole = len(rows) == split.num_records and len(rows) <= most
         found.append(SplitRows(name, rows.slice(0, most), is_whole))
     return found
-
-
-def _spread(split: SplitInfo, most: int) -> list[int]:
-    """Return numbers of shards that together hold `most` records, spread over the split."""
-    sizes = [shard.num_live for shard in split.shards]
-    mean = max(sum(sizes) / max(len(sizes), 1), 1)
-    wanted = min(len(sizes), max(1, round(most / mean + 0.5)))
-    return sorted({number * len(sizes) // wanted for number in range(wanted)}) if sizes else []
 
 
 class NearPair(NamedTuple):

@@ -222,11 +222,14 @@ def feature_list(data: ReportData) -> Section:
         for feature in schema.features
     ]
     parts = [table("Features of a record", columns, rows)]
-    parts += [
-        _head(feature, schema.names_of(feature))
-        for feature in schema.features
-        if feature.kind in INDEXED and feature.source != Source.LABEL
-    ]
+    for feature in schema.features:
+        if feature.kind in INDEXED and feature.source != Source.LABEL:
+            words = schema.names_of(feature)
+            title = tag("h3", counted(len(words), "name"), " of ", name_of(feature.name))
+            items = join(tag("li", name_of(word)) for word in words[:_SHOWN_NAMES])
+            parts += [title, tag("ul", items, class_="words")]
+            if (hidden := len(words) - _SHOWN_NAMES) > 0:
+                parts.append(note(f"... and {hidden:,} more."))
     return Section("features", "Features", join(parts))
 
 
@@ -234,11 +237,3 @@ def _shape(feature: Feature) -> str:
     if not feature.shape:
         return "list" if feature.is_list else "one value"
     return " x ".join("any" if size is None else str(size) for size in feature.shape)
-
-
-def _head(feature: Feature, words: tuple[str, ...]) -> Html:
-    title = tag("h3", counted(len(words), "name"), " of ", name_of(feature.name))
-    items = join(tag("li", name_of(word)) for word in words[:_SHOWN_NAMES])
-    hidden = len(words) - _SHOWN_NAMES
-    more = tag("p", f"... and {hidden:,} more.", class_="note") if hidden > 0 else Html("")
-    return join((title, tag("ul", items, class_="words"), more))

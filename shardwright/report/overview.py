@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.format.reject_counts import RejectShare
-from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.report.charts import growth, heatmap, histogram_of
 from shardwright.report.data import ReportData
@@ -62,35 +61,30 @@ def splits(data: ReportData) -> Section:
         texts("formats"),
     )
     total = data.manifest.num_records
-    rows = [_split_row(split, total) for split in data.manifest.splits.values()]
+    rows: list[list[Cell]] = []
+    for split in data.manifest.splits.values():
+        counts = sorted(shard.num_records for shard in split.shards) or [0]
+        least, most = f"{counts[0]:,}", f"{counts[-1]:,}"
+        # Widths and heights, apart: the widest image need not be the highest. A side that all
+        # images share appears once.
+        sides = [split.stats.get(side, {}) for side in ("width", "height")]
+        ends = [dict.fromkeys(str(side[end]) for end in ("min", "max") if side) for side in sides]
+        formats = split.stats.get("formats", {}).items()
+        rows.append(
+            [
+                split.name,
+                split.num_records,
+                f"{split.num_records / max(total, 1):.1%}",
+                split.num_bytes,
+                len(split.shards),
+                least if least == most else f"{least} to {most}",
+                median([shard.num_bytes for shard in split.shards] or [0]),
+                *map(" to ".join, ends),
+                ", ".join(f"{name} {number:,}" for name, number in formats),
+            ]
+        )
     tables = [table("Records and bytes of the splits", columns, rows), *_estimates(data)]
     return Section("splits", "Splits", join(tables))
-
-
-def _split_row(split: SplitInfo, total: int) -> list[Cell]:
-    records = sorted(shard.num_records for shard in split.shards) or [0]
-    formats = ", ".join(
-        f"{name} {number:,}" for name, number in split.stats.get("formats", {}).items()
-    )
-    return [
-        split.name,
-        split.num_records,
-        f"{split.num_records / max(total, 1):.1%}",
-        split.num_bytes,
-        len(split.shards),
-        f"{records[0]:,}" if records[0] == records[-1] else f"{records[0]:,} to {records[-1]:,}",
-        median([shard.num_bytes for shard in split.shards] or [0]),
-        *_sides(split),
-        formats,
-    ]
-
-
-def _sides(split: SplitInfo) -> list[str]:
-    """Return the widths and heights, apart: the widest image need not be the highest."""
-    found = [split.stats.get(side, {}) for side in ("width", "height")]
-    # A side that all images share appears once.
-    ends = [dict.fromkeys(str(side[end]) for end in ("min", "max") if side) for side in found]
-    return [" to ".join(each) for each in ends]
 
 
 def _estimates(data: ReportData) -> list[object]:
@@ -112,7 +106,14 @@ def image_sizes(data: ReportData) -> Section | None:
     if not tables:
         return None
     rows = pa.concat_tables(tables)
-    found = [*_image_charts(rows), *_shard_charts(data)]
+    shards = [shard for split in data.manifest.splits.values() for shard in split.shards]
+    num_bytes = np.array([shard.num_bytes for shard in shards], np.int64)
+    records = np.array([shard.num_records for shard in shards], np.int64)
+    found = [
+        *_image_charts(rows),
+        histogram_of("Bytes a shard", num_bytes, show_bytes),
+        histogram_of("Records a shard", records, show_number),
+    ]
     whole = all(split.is_whole for split in data.splits)
     told = (
         "Of all records."
@@ -137,18 +138,6 @@ def _image_charts(rows: pa.Table) -> list[Html]:
     lengths = rows["image_length"].to_numpy()
     lengths = lengths[lengths > 0]
     return [*found, histogram_of("Bytes an image", lengths, show_bytes)] if len(lengths) else found
-
-
-def _shard_charts(data: ReportData) -> list[Html]:
-    shards = [shard for split in data.manifest.splits.values() for shard in split.shards]
-    if not shards:
-        return []
-    num_bytes = np.array([shard.num_bytes for shard in shards], np.int64)
-    records = np.array([shard.num_records for shard in shards], np.int64)
-    return [
-        histogram_of("Bytes a shard", num_bytes, show_bytes),
-        histogram_of("Records a shard", records, show_number),
-    ]
 
 
 def timing(data: ReportData) -> Section | None:

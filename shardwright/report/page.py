@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -34,7 +33,16 @@ def report_html(data: ReportData) -> str:
 
     A section that cannot be made states its error, because a build must not fail for its report.
     """
-    sections = [section for make in _SECTIONS if (section := _made(make, data)) is not None]
+    sections = []
+    for make in _SECTIONS:
+        try:
+            section = make(data)
+        except Exception as error:
+            told = f"This section cannot be shown, because of {type(error).__name__}: {error}"
+            _LOG.warning("report.html, %s: %s", make.__name__, told)
+            title = make.__name__.replace("_", " ").title()
+            section = Section(make.__name__, title, warning(told))
+        sections += [] if section is None else [section]
     manifest = data.manifest
     title = f"{manifest.name} {manifest.version}"
     head = (
@@ -47,27 +55,17 @@ def report_html(data: ReportData) -> str:
     )
     heading = tag("header", tag("h1", name_of(manifest.name), " ", manifest.version))
     told = f"This page is incomplete, because of {data.fault}" if data.fault else ""
-    main = tag("main", warning(told), *map(_section, sections))
+    shown = (
+        tag("section", tag("h2", one.title, id=one.anchor), one.content, aria_labelledby=one.anchor)
+        for one in sections
+    )
+    main = tag("main", warning(told), *shown)
     items = (tag("li", tag("a", section.title, href=f"#{section.anchor}")) for section in sections)
     contents = tag("nav", tag("ul", *items), aria_label="Contents")
     body = (heading, contents, main, _dialog())
     script = Html(f"<script>{_asset('page.js')}</script>")
     page = tag("html", tag("head", *head), tag("body", *body, script), lang="en")
     return f"<!doctype html>\n{page}\n"
-
-
-def _made(make: Callable[[ReportData], Section | None], data: ReportData) -> Section | None:
-    try:
-        return make(data)
-    except Exception as error:
-        told = f"This section cannot be shown, because of {type(error).__name__}: {error}"
-        _LOG.warning("report.html, %s: %s", make.__name__, told)
-        return Section(make.__name__, make.__name__.replace("_", " ").title(), warning(told))
-
-
-def _section(section: Section) -> Html:
-    heading = tag("h2", section.title, id=section.anchor)
-    return tag("section", heading, section.content, aria_labelledby=section.anchor)
 
 
 def _dialog() -> Html:

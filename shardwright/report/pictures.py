@@ -9,12 +9,12 @@ import functools
 import logging
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwright.errors import ImageFault
 from shardwright.format.example import ExampleFault
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
@@ -110,14 +110,11 @@ def read_pictures(
     """
     most = MAX_BYTES if num_bytes is None else num_bytes
     look = functools.partial(_look, manifest.schema, detail_for(len(places), most))
-    return _within_limit(read_sample(root, manifest, places, look), most)
-
-
-def _within_limit(found: list[Picture], most: int) -> list[Picture]:
-    """Return the pictures without some thumbnails, evenly spread, if they have too many bytes."""
+    found = read_sample(root, manifest, places, look)
     total = sum(one.num_bytes for one in found)
     if total <= most:
         return found
+    # Without some thumbnails, evenly spread over splits and classes.
     order = sorted(
         range(len(found)),
         key=lambda place: (
@@ -169,28 +166,20 @@ def _masks(
     found = []
     for feature in schema.features:
         values = features.get(feature.name, [])
-        if feature.kind is FeatureKind.MASK and len(values) == 1 and values[0]:
-            try:
-                found.append(encode_mask(_mask_numbers(feature, values[0]), size))
-            except (ImageFault, ExampleFault):
-                continue
+        if feature.kind is not FeatureKind.MASK or len(values) != 1 or not values[0]:
+            continue
+        with suppress(ExampleFault, ValueError, OSError, IndexError):
+            if feature.encoding == "raw":
+                dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
+                numbers = np.frombuffer(values[0], dtype)
+                numbers = numbers.reshape([int(side or 0) for side in feature.shape])
+            elif feature.encoding == "tensor":
+                numbers = parse_tensor_proto(values[0])
+            else:
+                numbers = np.asarray(load_library("PIL.Image").open(BytesIO(values[0])))
+            numbers = numbers.reshape(*numbers.shape[:2], -1)[:, :, 0].astype(np.int64)
+            found.append(encode_mask(numbers, size))
     return tuple(found)
-
-
-def _mask_numbers(feature: Feature, data: bytes) -> np.ndarray:
-    """Return the class or instance numbers of a mask, [height, width]."""
-    try:
-        if feature.encoding == "raw":
-            shape = tuple(int(size or 0) for size in feature.shape)
-            dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
-            numbers = np.frombuffer(data, dtype).reshape(shape)
-        elif feature.encoding == "tensor":
-            numbers = parse_tensor_proto(data)
-        else:
-            numbers = np.asarray(load_library("PIL.Image").open(BytesIO(data)))
-        return numbers.reshape(*numbers.shape[:2], -1)[:, :, 0].astype(np.int64)
-    except (ValueError, OSError, IndexError) as error:
-        raise ImageFault(f"the mask does not decode: {error}") from error
 
 
 class Thumbnail(NamedTuple):

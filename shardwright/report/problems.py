@@ -57,11 +57,20 @@ def quality(data: ReportData) -> Section | None:
     shown = [
         _signal(data, measured, signal, values[:, place]) for place, signal in enumerate(SIGNALS)
     ]
-    return Section(
-        "quality",
-        "Quality",
-        join((note(told), tag("div", *shown, class_="charts"), _channels(data))),
-    )
+    rows: list[list[Cell]] = [
+        [
+            split.name,
+            found["basis"],
+            *(", ".join(f"{value:.4f}" for value in found[key]) for key in ("mean", "std")),
+        ]
+        for split in data.manifest.splits.values()
+        if (found := split.stats.get(CHANNELS))
+    ]
+    columns = (names("split"), texts("measured on"), texts("mean"), texts("deviation"))
+    title = "Mean and deviation of red, green and blue, 0 to 1"
+    channels = table(title, columns, rows) if rows else ""
+    drawn = tag("div", *shown, class_="charts")
+    return Section("quality", "Quality", join((note(told), drawn, channels)))
 
 
 def _signal(
@@ -88,9 +97,11 @@ def _signal(
     )
     sort = link_to_pictures(data, f"Sort all by {signal.name}", sort=signal.name)
     link = tag("span", sort, class_="scripted", hidden=True)
-    worst = [
-        _worst(data, measured[place], signal, float(values[place])) for place in ends[signal.bad]
-    ]
+    worst = []
+    for place in ends[signal.bad]:
+        found, value = measured[place], show_number(float(values[place]))
+        label = class_name(data.manifest.schema.class_names, found.label)
+        worst.append(again(found, anchor_of(data, found), label, f"{signal.name} {value}", value))
     shown = [chart, tag("p", told, " ", link, class_="note"), sheet(worst)]
     return tag("div", *shown, class_="signal")
 
@@ -109,36 +120,21 @@ def _counts_of_all(data: ReportData, signal: Signal) -> list[int]:
     return [sum(column) for column in zip(*(each["counts"] for each in histograms), strict=True)]
 
 
-def _channels(data: ReportData) -> Html:
-    """Return the table of the mean and deviation of each channel, 0 to 1."""
-    rows: list[list[Cell]] = [
-        [
-            split.name,
-            found["basis"],
-            *(", ".join(f"{value:.4f}" for value in found[key]) for key in ("mean", "std")),
-        ]
-        for split in data.manifest.splits.values()
-        if (found := split.stats.get(CHANNELS))
-    ]
-    columns = (names("split"), texts("measured on"), texts("mean"), texts("deviation"))
-    title = "Mean and deviation of red, green and blue, 0 to 1"
-    return table(title, columns, rows) if rows else Html("")
-
-
-def _worst(data: ReportData, found: Picture, signal: Signal, value: float) -> Html:
-    label = class_name(data.manifest.schema.class_names, found.label)
-    told = show_number(value)
-    return again(found, anchor_of(data, found), label, f"{signal.name} {told}", told)
-
-
 def duplicates(data: ReportData) -> Section | None:
     """Return the section of duplicates; None if there are none to show."""
     equal = "Equal bytes in two splits, which make test results too good"
     parts = [
         *_kind(data, LEAKS, equal),
         *_kind(data, NEAR_LEAKS, "Almost equal, in two splits"),
-        *_near(data),
     ]
+    dropped = {one.id: one for one in data.rejects if one.thumbnail is not None}
+    shown = [pair for pair in data.near if pair.id in data.paired or pair.id in dropped]
+    if shown:
+        parts += [
+            tag("h3", "Near-duplicates, and the image that stands for each"),
+            _sheet([_near_pair(data, pair, dropped.get(pair.id)) for pair in shown]),
+            note("With the bits in which their hashes differ; near_duplicates.parquet has all."),
+        ]
     return Section("duplicates", "Duplicates", join(parts)) if parts else None
 
 
@@ -163,19 +159,6 @@ def _kind(data: ReportData, key: str, told: str) -> list[Html]:
 
 def _sheet(pairs: list[Html]) -> Html:
     return tag("div", join(pairs), class_="sheet pairs")
-
-
-def _near(data: ReportData) -> list[Html]:
-    """Return the near-duplicates with the images that stand for them, if some can be shown."""
-    dropped = {one.id: one for one in data.rejects if one.thumbnail is not None}
-    shown = [pair for pair in data.near if pair.id in data.paired or pair.id in dropped]
-    if not shown:
-        return []
-    return [
-        tag("h3", "Near-duplicates, and the image that stands for each"),
-        _sheet([_near_pair(data, pair, dropped.get(pair.id)) for pair in shown]),
-        note("With the bits in which their hashes differ; near_duplicates.parquet has all."),
-    ]
 
 
 def _near_pair(data: ReportData, pair: NearPair, dropped: RejectedInput | None) -> Html:
@@ -222,7 +205,7 @@ def rejected(data: ReportData) -> Section:
     if not counts:
         return Section("rejects", "Rejects", tag("p", "None."))
     ordered = sorted(counts, key=lambda reason: (-counts[reason], reason))
-    columns = (texts("reason"), numbers("inputs"), texts("meaning"), texts("fix"))
+    columns = [texts("reason"), numbers("inputs"), texts("meaning"), texts("fix")]
     rows: list[list[Cell]] = [
         [reason, counts[reason], *REASONS.get(reason, UNKNOWN)] for reason in ordered
     ]
@@ -234,8 +217,14 @@ def rejected(data: ReportData) -> Section:
     parts = [
         _gallery(by_reason, known),
         table("Rejects by reason", columns, rows),
-        *(_examples(one, counts[one], by_reason[one], is_open=few) for one in known),
     ]
+    columns = [names("id"), names("path"), names("message and fix")]
+    for reason in known:
+        some, number = by_reason[reason], counts[reason]
+        rows = [[one.id or one.uri, one.uri, one.detail] for one in some]
+        part = f", {len(some):,} of {number:,}" if len(some) < number else f", {number:,}"
+        examples = table(f"Rejects: {reason}", columns, rows)
+        parts.append(more(join((tag("code", reason), part)), examples, is_open=few))
     parts.append(note("All of them are in rejects/*.parquet."))
     return Section("rejects", "Rejects", join(parts))
 
@@ -255,14 +244,6 @@ def _gallery(by_reason: Mapping[str, list[RejectedInput]], reasons: list[str]) -
         return Html("")
     told = "Some of those whose local files still decode; what is lost of a picture is black."
     return join((note(told), tag("div", *groups, class_="groups")))
-
-
-def _examples(reason: str, number: int, found: list[RejectedInput], *, is_open: bool) -> Html:
-    rows: list[list[Cell]] = [[one.id or one.uri, one.uri, one.detail] for one in found]
-    part = f", {len(found):,} of {number:,}" if len(found) < number else f", {number:,}"
-    columns = (names("id"), names("path"), names("message and fix"))
-    examples = table(f"Rejects: {reason}", columns, rows)
-    return more(join((tag("code", reason), part)), examples, is_open=is_open)
 
 
 def fixes(data: ReportData) -> Section | None:

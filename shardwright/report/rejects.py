@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -130,9 +130,13 @@ def read_rejects(root: Folder, manifest: Manifest) -> list[RejectedInput]:
     counts: Counter[str] = Counter()
     found = []
     for number, batch in enumerate(_batches(root, manifest)):
-        for row in _some_rows(batch, wanted, counts):
+        places = []
+        for place, reason in enumerate(batch.column("reason").to_pylist()):
+            if counts[reason] < wanted.get(reason, 0):
+                counts[reason] += 1
+                places.append(place)
+        for row in batch.take(pa.array(places, pa.int64())).to_pylist():
             found.append(RejectedInput(row["id"], row["uri"], row["reason"], row["detail"]))
-            counts[row["reason"]] += 1
         is_done = all(counts[reason] >= most for reason, most in wanted.items())
         if is_done or number + 1 >= _MAX_BATCHES:
             break
@@ -145,36 +149,28 @@ def _thumbnails(found: Sequence[RejectedInput]) -> dict[int, Thumbnail]:
     """Return small copies of local images by their place, those of each reason in turn."""
     ends, left = time.monotonic() + _MAX_SECONDS, _MAX_BYTES
     shown: dict[int, Thumbnail] = {}
-    for place in _in_turn(found)[:_MAX_TRIED]:
-        if len(shown) == MAX_THUMBNAILS or left <= 0 or time.monotonic() > ends:
-            break
-        try:
-            data = _read_local(found[place].uri, min(left, _MAX_FILE_BYTES))
-            left -= len(data)
-            preview = decode_preview(data, StoredImage(), partial=True)
-            shown[place] = encode_small(preview.pixels, *LARGE)
-        except (OSError, ValueError, ImageFault):
-            continue
-    return shown
-
-
-def _in_turn(found: Sequence[RejectedInput]) -> list[int]:
-    """Return the places of local images that may be opened: the first of each reason, and so on."""
     counts: Counter[str] = Counter()
     ranked = []
     for place, reject in enumerate(found):
         if reject.reason in SHOWN and reject.uri and not is_remote(reject.uri):
             ranked.append((counts[reject.reason], place))
             counts[reject.reason] += 1
-    return [place for _, place in sorted(ranked)]
-
-
-def _read_local(path: str, most: int) -> bytes:
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-        raise OSError(f"{path} is no file of at most {most:,} bytes")
-    with open(path, "rb") as file:
-        return file.read(most)
+    for _, place in sorted(ranked)[:_MAX_TRIED]:
+        if len(shown) == MAX_THUMBNAILS or left <= 0 or time.monotonic() > ends:
+            break
+        path, most = found[place].uri, min(left, _MAX_FILE_BYTES)
+        try:
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                continue
+            with open(path, "rb") as file:
+                data = file.read(most)
+            left -= len(data)
+            preview = decode_preview(data, StoredImage(), partial=True)
+            shown[place] = encode_small(preview.pixels, *LARGE)
+        except (OSError, ValueError, ImageFault):
+            continue
+    return shown
 
 
 def _batches(root: Folder, manifest: Manifest) -> Iterator[pa.RecordBatch]:
@@ -188,16 +184,3 @@ def _batches(root: Folder, manifest: Manifest) -> Iterator[pa.RecordBatch]:
             continue
         except pa.ArrowException as error:
             raise StorageError(f"{root.path(name)} cannot be read: {error}") from error
-
-
-def _some_rows(
-    batch: pa.RecordBatch, wanted: Mapping[str, int], counts: Mapping[str, int]
-) -> Iterator[dict[str, str]]:
-    """Yield the first rows of each reason that is still missing."""
-    taken: Counter[str] = Counter()
-    places = []
-    for place, reason in enumerate(batch.column("reason").to_pylist()):
-        if counts.get(reason, 0) + taken[reason] < wanted.get(reason, 0):
-            taken[reason] += 1
-            places.append(place)
-    yield from batch.take(pa.array(places, pa.int64())).to_pylist()

@@ -29,6 +29,7 @@ _LOGIN = re.compile(r"(?<=://)[^/\s'\"]*@")
 # Of a signed URL, or as `redact` leaves it.
 _QUERY = re.compile(r"(https?://[^\s?'\"]*)\?(?:\*{3}|[^\s'\"]*=[^\s'\"]*)", re.IGNORECASE)
 HIDDEN = "***"  # stands for a secret
+TEMPORARY_SUFFIX = ".tmp"
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/directory-bucket-naming-rules.html
 _EXPRESS_SUFFIX = "--x-s3"
 _BAD_SEGMENTS = frozenset({"", ".", ".."})
@@ -63,6 +64,7 @@ def parse_address(uri: str) -> Address:
         UsageError: The scheme or the kind of bucket is not supported, there is no bucket, or the
             address has a secret.
     """
+    # Secrets are looked for before anything that quotes the address in a message.
     match = _SCHEME.match(uri)
     if ("@" in uri or "?" in uri) and (_LOGIN.search(uri) or _QUERY.search(uri)):
         raise UsageError(
@@ -84,6 +86,8 @@ def parse_address(uri: str) -> Address:
             f"{uri!r} is in an S3 Express directory bucket, which is not supported: it lists in no "
             "order and its etags are no checksums; use a general purpose bucket"
         )
+    # obstore encodes the path of a web address again; a key of a store is bytes, where %20 is three
+    # characters.
     return Address(f"{scheme}://{bucket}", unquote(key) if scheme.startswith("http") else key)
 
 
@@ -125,6 +129,15 @@ def local_path(uri: str) -> str:
 def join(root: str, relative: str) -> str:
     """Return the address of `relative` below `root`. `relative` always has `/`."""
     return f"{root}/{relative}" if is_remote(root) else os.path.join(root, *relative.split("/"))
+
+
+def temporary_name(filename: str, token: str) -> str:
+    """Return the hidden name that a file has until it is complete."""
+    return f".{filename}.{token}{TEMPORARY_SUFFIX}"
+
+
+def is_temporary(filename: str) -> bool:
+    return filename.startswith(".") and filename.endswith(TEMPORARY_SUFFIX)
 
 
 def key_problem(key: str) -> str | None:

@@ -133,9 +133,13 @@ class Client:
             StorageError: One of its subclasses, with the object and, if there is one, the fix.
         """
         started, attempt, counts = time.monotonic(), 0, self._rate.counts
+        # Before a request: thousands of images of one dead server would each take the full
+        # deadline.
         if started < self._rests_until:
             raise UnreachableError(f"{uri}: {self.endpoint} did not respond to earlier requests")
         while True:
+            # The wait for a turn is not the store's silence, so it does not count against the
+            # deadline.
             started += self._rate.wait()
             sent = time.monotonic()
             COUNTERS.add("requests")
@@ -145,10 +149,13 @@ class Client:
                 fault = self._fault_of(error, uri, verb, explain)
                 if fault is None:
                     raise
+                # Such as a wrong key: a retry changes nothing.
                 if not fault.passes:
                     raise fault.error from cause_of(error)
                 if fault.refused:
                     self._rate.refused(sent)
+                # Refusals of many requests are overload. Of this one alone they are a fault of its
+                # object.
                 overloaded = fault.refused and self._rate.is_overload_since(counts)
                 if self._gives_up(started, attempt, overloaded=overloaded):
                     raise self._last_word(fault, started) from cause_of(error)
@@ -168,8 +175,11 @@ class Client:
         fault = fault_of(error, uri, verb, self.endpoint)
         if fault is None:
             return None
+        # Also a refusal proves that the endpoint is right.
         self._answered = self._answered or fault.answered
         self._note(fault)
+        # A HEAD of a missing object and of a missing bucket are both a bare 404: a GET has the
+        # error code.
         if fault.bodiless and explain is not None and not fault.refused:
             try:
                 explain()
@@ -197,6 +207,8 @@ class Client:
     def _gives_up(self, started: float, attempt: int, *, overloaded: bool) -> bool:
         elapsed = time.monotonic() - started
         if not self._answered:
+            # By tries, too: a refused connection fails in milliseconds, a silent one takes the
+            # whole timeout.
             return elapsed > FIRST_CONTACT_SECONDS or attempt > 5
         if self._serves_others(started):
             return elapsed > (
@@ -218,6 +230,7 @@ class Client:
     def _last_word(self, fault: StoreFault, started: float) -> StorageError:
         if self._serves_others(started):
             return UnreadableError(f"{fault.error}, while other objects are served")
+        # Only of web servers: a store that fails ends the build anyway.
         if self.scheme in ("http", "https"):
             self._rests_until = time.monotonic() + REST_SECONDS
         return type(fault.error)(f"{fault.error}; tried for {time.monotonic() - started:.0f} s")
@@ -239,11 +252,7 @@ class Client:
         return self._make(_TIMEOUTS, _NO_RETRIES, f"?{query}")
 
     def _make(self, timeouts: Mapping[str, str], retries: Any, query: str = "") -> Any:
-        given = {
-            key: _client_value(key, value)
-            for key, value in self._values.items()
-            if key in CLIENT_KEYS
-        }
+        given = {k: typed(k, value) for k, value in self._values.items() if k in CLIENT_KEYS}
         client: Any = {**timeouts, **given}
         if self.endpoint.startswith("http://"):
             client["allow_http"] = True
@@ -263,14 +272,6 @@ class Client:
         return HTTPStore(self.store + query, client_options=client, retry_config=retries)
 
 
-def _client_value(key: str, value: str) -> object:
-    return (
-        parse_seconds(key, value)
-        if key in ("connect_timeout", "read_timeout", "timeout")
-        else typed(key, value)
-    )
-
-
 _clients: dict[tuple[str, StorageOptions], Client] = {}
 _lock = threading.Lock()
 _process = 0
@@ -285,6 +286,7 @@ def client_for(store: str, options: StorageOptions) -> Client:
             survive; or the options are invalid.
     """
     global _process
+    # obstore's runtime has threads, which a fork does not copy: a request would hang for ever.
     if _process not in (0, os.getpid()):
         raise ClientError(
             f"{store}: this process was forked after a store was used, and storage clients do not "
@@ -300,6 +302,7 @@ def client_for(store: str, options: StorageOptions) -> Client:
             except (BaseError, ValueError) as error:
                 told = str(error).partition("\n")[0]
                 for value in options.for_store(store).values():
+                    # obstore quotes the value that it does not like, which may be a key.
                     told = told.replace(value, HIDDEN) if value else told
                 raise ClientError(f"{store}: invalid storage options: {told}") from error
     return client
@@ -321,6 +324,7 @@ def configure(store: str, values: dict[str, str]) -> tuple[Login, dict[str, obje
             if key in AZURE_KEYS and scheme == "az"
         }
     given = {key: typed(key, value) for key, value in values.items() if key in known}
+    # In this order: an option that the user gave is the last word.
     config = {
         key: value for key, value in {**login.config, **found, **given}.items() if value is not None
     }

@@ -31,9 +31,8 @@ _KEEP_KEYS = timedelta(minutes=5)
 # Of the identity tokens that a role gets: its trust policy may require it as
 # `accounts.google.com:oaud`.
 _STS_AUDIENCE = "sts.amazonaws.com"
-_METADATA_HOST, _METADATA_SECONDS = "169.254.169.254", 1.0
 _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
-_HOST = "169.254.169.254"
+_METADATA_HOST = "169.254.169.254"  # of Amazon and of Google
 _FLAVOR = {"Metadata-Flavor": "Google"}
 _PROBE_SECONDS = 1.0
 _TOKEN_SECONDS, _TOKEN_TRIES = 5.0, 4
@@ -72,6 +71,7 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
     if parse_bool("skip_signature", values.get("skip_signature", "false")):
         return Login()
     if "role_arn" in values:
+        # Before the look for a metadata server, which takes up to a second.
         if "web_identity_token_file" in values or env.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
             return Login()  # obstore exchanges the file's token
         if is_google_machine():
@@ -79,6 +79,7 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
     if "access_key_id" in values:
         return _given_keys(values)
     if (
+        # A profile that the user names is preferred to keys in the environment, as in boto3.
         "profile" not in values
         and env.get("AWS_ACCESS_KEY_ID")
         and env.get("AWS_SECRET_ACCESS_KEY")
@@ -230,6 +231,8 @@ def gcs_login(store: str, values: dict[str, str]) -> Login:
     if any(key in values for key in given):
         return Login()
     path = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    # After the credentials of the options, and only without a file: a private endpoint may need a
+    # login.
     if path is None and (os.environ.get("STORAGE_EMULATOR_HOST") or "base_url" in values):
         return _NOBODY  # as Google's own client does
     if path is None and os.path.exists(gcloud := _gcloud_file()):
@@ -289,6 +292,7 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
             credentials.refresh(Request())
         except GoogleAuthError as error:
             raise CredentialsError(google_message(error)) from None
+        # google-auth's expiry is UTC without saying so, and obstore compares it with aware times.
         return {"token": credentials.token, "expires_at": credentials.expiry.replace(tzinfo=UTC)}
 
     return fresh_token
@@ -301,7 +305,7 @@ def google_message(error: Exception) -> str:
 
 def _answers(host: str) -> bool:
     try:
-        with socket.create_connection((host, 80), _METADATA_SECONDS):
+        with socket.create_connection((host, 80), _PROBE_SECONDS):
             return True
     except OSError:
         return False
@@ -328,6 +332,7 @@ def identity_token(audience: str) -> str:
         status, _, answer = _get(path, _TOKEN_SECONDS)
         if status == 200:
             return answer.strip()
+        # Without a service account the server says so at once; a retry would only be slower.
         if 400 <= status < 500 and status != 429:
             break
     raise CredentialsError(
@@ -341,7 +346,7 @@ def _get(path: str, seconds: float) -> tuple[int, bool, str]:
     # Imported here: its TLS and mail parsing are a third of the cost of `import shardwright`.
     from http.client import HTTPConnection, HTTPException
 
-    host = os.environ.get("GCE_METADATA_HOST", _HOST)
+    host = os.environ.get("GCE_METADATA_HOST", _METADATA_HOST)
     connection = HTTPConnection(host, timeout=seconds)
     try:
         connection.request("GET", path, headers=_FLAVOR)

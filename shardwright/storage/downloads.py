@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import obstore
 
 from shardwright.errors import ChangedError
-from shardwright.storage.addresses import parse_address
-from shardwright.storage.clients import Client, client_for
+from shardwright.storage.checksums import plain_etag
+from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.etags import plain_etag
+from shardwright.storage.object_reads import client_and_key
 from shardwright.storage.options import StorageOptions
 
 PART_BYTES = 8 << 20
@@ -39,8 +39,7 @@ class ObjectParts:
 
     @classmethod
     def of(cls, uri: str, options: StorageOptions, etag: str | None) -> ObjectParts:
-        store, key = parse_address(uri)
-        return cls(client_for(store, options), key, uri, etag)
+        return cls(*client_and_key(uri, options), uri, etag)
 
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop). Raises as `read_object`."""
@@ -50,10 +49,12 @@ class ObjectParts:
 
     def _get(self, start: int, stop: int) -> bytes:
         result = obstore.get(self.client.objects, self.key, options={"range": (start, stop)})
+        # Compared in each part: the object may be replaced between two of them, at the same length.
         there = plain_etag(result.meta["e_tag"])
         if self.etag and there and there != self.etag:
             raise ChangedError(f"{self.uri} changed while it was downloaded")
         data = bytes(result.bytes())
+        # obstore passes a body that the server cut.
         if len(data) != stop - start:
             raise OSError(f"received {len(data)} of {stop - start} bytes")  # `call` retries it
         return data
@@ -87,6 +88,8 @@ def download(
         for first, stop in spans
         for start in range(first, stop, PART_BYTES)
     ]
+    # A pool of its own, not that of `reads`: a download may be started there, and would wait for
+    # itself.
     with ThreadPoolExecutor(_PARTS_AT_A_TIME, thread_name_prefix="shardwright-download") as pool:
         waiting: list[Future[None]] = [
             pool.submit(_download_part, source, descriptor, start, stop, done)

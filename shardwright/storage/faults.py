@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from obstore import exceptions
 
@@ -32,6 +33,7 @@ from shardwright.storage.addresses import key_problem, parse_address, redact
 _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REGION = re.compile(r"<Region>([\w-]+)</Region>")
+_URL = re.compile(r"https?://[^\s,]+")
 _LOGIN = re.compile(
     r"credential provider|credential_provider|token request|security-credentials|"
     r"computeMetadata|oauth2",
@@ -56,6 +58,7 @@ _PASSING_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset(
     {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
 )
+_DONE = {"write": "written", "list": "listed", "delete": "deleted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +98,28 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
         error, (exceptions.BaseError, OSError, ValueError)
     ):
         return None
+    # obstore's text has the whole request, with the query of a signed URL.
     text = redact(str(error))
     match = _STATUS.search(text)
     status = int(match[1] or match[2]) if match else None
     found = _CODE.search(text)
     code = found[1] if found else ""
     bodiless = status is not None and not code
+    # Before the status: no request was sent.
     if "Could not parse path" in text:
-        return _bad_name(uri)
+        problem = (
+            key_problem(parse_address(uri).key)
+            or "has a name that the storage client does not support: rename the object"
+        )
+        return StoreFault(StorageError(f"{uri!r} {problem}"), False, "name")
     if status is None:
         return _without_answer(error, uri, endpoint, text)
     settled = _settled(error, status, code, uri, verb, endpoint)
     if settled is not None:
         return StoreFault(settled, False, str(status), bodiless=bodiless)
-    message = f"{uri} cannot be {_done(verb)}: {endpoint} returned {f'{status} {code}'.strip()}"
+    message = (
+        f"{uri} cannot be {_DONE.get(verb, verb)}: {endpoint} returned {f'{status} {code}'.strip()}"
+    )
     passes = status in _PASSING_STATUS or code in _PASSING_CODES
     unsettled = ThrottledError(message) if passes else StorageError(message)
     return StoreFault(unsettled, passes, str(status), bodiless=bodiless)
@@ -116,6 +127,7 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
 
 def cause_of(error: BaseException) -> BaseException | None:
     """Return an error for `raise ... from`, or None if a traceback with its text had a secret."""
+    # A traceback prints the cause with its own text.
     return error if redact(str(error)) == str(error) else None
 
 
@@ -133,14 +145,6 @@ def is_whole_answer(error: Exception) -> bool:
     return "non-partial response" in str(error)
 
 
-def _bad_name(uri: str) -> StoreFault:
-    problem = (
-        key_problem(parse_address(uri).key)
-        or "has a name that the storage client does not support: rename the object"
-    )
-    return StoreFault(StorageError(f"{uri!r} {problem}"), False, "name")
-
-
 def _settled(
     error: Exception, status: int, code: str, uri: str, verb: str, endpoint: str
 ) -> StorageError | None:
@@ -151,6 +155,7 @@ def _settled(
         return MissingBucketError(
             f"{uri}: bucket {name!r} does not exist at {endpoint}: check the name and the endpoint"
         )
+    # Before 403, which S3 returns for a wrong key, too: the fix is another one.
     if code in _BAD_KEYS or isinstance(error, exceptions.UnauthenticatedError) or status == 401:
         refused = f"{endpoint} rejected the credentials ({code or status})"
         return CredentialsError(
@@ -168,6 +173,7 @@ def _settled(
         return MissingError(f"{uri}: there is no such object")
     if isinstance(error, exceptions.AlreadyExistsError):
         return ExistsError(f"{uri} already exists")
+    # Of conditional requests: the etag is another one.
     return ChangedError(f"{uri} has changed since it was listed") if status in (304, 412) else None
 
 
@@ -223,10 +229,21 @@ def _settled_without_answer(
             False,
             "301",
         )
-    if _LOGIN.search(text):
+    if _LOGIN.search(_without_object(text, uri)):
         message = f"{parse_address(uri).store}: could not obtain credentials: {first}"
         return StoreFault(CredentialsError(message), False, "credentials", answered=False)
     return None
+
+
+def _without_object(text: str, uri: str) -> str:
+    """Return a request's text without the object's URL: the name of an object is no login."""
+    key = parse_address(uri).key
+
+    def without(url: re.Match[str]) -> str:
+        address = unquote(url[0].partition("?")[0])  # listings have names in their query
+        return "" if address.endswith(f"/{key}") else address
+
+    return _URL.sub(without, text)
 
 
 def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> StoreFault | None:
@@ -257,7 +274,3 @@ def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> StoreFa
             answered=False,
         )
     return None
-
-
-def _done(verb: str) -> str:
-    return {"write": "written", "list": "listed", "delete": "deleted"}.get(verb, verb)

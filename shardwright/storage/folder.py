@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -11,14 +11,12 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from shardwright.errors import MissingPeerError, StorageError
-from shardwright.format import naming
 from shardwright.storage import peers
-from shardwright.storage.addresses import absolute, is_remote, join, parse_address
-from shardwright.storage.clients import client_for
-from shardwright.storage.local import FileSink, LocalFiles, StatedFile, open_descriptor
+from shardwright.storage.addresses import absolute, is_remote, join
+from shardwright.storage.local import FileInfo, FileSink, LocalFiles, open_descriptor
+from shardwright.storage.object_reads import client_and_key
 from shardwright.storage.objects import ObjectFiles
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.storage.stamps import FileStamp, first_names, list_stamps, stamp_of
 from shardwright.storage.uploads import ObjectSink
 
 Sink = FileSink | ObjectSink
@@ -95,6 +93,10 @@ class Folder:
     def num_bytes_of(self, name: str) -> int | None:
         """Return a file's length in bytes, or None if it does not exist."""
         return self._files.num_bytes_of(self.path(name))
+
+    def info(self, name: str) -> FileInfo | None:
+        """Return what is known of a file without reading it, or None if it does not exist."""
+        return self._files.info(self.path(name))
 
     def read_bytes(self, name: str, *, max_bytes: int | None = None) -> bytes:
         """Return a whole file.
@@ -177,24 +179,26 @@ class Folder:
         """Return the sorted names in this folder or one below it, [] if it does not exist."""
         return self._files.names_in(self.path(below) if below else self.uri)
 
-    def stated(self, below: str = "") -> dict[str, StatedFile]:
-        """Return name -> metadata of each file in this folder or one below it, reading none."""
-        return self._files.stated_in(self.path(below) if below else self.uri)
+    def files(
+        self, below: str = "", *, after: str = "", crc32c: bool = False
+    ) -> dict[str, FileInfo]:
+        """Return name -> info of each file in this folder or one below it, {} if it is missing.
 
-    def stamp(self, name: str) -> FileStamp | None:
-        """Return a file's length and modification time, or None if it does not exist."""
-        return stamp_of(self.own_path(name), self.options)
+        Links are left out.
 
-    def stamps(self, below: str = "", *, after: str = "") -> dict[str, FileStamp]:
-        """Return name -> stamp of each file in this folder or one below it.
-
-        Names up to `after` may be missing, which saves requests (`shardwright.storage.stamps`).
+        Args:
+            below: The folder; "" for this one.
+            after: Names up to this one may be missing from the result, which saves requests to a
+                store: one instead of one per 1,000 names. Names with a leading dot come first, so
+                those among the first 1,000 are always there.
+            crc32c: Tell the checksums that a store lists.
         """
-        return list_stamps(self.own_path(below), self.options, after)
+        path = self.path(below) if below else self.uri
+        return self._files.files_in(path, after=after, crc32c=crc32c)
 
     def first_names(self) -> list[str]:
-        """Return names in this folder: in a store at most 1,000, with one request."""
-        return first_names(self.own_path(), self.options)
+        """Return sorted names in this folder: in a store of its first 1,000 objects, asked once."""
+        return self._files.first_names_in(self.uri)
 
     def stated_crc32c(self, name: str) -> int | None:
         """Return the CRC32C of a whole file that its store keeps.
@@ -203,9 +207,8 @@ class Folder:
         """
         if not self.is_remote:
             return None
-        store, key = parse_address(self.path(name))
         try:
-            return peers.stated_content(client_for(store, self.options), key).crc32c
+            return peers.stated_content(*client_and_key(self.path(name), self.options)).crc32c
         except MissingPeerError:
             return None
 
@@ -213,27 +216,14 @@ class Folder:
         """Return whether the address is that of a file instead of a folder."""
         return self._files.is_file(self.uri)
 
-    def outputs(self) -> list[str]:
-        """Return the sorted names of the files that builds write."""
-        found: list[str] = []
-        for below in ("", *naming.SHARD_DIRS):
-            names: Iterator[str] = (
-                f"{below}/{name}" if below else name for name in self.names(below)
-            )
-            found += [name for name in names if naming.is_build_output(name)]
-        return sorted(found)
-
-    def abort_uploads(self) -> list[str]:
-        """Abort uploads of build outputs that a killed build left, and return their names."""
+    def abort_uploads(self, wanted: Callable[[str], bool]) -> list[str]:
+        """Abort uploads that killed processes left, of names that are wanted; return these."""
         if not self.is_remote:
             return []
-        store, key = parse_address(self.uri)
+        client, key = client_and_key(self.uri, self.options)
         start = f"{key}/" if key else ""
-        aborted = peers.abort_uploads(
-            client_for(store, self.options),
-            start,
-            lambda found: naming.is_build_output(found[len(start) :]),
-        )
+        # By name: uploads of other programs below this prefix must go on.
+        aborted = peers.abort_uploads(client, start, lambda found: wanted(found[len(start) :]))
         return [found[len(start) :] for found in aborted]
 
 

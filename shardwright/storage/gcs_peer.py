@@ -15,9 +15,10 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from shardwright.errors import CredentialsError, MissingError, MissingPeerError
-from shardwright.storage.checksums import StatedContent, read_crc32c
+from shardwright.storage.checksums import read_crc32c
 from shardwright.storage.clients import Client
 from shardwright.storage.credentials import google_message
+from shardwright.storage.local import FileInfo
 
 _GOOGLE = "https://storage.googleapis.com"
 _CONNECT_SECONDS = 5.0
@@ -53,33 +54,34 @@ def list_keys(client: Client, start: str, after: str | None) -> Iterator[tuple[s
     }
     for page in _pages(client, query):
         rows = ((row["name"], int(row["size"]), _etag(row)) for row in page.get("items", ()))
+        # `startOffset` includes its key.
         yield from (row for row in rows if row[0] != after)
 
 
-def stated_content(client: Client, key: str) -> StatedContent:
+def stated_content(client: Client, key: str) -> FileInfo:
     """Return an object's length and checksums."""
     row = _json(
         client,
         f"/storage/v1/b/{_bucket(client)}/o/{quote(key, safe='')}",
         {"fields": "size,crc32c,md5Hash"},
     )
-    return _stated(row)
+    return FileInfo(
+        int(row["size"]), etag=_etag(row) or None, crc32c=read_crc32c(row.get("crc32c"))
+    )
 
 
-def stated_below(client: Client, prefix: str) -> dict[str, StatedContent]:
-    """Return name -> content of each object directly below a prefix.
+def list_checksums(client: Client, start: str) -> dict[str, FileInfo]:
+    """Return name -> length and checksum of each object directly below a start of keys.
 
     Raises:
         StorageError: google-auth is not installed, or the request failed.
     """
-    start = f"{prefix}/" if prefix else ""
-    query = {
-        "prefix": start,
-        "delimiter": "/",
-        "fields": "items(name,size,crc32c,md5Hash),nextPageToken",
-    }
+    query = {"prefix": start, "delimiter": "/", "fields": "items(name,size,crc32c),nextPageToken"}
     rows = (row for page in _pages(client, query) for row in page.get("items", ()))
-    return {row["name"][len(start) :]: _stated(row) for row in rows}
+    return {
+        row["name"][len(start) :]: FileInfo(int(row["size"]), crc32c=read_crc32c(row.get("crc32c")))
+        for row in rows
+    }
 
 
 def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
@@ -139,10 +141,6 @@ def _text_in(element: ElementTree.Element, tag: str) -> str:
     return element.findtext(f"{{*}}{tag}") or ""
 
 
-def _stated(row: dict[str, str]) -> StatedContent:
-    return StatedContent(int(row["size"]), read_crc32c(row.get("crc32c")), _etag(row) or None)
-
-
 def _etag(row: dict[str, str]) -> str:
     """Return the object's etag in the XML API, "" for composed and KMS-encrypted objects."""
     return (
@@ -170,6 +168,8 @@ def _request(client: Client, method: str, path: str, query: dict[str, str]) -> A
     url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
 
     def ask() -> Any:
+        # A session for each request, because several threads ask and sessions are not thread-safe;
+        # credentials are shared.
         answer = _session(client).request(
             method, url, params=query, timeout=(_CONNECT_SECONDS, client.read_seconds)
         )

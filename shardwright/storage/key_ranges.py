@@ -57,6 +57,7 @@ class SeenKeys:
         """Add keys, such as the first and the last one of a page."""
         for key in keys:
             self._letters.update(key)
+            # What all keys have in common: a cut before it would leave one side without keys.
             self._start = key if self._start is None else key[: _num_same(key, self._start)]
 
     def middle_of(self, keys: KeyRange) -> str | None:
@@ -78,10 +79,13 @@ def middle(low: str, high: str | None, start: str, letters: Iterable[str]) -> st
     end = start if high is None else high
     # Letters below "/" could cut between `photos` and its placeholder `photos/`, listed as one.
     usable = sorted(letter for letter in letters if letter > "/")
+    # The first letter at which a key can be above `low` and below `high`; deeper ones cut off less.
     for place in range(_num_same(low, end), len(low) + 1):
         above = [one for one in usable if one > low[place : place + 1]]
         cuts = [low[:place] + one for one in above if high is None or low[:place] + one < high]
         is_digit = low[place : place + 1].isdigit()
+        # Numbered names are the usual case: halfway among digits halves them, halfway among all
+        # letters would not.
         if cuts := [cut for cut in cuts if cut[-1].isdigit() == is_digit] or cuts:
             cut = cuts[len(cuts) // 2]
             return None if key_problem(cut) else cut
@@ -118,6 +122,7 @@ def cut_range(
             cuts.append(keys.after)
         if len(found) >= page_keys:
             letters.update(found[0], found[-1])
+            # Above the keys that were seen, which need not be listed again.
             cut = middle(found[-1], keys.up_to, prefix, letters)
             if cut is not None:
                 unseen.append((KeyRange(found[-1], cut), False))

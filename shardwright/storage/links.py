@@ -42,12 +42,14 @@ class DiskPlace(NamedTuple):
         try:
             return os.open(self.name, flags, 0o666, dir_fd=self.at)
         except OSError as error:
+            # The same numbers are used for other faults: `status` tells whether it is a link.
             if error.errno in _MAYBE_LINK and not self.follow:
                 self.status()
             raise
 
     def status(self) -> os.stat_result:
         """Return its status. Raises `LinkError`, or `OSError` as `os.stat`."""
+        # By name in the opened folder, so that the answer is of the same place as what was opened.
         found = os.stat(self.name, dir_fd=self.at, follow_symlinks=self.follow)
         if stat.S_ISLNK(found.st_mode):
             raise LinkError(
@@ -96,6 +98,7 @@ class reach:  # noqa: N801 - used as a function
             return DiskPlace(path, path, None, follow=False)
         try:
             self._open(path[:stop], path[:stop])
+            # One folder at a time: O_NOFOLLOW guards the last part of a path only.
             while (end := path.find("/", stop + 1)) >= 0:
                 self._open(path[stop + 1 : end], path[:end])
                 stop = end
@@ -118,6 +121,7 @@ class reach:  # noqa: N801 - used as a function
             self._opened = _enter(
                 DiskPlace(path, name, above, follow=False), error, make=self._make
             )
+        # After the next one is open, which was found relative to it.
         if above is not None:
             os.close(above)
 

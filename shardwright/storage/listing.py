@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ from obstore.exceptions import InvalidPathError
 from shardwright.errors import StorageError
 from shardwright.storage import peers
 from shardwright.storage.addresses import Address, key_problem
+from shardwright.storage.checksums import plain_etag
 from shardwright.storage.clients import Client
-from shardwright.storage.etags import plain_etag
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, SeenKeys, cut_range
 
 PAGE_KEYS = 1000
@@ -36,6 +37,7 @@ class ObjectRow(NamedTuple):
     key: str
     num_bytes: int
     etag: str
+    modified: datetime | None = None
 
 
 Page = list[ObjectRow]
@@ -58,9 +60,11 @@ def list_pages(client: Client, prefix: str, keys: KeyRange = ALL_KEYS) -> Iterat
             yield inside
         if not page or len(inside) < len(page):
             return
+    # A page that is not full is the last one of a store that lists in order.
     if len(page) < PAGE_KEYS or not _can_be_cut(client):
         yield from pages
         return
+    # From where the two pages ended; `pages` goes on with the rest of the first range.
     lister = ParallelLister(list_after)
     try:
         yield from lister.run(pages, KeyRange(page[-1].key, keys.up_to))
@@ -114,6 +118,19 @@ def first_page(client: Client, prefix: str) -> Page:
     return next(_pages(client, prefix), [])
 
 
+def list_after(client: Client, prefix: str, after: str) -> Page:
+    """Return the first 1,000 objects below a prefix and those after a key. Raises as `list_pages`.
+
+    That is one request for each 1,000 objects after the key, and one more.
+    """
+    rows = first_page(client, prefix)
+    # The first page was full, so there may be more; those before `after` are left out.
+    if len(rows) >= LONG_KEYS:
+        for page in _pages(client, prefix, max(rows[-1].key, after)):
+            rows += page
+    return rows
+
+
 def _listable(client: Client, prefix: str) -> str:
     uri = Address(client.store, prefix).uri
     if client.scheme in ("http", "https"):
@@ -136,6 +153,7 @@ def _pages(client: Client, prefix: str, after: str | None = None) -> Iterator[Pa
     def next_page() -> Any:
         nonlocal stream
         if stream is None:
+            # From the last key on, so that a retry neither repeats nor loses keys.
             stream = obstore.list(client.objects, prefix or None, offset=last, chunk_size=PAGE_KEYS)
         try:
             return next(stream, None)
@@ -167,7 +185,7 @@ def _any_pages(client: Client, prefix: str, last: str | None) -> Iterator[Page]:
 def _rows(found: Any, prefix: str) -> Page:
     """Return the rows below a prefix, without the folder's placeholder that some stores list."""
     return [
-        ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"]))
+        ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"]), meta["last_modified"])
         for meta in found
         if meta["path"] != prefix
     ]
@@ -243,6 +261,7 @@ class ParallelLister:
 
     def stop(self) -> None:
         """End the threads, each after its request."""
+        # Threads that wait for work are woken below, those that wait for room look every second.
         self._stopped = True
         for _ in range(_LISTERS):
             self._ranges.put(None)
@@ -275,9 +294,11 @@ class ParallelLister:
         """
         with self._lock:
             self._seen.add(first, keys.after or first)
+            # Fewer ranges than threads: one of them is waiting.
             cut = self._seen.middle_of(keys) if self._unlisted < _LISTERS else None
             if cut is None:
                 return keys
+            # Before the range is in the queue, or its end could bring the count to 0 too early.
             self._unlisted += 1
         self._ranges.put((self._list_after(cut), KeyRange(cut, keys.up_to)))
         return KeyRange(keys.after, cut)

@@ -8,27 +8,38 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from shardwright.errors import ExistsError, LinkError, MissingError, StorageError
-from shardwright.format import naming
+from shardwright.errors import ExistsError, MissingError, StorageError
+from shardwright.storage.addresses import temporary_name
 from shardwright.storage.links import DiskPlace, own_path, reach
 
+T = TypeVar("T")
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
 # FAT, some network disks, mounted buckets.
 _NO_HARD_LINKS = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
 _COPY_BYTES = 4 << 20
+_STREAM_BYTES = 1 << 20
 _PutInPlace = Callable[[DiskPlace, DiskPlace], None]
 
 
-class StatedFile(NamedTuple):
-    """A file's length in bytes, etag and CRC32C, known without reading it; None if not kept."""
+class FileInfo(NamedTuple):
+    """Metadata of a file, as a disk or store tells it without reading the file.
+
+    Attributes:
+        num_bytes: Its length.
+        modified: When it was last modified, in seconds since 1970 (UTC); 0 if that was not asked.
+            Stores state whole seconds for single objects, and some do in listings.
+        etag: Its etag, without quotes; None if there is none.
+        crc32c: The CRC32C of the whole file; None if it is not kept, or was not asked.
+    """
 
     num_bytes: int
+    modified: float = 0.0
     etag: str | None = None
     crc32c: int | None = None
 
@@ -54,17 +65,22 @@ class LocalFiles:
         with _read_faults(path):
             return own_path(path, self._top)
 
-    def num_bytes_of(self, path: str) -> int | None:
-        """Return a file's length in bytes, or None if it does not exist.
+    def info(self, path: str) -> FileInfo | None:
+        """Return what is known of a file, or None if it does not exist.
 
         Raises:
             StorageError: It cannot be accessed.
         """
         try:
             with _read_faults(path), reach(path, self._top) as place:
-                return place.status().st_size
+                return _info(place.status())
         except MissingError:
             return None
+
+    def num_bytes_of(self, path: str) -> int | None:
+        """Return the length in bytes of what `info` finds."""
+        found = self.info(path)
+        return found.num_bytes if found else None
 
     def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
         """Return a whole file.
@@ -74,6 +90,7 @@ class LocalFiles:
             StorageError: It cannot be read, is not a regular file, or is longer than `max_bytes`.
         """
         with _read_faults(path), open_regular(path, top=self._top) as file:
+            # Of the opened file: the path may be another file by now.
             check_length(path, os.fstat(file.fileno()).st_size, max_bytes)
             return file.read()
 
@@ -103,30 +120,38 @@ class LocalFiles:
         with self.local_copy(path), _read_faults(path):  # checked: opening a pipe would wait
             return pa.OSFile(path)
 
+    def open_stream(self, path: str, *, skips: bool = False, **_: object) -> BinaryIO:
+        """Return a seekable file for Python's readers; `skips` as in `ObjectFiles`.
+
+        Raises:
+            OSError: As `open_regular`.
+        """
+        return open_regular(path, -1 if skips else _STREAM_BYTES, self._top)
+
     def names_in(self, path: str) -> list[str]:
         """Return the sorted names in a folder, [] if it does not exist. Raises `StorageError`."""
+        return sorted(self._scan(path, lambda entry: entry.name))
+
+    first_names_in = names_in
+
+    def files_in(self, path: str, **_: object) -> dict[str, FileInfo]:
+        """Return name -> info of each file in a folder, without links. Raises as `names_in`."""
+        return dict(sorted(filter(None, self._scan(path, _info_in_list))))
+
+    def _scan(self, path: str, take: Callable[[os.DirEntry[str]], T]) -> Sequence[T]:
         try:
             with reach(path, self._top) as place:
-                return _names_at(place)
+                # A descriptor, so that `scandir` lists the folder that was reached without links.
+                descriptor = place.open(os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                with os.scandir(descriptor) as entries:
+                    return [take(entry) for entry in entries]
+            finally:
+                os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise StorageError(f"cannot list {path}: {error.strerror or error}") from error
-
-    def stated_in(self, path: str) -> dict[str, StatedFile]:
-        """Return name -> length of each file in a folder, without links. Raises as `names_in`."""
-        found = {name: self._length(os.path.join(path, name)) for name in self.names_in(path)}
-        return {
-            name: StatedFile(num_bytes)
-            for name, num_bytes in found.items()
-            if num_bytes is not None
-        }
-
-    def _length(self, path: str) -> int | None:
-        try:
-            return self.num_bytes_of(path)
-        except LinkError:
-            return None
 
     def is_file(self, path: str) -> bool:
         """Return whether the path exists and is not a folder."""
@@ -149,6 +174,8 @@ class LocalFiles:
             ExistsError: The file already exists.
             StorageError: As `open_sink`.
         """
+        # A hard link fails if the name exists, where a rename would replace it: this is what makes
+        # a commit of one writer.
         with _sink(path, self._top, _link) as sink:
             sink.write([data])
 
@@ -223,7 +250,11 @@ def open_regular(path: str, buffering: int = -1, top: str | None = None) -> Bina
     """
     descriptor = open_descriptor(path, top)
     try:
-        _check_regular(path, os.fstat(descriptor))
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a regular file", path)
         return open(descriptor, "rb", buffering)
     except BaseException:
         os.close(descriptor)
@@ -237,19 +268,17 @@ def open_descriptor(path: str, top: str | None) -> int:
         return place.open(os.O_RDONLY | os.O_NONBLOCK)
 
 
-def _names_at(place: DiskPlace) -> list[str]:
-    descriptor = place.open(os.O_RDONLY | os.O_DIRECTORY)
+def _info(status: os.stat_result) -> FileInfo:
+    return FileInfo(status.st_size, status.st_mtime)
+
+
+def _info_in_list(entry: os.DirEntry[str]) -> tuple[str, FileInfo] | None:
     try:
-        return sorted(os.listdir(descriptor))
-    finally:
-        os.close(descriptor)
-
-
-def _check_regular(path: str, found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a regular file", path)
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # it was removed meanwhile
+        return None
+    is_other = stat.S_ISLNK(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return None if is_other else (entry.name, _info(status))
 
 
 def check_length(path: str, num_bytes: int, max_bytes: int | None) -> None:
@@ -295,6 +324,8 @@ def _sink(
                 with _new_file(temporary) as descriptor:
                     sink = FileSink(descriptor)
                     yield sink
+                    # Before the rename: a power failure must not leave the name of a file without
+                    # its bytes.
                     if sync:
                         sink.sync()
                 put_in_place(temporary, place)
@@ -309,7 +340,7 @@ def _sink(
 
 def _temporary(place: DiskPlace) -> DiskPlace:
     filename = os.path.basename(place.path)
-    return place.beside(naming.temporary_name(filename, secrets.token_hex(4)))
+    return place.beside(temporary_name(filename, secrets.token_hex(4)))
 
 
 @contextmanager
@@ -360,6 +391,7 @@ def _copy(source: DiskPlace, place: DiskPlace) -> None:
             dst_dir_fd=temporary.at,
             follow_symlinks=source.follow,
         )
+        # By a rename, because a link cannot replace what is at the path.
         _replace(temporary, place)
     finally:
         _discard(temporary)  # still there if both paths were one file already

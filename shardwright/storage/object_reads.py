@@ -6,14 +6,16 @@ import hashlib
 from typing import Any, NamedTuple
 
 import obstore
+from obstore.exceptions import BaseError
 
-from shardwright.errors import ChangedError, StorageError
+from shardwright.errors import ChangedError, MissingError, StorageError
 from shardwright.storage import peers
 from shardwright.storage.addresses import parse_address
+from shardwright.storage.checksums import looks_like_md5, plain_etag
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.etags import looks_like_md5, plain_etag
-from shardwright.storage.local import check_length
+from shardwright.storage.faults import is_past_end, is_whole_answer
+from shardwright.storage.local import FileInfo, check_length
 from shardwright.storage.options import StorageOptions
 
 _TRIES_FOR_CONTENT = 3
@@ -64,8 +66,10 @@ def read_object(
             uri, "read", lambda: _get(objects, key, uri, num_bytes, etag, max_bytes)
         )
         COUNTERS.add("bytes_read", len(found.data))
+        # Of uploads in parts, and of other stores: only the length was compared.
         if not looks_like_md5(found.etag):
             return found
+        # obstore passes a body with flipped bits, which TCP's checksum lets through now and then.
         digests.append(hashlib.md5(found.data, usedforsecurity=False).hexdigest())
         if digests[-1] == found.etag:
             client.etags_are_md5 = True
@@ -91,6 +95,7 @@ def _get(
     result = obstore.get(objects, key)
     meta = result.meta
     there = plain_etag(meta["e_tag"])
+    # Before the body is read, which may be large.
     if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):
         raise ChangedError(f"{uri} has changed since it was listed")
     check_length(uri, meta["size"], max_bytes)
@@ -129,6 +134,63 @@ def _is_md5(client: Client, key: str) -> bool:
     With KMS or customer keys it is not. If that is unknown, return whether other etags were.
     """
     try:
-        return peers.stated_content(client, key).md5 is not None
+        return peers.stated_content(client, key).etag is not None
     except StorageError:
         return client.etags_are_md5
+
+
+def head_object(uri: str, options: StorageOptions, query: str | None = None) -> FileInfo | None:
+    """Return an object's metadata, or None if it does not exist; `query` is that of a signed URL.
+
+    Raises:
+        StorageError: The request failed.
+    """
+    client, key = client_and_key(uri, options)
+    try:
+        return head(client, uri, key, "read", query)
+    except MissingError:
+        return None
+
+
+def head(client: Client, uri: str, key: str, verb: str, query: str | None = None) -> FileInfo:
+    """Return an object's metadata. Failed HEADs have no error text, so a GET explains them.
+
+    Args:
+        client: The store's client.
+        uri: The object, for messages.
+        key: Its key.
+        verb: The operation, for messages, as in `Client.call`.
+        query: The query of a signed URL, which allows no HEAD.
+
+    Raises:
+        MissingError: It does not exist.
+        StorageError: The request failed.
+    """
+    if query:
+        # A signature is of one method, GET.
+        signed = client.signed(query)
+        found = client.call(uri, verb, lambda: _get_metadata(signed, key))
+    else:
+        found = client.call(
+            uri,
+            verb,
+            lambda: obstore.head(client.objects, key),
+            explain=lambda: obstore.get(client.objects, key, options={"range": (0, 1)}),
+        )
+    return info_of(found)
+
+
+def _get_metadata(objects: Any, key: str) -> Any:
+    try:
+        return obstore.get(objects, key, options={"range": (0, 1)}).meta
+    except (BaseError, OSError, ValueError) as error:
+        if is_past_end(error) or is_whole_answer(error):  # an empty object, or a simple server
+            return obstore.get(objects, key).meta
+        raise
+
+
+def info_of(meta: Any) -> FileInfo:
+    """Return what obstore tells of an object."""
+    return FileInfo(
+        meta["size"], meta["last_modified"].timestamp(), plain_etag(meta["e_tag"]) or None
+    )

@@ -47,6 +47,7 @@ CLIENT_KEYS = frozenset(
     )
 )  # fmt: skip
 OWN_KEYS = frozenset({"deadline"})
+_SECONDS_KEYS = frozenset({"connect_timeout", "read_timeout", "timeout"})
 # Values that let their owner in; others with these names, such as a key's id, are hidden as well.
 SECRET_KEYS = frozenset(
     (
@@ -146,7 +147,7 @@ def _check(key: str, value: str) -> tuple[str, str]:
     key = _ALIASES.get(key, key)
     if key in _BOOL_KEYS:
         parse_bool(key, value)
-    if key in ("connect_timeout", "read_timeout", "timeout", "deadline"):
+    if key in _SECONDS_KEYS or key in OWN_KEYS:
         parse_seconds(key, value)
     return key, value
 
@@ -181,5 +182,7 @@ def parse_seconds(key: str, value: str) -> timedelta:
 
 
 def typed(key: str, value: str) -> object:
-    """Convert a value to the type that obstore expects: a boolean or text."""
+    """Convert a value to the type that obstore expects: a boolean, seconds or text."""
+    if key in _SECONDS_KEYS:
+        return parse_seconds(key, value)
     return parse_bool(key, value) if key in _BOOL_KEYS else value

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from shardwright.errors import MissingPeerError, StorageError
 from shardwright.storage import gcs_peer, s3_peer
-from shardwright.storage.checksums import StatedContent
 from shardwright.storage.clients import Client
+from shardwright.storage.local import FileInfo
 
 
 class OldVersion(NamedTuple):
@@ -92,14 +92,15 @@ def remove_old_versions(
         if wanted(key):
             try:
                 remove(client, key, version)
+            # One that is kept under a retention rule does not stop the removal of the others.
             except StorageError as error:
                 yield OldVersion(key, version, str(error))
             else:
                 yield OldVersion(key, version)
 
 
-def stated_content(client: Client, key: str) -> StatedContent:
-    """Return an object's length and checksums from its store.
+def stated_content(client: Client, key: str) -> FileInfo:
+    """Return an object's length and CRC32C, and its etag if that is its MD5, from its store.
 
     Raises:
         StorageError: As `list_any_keys`.

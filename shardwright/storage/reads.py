@@ -42,6 +42,7 @@ def results_in_order(begun: Iterable[Future[R]], most: Callable[[], int]) -> Ite
     try:
         for future in begun:
             waiting.append(future)
+            # Asked each time, because the number may change while tasks run.
             while len(waiting) >= most():
                 yield waiting.popleft().result()
         while waiting:

@@ -57,12 +57,14 @@ class RequestRate:
 
     def wait(self) -> float:
         """Wait until a request may be sent; return the seconds waited."""
+        # Without a lock: most stores never refuse anything.
         if self.limit >= FASTEST:
             return 0.0
         arrived = self._clock()
         with self._turn:
             now = self._clock()
             if now < self._next:
+                # Inside the lock: the threads behind wait for their turn there, in order.
                 self._sleep(self._next - now)
             self._next = max(now, self._next) + 1 / self.limit
         return self._clock() - arrived
@@ -73,6 +75,8 @@ class RequestRate:
         if self.limit < FASTEST:
             with self._change:
                 self._served += 1
+                # By the time since the last refusal: slowly around what the store serves, fast when
+                # it has recovered.
                 self.limit += _INCREASE * (self._clock() - self._lowered)
 
     def refused(self, sent: float) -> None:
@@ -82,6 +86,7 @@ class RequestRate:
         """
         self._num_refused += 1
         with self._change:
+            # One overload refuses many requests in flight: it must lower the limit once.
             if sent >= self._lowered:
                 share = self._served / (self._served + 1)
                 factor = min(max(share, _LEAST_FACTOR), _MOST_FACTOR)

@@ -10,10 +10,10 @@ from typing import Any
 
 from shardwright.errors import MissingPeerError, StorageError
 from shardwright.storage.addresses import redact
-from shardwright.storage.checksums import StatedContent, read_crc32c
+from shardwright.storage.checksums import looks_like_md5, plain_etag, read_crc32c
 from shardwright.storage.clients import Client
-from shardwright.storage.etags import looks_like_md5, plain_etag
 from shardwright.storage.faults import cause_of
+from shardwright.storage.local import FileInfo
 
 _UNSIGNED_KINDS = ("aws:kms", "aws:kms:dsse")  # encryptions whose etags are not MD5
 
@@ -29,7 +29,7 @@ def list_keys(client: Client, start: str, after: str) -> Iterator[tuple[str, int
             )
 
 
-def stated_content(client: Client, key: str) -> StatedContent:
+def stated_content(client: Client, key: str) -> FileInfo:
     """Return an object's length and checksums."""
     with _faults(client):
         head = _boto3_client(client).head_object(
@@ -43,10 +43,10 @@ def stated_content(client: Client, key: str) -> StatedContent:
         and head.get("ServerSideEncryption") not in _UNSIGNED_KINDS
         and "SSECustomerAlgorithm" not in head
     )
-    return StatedContent(
+    return FileInfo(
         head["ContentLength"],
-        read_crc32c(head.get("ChecksumCRC32C") if whole else None),
-        etag if is_md5 else None,
+        etag=etag if is_md5 else None,
+        crc32c=read_crc32c(head.get("ChecksumCRC32C") if whole else None),
     )
 
 
@@ -77,6 +77,7 @@ def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:
             (row["Key"], row["VersionId"])
             for page in paginator.paginate(Bucket=_bucket(client), Prefix=prefix)
             for row in page.get("Versions", ())
+            # Delete markers are not in `Versions`: they hold no bytes.
             if not row["IsLatest"]
         ]
 

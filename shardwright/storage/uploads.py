@@ -22,12 +22,11 @@ from obstore.exceptions import BaseError
 
 from shardwright.errors import MissingError, StorageError
 from shardwright.storage import peers
-from shardwright.storage.addresses import parse_address
-from shardwright.storage.clients import Client, client_for
+from shardwright.storage.checksums import plain_etag
+from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.etags import plain_etag
 from shardwright.storage.faults import cause_of, fault_of
-from shardwright.storage.heads import head
+from shardwright.storage.object_reads import client_and_key, head
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import start_read
 
@@ -83,6 +82,7 @@ class ObjectSink:
         else:
             if self._room < PART_BYTES:
                 self._send()
+            # The end of the iterator: obstore then completes the upload.
             self._hand_over(None)
             put = self._upload.result()
         return plain_etag(put["e_tag"])
@@ -128,12 +128,15 @@ class ObjectSink:
 
     def _next_part(self) -> bytes | None:
         part = self._parts.get()
+        # Not by an end of the iterator, which would complete the upload with half of its parts.
         if self._aborted:
             raise _AbortedError  # obstore then aborts the upload
         return part
 
     def _hand_over(self, part: bytes | None) -> None:
         assert self._upload is not None
+        # With a timeout: if obstore has failed, nobody takes parts any more, and `put` would wait
+        # for ever.
         while not self._upload.done():
             try:
                 self._parts.put(part, timeout=0.1)
@@ -156,8 +159,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     Raises:
         StorageError: The object cannot be written.
     """
-    store, key = parse_address(uri)
-    client = client_for(store, options)
+    client, key = client_and_key(uri, options)
     before = start_read(lambda: _etag_of(client, key, uri))  # while the upload begins
     if not client.has_answered:
         # A wrong endpoint then fails within seconds; an upload retries longer.
@@ -165,6 +167,8 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     sink, written, etag = ObjectSink(client, key, uri), False, ""
     try:
         yield sink
+        # Before completing: afterwards the etag could be the new one, and a lost answer could not
+        # be told from a failure.
         etag_before = before.result()
         written = True  # errors from here on come from completing the upload
         etag = sink.finish()
@@ -177,6 +181,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
             else None
         )
         if fault is None or not _arrived_anyway(client, key, uri, sink, etag_before):
+            # obstore has aborted it, but parts in flight may arrive after that, and are billed.
             _sweep(client, key)
             if fault is None:
                 raise
@@ -211,6 +216,7 @@ def _compare(client: Client, key: str, uri: str, sink: ObjectSink, etag: str) ->
 
     S3's etag of an upload ends with the number of its parts, each of which it has checked.
     """
+    # Without a further request: the answer itself proves that all parts are in the object.
     if client.scheme == "s3" and etag.endswith(f"-{sink.num_parts}"):
         sink.etag = etag
         return

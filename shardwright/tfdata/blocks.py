@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import BadRecordError, RecordFault
-from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.corpus import Corpus
 from shardwright.reader.order import I64, starts_of
-from shardwright.reader.record_reader import BadRecord, RecordReader
+from shardwright.reader.record_reader import BadRecord, RecordReader, add_bad_records
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes
 from shardwright.tfdata.kept import KeptRecords
@@ -78,6 +77,7 @@ class BlockReader:
 
     def close(self) -> None:
         """Free files and memory for good; a pipeline being dropped may still call `read`."""
+        # First: a `read` that is running sees it at its end, and releases what it has opened since.
         self._is_closed = True
         if self._kept is not None:
             self._kept.forget()
@@ -149,6 +149,8 @@ class BlockReader:
             except RecordFault as fault:
                 message = self._note(self._records.describe(shard, in_file, fault.what))
                 if message:
+                    # Without the good records before it: the error would come after them, or not at
+                    # all.
                     return np.empty(0, object), np.empty(0, np.int64), message
         return _bytes_array(examples), np.array(slots, np.int64), ""
 

@@ -55,7 +55,12 @@ def _tokens() -> tf.data.Dataset:
     )
     # Each number has 32 bits; two make a token.
     halves: Any = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.int64))
-    return halves.take(2).batch(2, drop_remainder=True).map(lambda half: half[0] * 2**31 + half[1])
+    pairs = halves.take(2).batch(2, drop_remainder=True)
+    # tf.data service with "distributed_epoch" divides what a source yields among its workers, but
+    # random numbers are without end: each worker would get a pair, and read all records. The single
+    # element here goes to one of them.
+    single = tf.data.Dataset.from_tensors(0)
+    return tf.data.Dataset.zip((pairs, single)).map(lambda half, _: half[0] * 2**31 + half[1])
 
 
 @cache

@@ -22,6 +22,7 @@ def failure(message: str) -> bytes:
     """Return the argument that makes `unless_failed` raise this message; b"" for no message."""
     if not message:
         return b""
+    # The path is the message: TensorFlow's error for a damaged cache names its file.
     path = _PLACE + message + _END
     for suffix, content in _damaged_cache().items():
         _write(path + suffix, content)
@@ -72,6 +73,7 @@ def _damaged_cache() -> dict[str, bytes]:
     for _ in tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).cache(path):
         pass
     index, data = ".index", ".data-00000-of-00001"
+    # The index holds a checksum of the number, which other bytes do not match.
     return {index: _read(path + index), data: b"\xff" * len(_read(path + data))}
 
 

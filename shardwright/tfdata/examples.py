@@ -161,6 +161,7 @@ class ExampleMaker:
 
         def decode() -> Outcome:
             image, is_good, failed = self._try_to_decode(encoded, slot)
+            # The result is used, or TensorFlow would prune the call.
             image = tf.numpy_function(kept.put, [slot, image, is_good], dtype, stateful=False)
             return image, is_good, failed
 

@@ -91,7 +91,7 @@ def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] |
     """Decode an image, mask or tensor, and resize it if `image_size` is given.
 
     Returns:
-        An image [height, width, 3] or mask [height, width, 1] in uint8, or a tensor in its own
+        An image [height, width, 3] in uint8, or a mask [height, width, 1] or a tensor in its own
         dtype.
     """
     if feature.kind == FeatureKind.TENSOR:
@@ -124,8 +124,8 @@ def _channels(feature: Feature) -> int:
 
 
 def _dtype_of(feature: Feature) -> Any:
-    is_tensor = feature.encoding == "tensor"
-    return tf.as_dtype(feature.dtype if is_tensor and feature.dtype else "uint8")
+    has_own = feature.encoding == "tensor" or feature.kind == FeatureKind.MASK
+    return tf.as_dtype(feature.dtype if has_own and feature.dtype else "uint8")
 
 
 def _decode_bytes(feature: Feature, data: Tensor, shape: tuple[int | None, ...]) -> Tensor:
@@ -133,11 +133,29 @@ def _decode_bytes(feature: Feature, data: Tensor, shape: tuple[int | None, ...])
         return tf.reshape(tf.io.decode_raw(data, tf.as_dtype(feature.dtype or "uint8")), shape)
     if feature.encoding == "tensor":
         return tf.ensure_shape(tf.io.parse_tensor(data, _dtype_of(feature)), shape)
+    if feature.kind == FeatureKind.MASK:
+        return tf.ensure_shape(_decode_numbers(feature, data), shape)
     # `decode_image` leaves the shape unknown; without animations it is always three-dimensional.
     channels = shape[2] or _channels(feature)
     return tf.ensure_shape(
         tf.io.decode_image(data, channels=channels, expand_animations=False), shape
     )
+
+
+def _decode_numbers(feature: Feature, data: Tensor) -> Tensor:
+    """Decode a mask's PNG to [height, width, 1]; its numbers must fit the feature's dtype."""
+    numbers = tf.io.decode_png(data, channels=1, dtype=tf.uint16)
+    has_16_bits = tf.equal(tf.strings.substr(data, 24, 1), b"\x10")  # the bit depth in IHDR
+    numbers = tf.where(has_16_bits, numbers, numbers // 257)  # TensorFlow spreads 8 bits over 16
+    dtype = _dtype_of(feature)
+    told = (
+        f"mask {feature.name!r} holds numbers that do not fit {dtype.name}: the schema must give "
+        "it the dtype 'uint16'"
+    )
+    # A cast would wrap around, and a class would silently become another one.
+    fit = tf.debugging.assert_less_equal(tf.cast(numbers, tf.int32), dtype.max, message=told)
+    with tf.control_dependencies([fit]):
+        return tf.cast(numbers, dtype)
 
 
 def resize_picture(feature: Feature, picture: Tensor, size: tuple[int, int] | None) -> Tensor:

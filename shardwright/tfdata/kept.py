@@ -46,6 +46,7 @@ class RecordsInMemory:
         self._examples: list[bytes | None] | None = [None] * num_records
 
     def get(self, slot: int) -> bytes | None:
+        # Once: `forget` may set it to None between a test and a use.
         examples = self._examples
         return None if examples is None else examples[slot]
 
@@ -147,6 +148,7 @@ class KeptImages:
 
     def forget(self) -> None:
         """Free the space, and keep nothing from now on."""
+        # Before the marks: a thread that has seen a mark then gets an error, not other data.
         self._images = None
         self._kept = np.zeros(len(self._kept), np.bool_)
 
@@ -177,6 +179,7 @@ def check_room(what: str, num_bytes: int, place: str, ram_bytes: int | None) -> 
 
 def free_ram_bytes() -> int:
     """Return the memory this process may still use, limited by the machine and its container."""
+    # The machine's figure does not know of the container's limit, at which a process is killed.
     return min(_machine_free_bytes(), *_container_free_bytes())
 
 

@@ -61,7 +61,7 @@ class GrainIterator(grain.DatasetIterator[Batch]):
     def __init__(self, reader: Reader) -> None:
         super().__init__()
         self._reader = reader
-        self._position = reader.position
+        self._start = self._position = reader.position
         self._stop = reader.steps.pass_end(reader.position)
         self._batches: BatchIterator | None = None
 
@@ -97,8 +97,9 @@ class GrainIterator(grain.DatasetIterator[Batch]):
         saved = ReaderState.from_json(state)
         saved.check_same(ReaderState.from_json(self._reader.state_at(saved.position)))
         self._end()
-        self._position = self._reader.steps.normalize(saved.position)
+        self._start = self._position = self._reader.steps.normalize(saved.position)
         end = self._reader.steps.pass_end(self._position)
+        # A state of the reader itself has no end of a pass.
         self._stop = state.get(_STOP, end)
         self._reader.go_to(self._position)
 
@@ -111,7 +112,8 @@ class GrainIterator(grain.DatasetIterator[Batch]):
         return f"GrainIterator({self._reader!r})"
 
     def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
-        self._reader._deliver(next_position, bad)
+        self._reader._note(bad)
+        self._reader._move_ahead(next_position, (self._start, self._stop))
         self._position = next_position
 
     def _end(self) -> None:
@@ -150,6 +152,7 @@ class GrainExamples(grain.MapDataset[Example]):
 
     def _getitems(self, indices: Sequence[int]) -> Sequence[Example]:
         numbers = [int(index) % self._length for index in indices]
+        # Python allows negative numbers, which are of the first epoch.
         epochs = [max(int(index) // self._length, 0) for index in indices]
         return self._source.examples(numbers, epoch=epochs)
 

@@ -99,6 +99,7 @@ class JaxBatches:
 
         def local_part(index: tuple[slice, ...]) -> NDArray[Any]:
             start, stop, _ = index[0].indices(rows)
+            # JAX asks for rows of the global batch, of which this process has only its own.
             part: NDArray[Any] = known[(slice(start - first, stop - first), *index[1:])]
             return part
 

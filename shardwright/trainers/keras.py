@@ -205,6 +205,7 @@ class ResumeTraining(keras.callbacks.Callback):
                 f"the run saved in {self._directory} has {saved.steps_per_epoch} steps per epoch, "
                 f"but fit has {self._steps_per_epoch}: set steps_per_epoch={saved.steps_per_epoch}"
             )
+        # Its variables are made at the first step, and a file cannot be loaded into none.
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(self._directory / saved.weights)
@@ -231,6 +232,7 @@ class ResumeTraining(keras.callbacks.Callback):
         TrainingState(state, epoch, step, self._steps_per_epoch, weights, seeds).write(
             self._directory / _STATE_FILE
         )
+        # After the state: until it is replaced, it names the old weights.
         for other in self._directory.glob("epoch-*-step-*.weights.h5"):
             if other.name != weights:
                 other.unlink()
@@ -249,6 +251,8 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
         data = sw.Reader(DATASET, global_batch_size=256, shuffle=True, epochs=1).keras()
         model.fit(data, epochs=5, validation_data=test.keras())
 
+    If boxes move with the image, `label` is a dict by feature name, which needs `max_boxes`; if a
+    mask does, it is the mask.
     With `remainder="pad"` batches are (image, label, sample weight), with weight 0 for padding
     rows. `weighted_metrics` are then exact, but Keras still divides the loss by all rows.
 
@@ -261,7 +265,8 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
         reader's next pass, from its position on. Both move the reader.
 
     Raises:
-        UsageError: The reader yields no image or no label, or `endless` does not fit it.
+        UsageError: The reader yields no image or no label, lists of boxes that differ in length, or
+            `endless` does not fit it.
     """
     if endless != (reader.options.epochs is None):
         raise UsageError(
@@ -270,15 +275,23 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
             "steps_per_epoch=reader.steps_per_epoch to fit"
         )
     names = SupervisedNames.of(reader)
+    objects = reader.engine.columns.objects
+    if objects is not None and objects.mask is None:
+        name = objects.boxes.name
+        raise UsageError(
+            f"feature {name!r} has a list of boxes per image, which Keras cannot batch: "
+            f"write boxes=sw.Boxes({name!r}, max_boxes=100), or another number"
+        )
     return _stream(reader, names) if endless else _Batches(reader, names)
 
 
 def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]:
     # No PyDataset: Keras 3.15 raises if `ResumeTraining` ends an epoch of one early.
     batches, position = LookAhead(reader), reader.position
+    start = position
     while True:
         position, batch = batches.take(position)
-        reader.position = position
+        reader._move_ahead(position, (start, None))
         yield names.pick(batch)
 
 
@@ -302,7 +315,8 @@ class _Batches(keras.utils.PyDataset):
         steps = self._reader.steps
         if index == 0 and (self._is_over or self._last == len(self) - 1):
             self._start, self._is_over = steps.skip(self._start, len(self)), False
-        self._reader.position, batch = self._batches.take(steps.skip(self._start, index))
+        following, batch = self._batches.take(steps.skip(self._start, index))
+        self._reader._move_ahead(following, (self._start, steps.pass_end(self._start)))
         self._last = index
         return self._names.pick(batch)
 

@@ -34,9 +34,11 @@ class LookAhead:
         """
         step = self._reader.steps.step_at(position)
         with self._lock:
+            # Before the following ones, so that it is first in the queue of the threads.
             pending = self._pending.pop(step.position, None) or self._reader.engine.begin(step)
             self._begin_following(step, self._ahead)
         try:
+            # Not under the lock: another thread may take another batch meanwhile.
             batch, bad = self._reader.engine.finish(pending)
             with self._lock:
                 self._reader._note(bad)

@@ -3,7 +3,6 @@
 The reader's threads make the batches ahead, and tf.data requests them one at a time. The state of
 an iterator, and so of its checkpoint, is its position and the number of its pass.
 
-
 Columns become tensors through `tf.numpy_function`, which takes dense arrays only.
 """
 
@@ -24,6 +23,7 @@ import tensorflow as tf
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.images.masks import mask_dtype
 from shardwright.reader.batches import MASK, Batch
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.own_encodings import Bags
@@ -51,10 +51,10 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
     With `epochs`, each iteration is a pass: the first one runs from the reader's position to its
     end, the next one over the next epochs, and so does one after a pass that was left, unless only
     its first batch was read. Without `epochs` the dataset is infinite, and an iteration starts
-    where the reader is. Batches move the reader when they are made, so with a `prefetch` after this
-    dataset, `reader.state()` is right between passes only: inside one, save the iterator.
-    `tf.train.Checkpoint(iterator=iter(dataset))` takes three kilobytes. The length is known
-    unless the reader is inside a pass.
+    where the reader is. Batches move the reader when they are made, ahead of a loop behind a
+    `prefetch`. So `reader.state()` raises `UsageError`: use `reader.state_after(number of batches
+    taken in this pass)`, or save the iterator: `tf.train.Checkpoint(iterator=iter(dataset))` takes
+    three kilobytes. The length is known unless the reader is inside a pass.
 
     A damaged record or an unreadable shard raises a `tf.errors.OpError` whose message includes
     that of the `BadRecordError` or `StorageError`.
@@ -63,7 +63,9 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
         reader: Source of the batches. Its `threads` and `prefetch` apply whatever tf.data's
             options are.
         as_supervised: Yield (image, label), or with `remainder="pad"` (image, label, sample
-            weight); weights are float32, 0 for padding rows.
+            weight); weights are float32, 0 for padding rows. If boxes move with the image, `label`
+            is a dict of the boxes and the lists of their objects, by feature name; if a mask does,
+            it is the mask.
 
     Raises:
         UsageError: `as_supervised` with a reader that yields no image or no label.
@@ -86,7 +88,7 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
         dataset = epoch_numbers().map(calls.begin_in_graph).flat_map(read_pass)
         if calls.length is not None:
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(calls.length))
-    dataset = dataset.with_options(_make_options())
+    dataset = dataset.with_options(_make_options(is_host=reader.options.host_count > 1))
     dataset._shardwright_calls = calls  # derived datasets and iterators refer to it
     return dataset
 
@@ -103,6 +105,7 @@ class _Calls:
         whole = reader.steps.count_steps(0)
         self.length = whole if reader.steps.count_steps(self._first) == whole else None
         self._begun = self._made = -1  # the starts of the last pass, and of the batch to make next
+        self._counted = -1  # where its batches are counted from: also in one that was restored
         self._lock = threading.Lock()
         self._running = 0
         self._last_end = 0.0
@@ -153,7 +156,7 @@ class _Calls:
         elif position == self._made and steps.count_steps(position) != len(self._reader):
             left = steps.pass_end(position) or 0
             position = self._begun if self._is_peeked(position) else left
-        self._begun = position
+        self._begun = self._counted = position
         count = self.length or steps.count_steps(position) or 0
         return [np.int64(position), np.int64(count)]
 
@@ -172,8 +175,13 @@ class _Calls:
             if position == _WHERE_THE_READER_IS:
                 at = self._reader.position
                 self._begun = position = self._begun if self._is_peeked(at) else at
+                self._counted = position
+            elif self._counted < 0:
+                self._counted = position
             following, batch = self._batches.take(position)
-            self._reader.position = self._made = following
+            self._made = following
+            bounds = self._counted, self._reader.steps.pass_end(self._counted)
+            self._reader._move_ahead(following, bounds)
             return [np.int64(following), *self._arrays(batch)]
         finally:
             with self._lock:
@@ -195,6 +203,7 @@ class _Calls:
         until none has been running for `_QUIET_SECONDS`.
         """
         with self._lock:
+            # Under the lock of `make`, so that no call begins after it has been seen.
             self._is_over = True
         while self._running or time.monotonic() < self._last_end + _QUIET_SECONDS:
             time.sleep(_QUIET_SECONDS / 10)
@@ -210,11 +219,11 @@ def _end_all() -> None:
 
 
 def _pick(names: SupervisedNames, batch: dict[str, Any]) -> tuple[Any, ...]:
-    pair = (batch[names.image], batch[names.label])
+    pair = names.pair(batch)
     return (*pair, tf.cast(batch[MASK], tf.float32)) if names.is_masked else pair
 
 
-def _make_options() -> tf.data.Options:
+def _make_options(*, is_host: bool) -> tf.data.Options:
     options = tf.data.Options()
     # A thread waits for batches: in TensorFlow's shared pool the training step would lack it.
     # The others are for the transformations that users add to this dataset.
@@ -223,8 +232,10 @@ def _make_options() -> tf.data.Options:
     # The reader prefetches already. A prefetch of TensorFlow's own would keep calling Python in the
     # background, and the process would have to wait for it on exit.
     options.experimental_optimization.inject_prefetch = False
-    # The reader yields this host's part of each batch, so nothing is left to shard.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # The reader of a host yields its part of each batch, so nothing is left to shard. A reader of
+    # all rows in each worker of a `tf.distribute` strategy would train with every record N times.
+    policy = tf.data.experimental.AutoShardPolicy
+    options.experimental_distribute.auto_shard_policy = policy.OFF if is_host else policy.DATA
     return options
 
 
@@ -359,9 +370,12 @@ def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
             found[feature.name] = _tensors_column(feature, rows)
         elif None in feature.stored_shape and len(shape) == 1 and dtype.hasobject:
             found[feature.name] = RaggedColumn(rows, value_dtype(feature), item_shape(feature))
-    image = reader.options.image
-    if columns.image is not None and image is not None and specs[columns.image.name][1].hasobject:
-        found[columns.image.name] = ImagesColumn(rows, image.shape[2], image.dtype)
+    for mask in columns.masks:
+        if specs[mask.name][1].hasobject:
+            found[mask.name] = ImagesColumn(rows, 1, mask_dtype(mask))
+    for name, image in reader.engine.images.items():
+        if image is not None and specs[name][1].hasobject:
+            found[name] = ImagesColumn(rows, image.shape[2], image.dtype)
     return found
 
 

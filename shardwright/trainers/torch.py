@@ -4,9 +4,11 @@
     for batch in DataLoader(reader.torch(), batch_size=None): ...
     DataLoader(reader.torch(map_style=True), batch_size=256, sampler=DistributedSampler(...))
 
-The reader's threads decode, so `num_workers=0` is the fast choice for one process; workers help if
-Python itself is the bottleneck. For distributed training create the Reader with
-host_index=torch.distributed.get_rank() and host_count=torch.distributed.get_world_size().
+The reader's threads decode, so `num_workers=0` is the fast choice on a few cores. One process hands
+out some thousand images a second, because its threads share the interpreter's lock: feed a faster
+GPU by workers (`benchmarks/gpu_feed.py`), or by a reader with `processes=`. For distributed
+training create the Reader with host_index=torch.distributed.get_rank() and
+host_count=torch.distributed.get_world_size(); without them a warning says what that means.
 
 A DataLoader calls its dataset in its workers only, which are new in each pass, or stay. So this
 process learns from shared memory where they are, and they learn where to begin (`SharedCursor`).
@@ -14,25 +16,28 @@ process learns from shared memory where they are, and they learn where to begin 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardwright.errors import UsageError
 from shardwright.reader.examples import ExampleSource
-from shardwright.reader.options import ReaderOptions
+from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.reader import Reader, reopen
 from shardwright.reader.state import Cursor, ReaderState
-from shardwright.reader.steps import Remainder, Steps, check_whole
+from shardwright.reader.steps import Bounds, Remainder, Steps, check_whole
 from shardwright.reader.values import SparseColumn
 
+_LOG = logging.getLogger("shardwright.reader")
 _EVERY_EPOCH = -1
 _STOP_KEY = "stop"  # in the state of a worker: where its pass ends
 _MOST_WORKERS = 1024
@@ -40,8 +45,6 @@ _NO_PASS, _NO_END = 0, -1  # values of `_STOP`, besides the position where a pas
 _START, _STOP, _NUM_WORKERS, _TURN = range(4)
 _KEY_BITS = 32
 _WAIT_SECONDS = 1e-3
-
-Bounds = tuple[int, int | None]  # positions [start, stop); stop is None for no end
 
 
 class ReaderBatches(IterableDataset[dict[str, Any]]):
@@ -69,7 +72,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._reader: Reader | None = reader
         self._source: tuple[ReaderOptions, Mapping[str, Any]] | None = None
-        self._tensors = TensorMaker(_image_name(reader), channels_first=channels_first)
+        self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
         # Shared memory: persistent workers see a later `set_epoch`, too.
         self._epoch = torch.tensor(_EVERY_EPOCH).share_memory_()
         if not isinstance(reader._cursor, SharedCursor):
@@ -80,6 +83,15 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         self._stop: int | None = None
         self._resume: Bounds | None = None
         self._owner = os.getpid()
+        in_group = dist.is_available() and dist.is_initialized()
+        if in_group and dist.get_world_size() > 1 and reader.options.host_count == 1:
+            _LOG.warning(
+                "this is process %d of %d, and its reader has all of each batch: unless the others "
+                "are to get the same, open it with host_index=torch.distributed.get_rank(), "
+                "host_count=torch.distributed.get_world_size()",
+                dist.get_rank(),
+                dist.get_world_size(),
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_source": self._options_and_state()}
@@ -122,8 +134,8 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             UsageError: The pass has no such number of batches, or no end.
         """
         reader = self._here()
-        bounds = self._cursor.pass_of_workers or self._pass or self._bounds(reader.steps)
-        return reader.state_at(_position_after(num_batches, reader.steps, bounds))
+        bounds = self._cursor.ahead or self._pass or self._bounds(reader.steps)
+        return reader.state_at(reader.steps.position_after(bounds, num_batches))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the reader's state; in a worker, that of its share, for the same worker count."""
@@ -164,6 +176,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         while stop is None or self._next < stop:
             batch = reader.batch_at(self._next)
             self._next = reader.steps.skip(self._next, worker.num_workers)
+            # Before the yield: what follows it runs only when the next batch is asked for.
             self._cursor.note(turn, worker.id, self._next)
             yield self._tensors.batch(batch)
 
@@ -196,26 +209,11 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         if self._reader is None or self._owner != os.getpid():
             options, state = self._options_and_state()
             self._reader = reopen(
-                replace(options, threads=_share_of_threads(options, num_workers)), state
+                replace(options, processes=None, threads=_share_of_threads(options, num_workers)),
+                state,
             )
             self._owner = os.getpid()
         return self._reader
-
-
-def _position_after(num_batches: int | None, steps: Steps, bounds: Bounds) -> int:
-    start, stop = bounds
-    if num_batches is None:
-        if stop is None:
-            raise UsageError("state_after() of an endless pass: give the number of batches taken")
-        return stop
-    check_whole("num_batches", num_batches, 0)
-    position = steps.skip(start, num_batches)
-    if stop is not None and position > stop:
-        raise UsageError(
-            f"state_after({num_batches}): this pass has fewer batches; count those of this pass "
-            "alone, not of all passes"
-        )
-    return position
 
 
 class ReaderExamples(Dataset[dict[str, Any]]):
@@ -229,7 +227,7 @@ class ReaderExamples(Dataset[dict[str, Any]]):
 
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._source = ExampleSource(reader.options)
-        self._tensors = TensorMaker(_image_name(reader), channels_first=channels_first)
+        self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
         self._epoch = torch.tensor(0).share_memory_()
 
     def __len__(self) -> int:
@@ -261,13 +259,15 @@ def as_torch(
     return (ReaderExamples if map_style else ReaderBatches)(reader, channels_first=channels_first)
 
 
-def _image_name(reader: Reader) -> str | None:
-    image = reader.engine.columns.image
-    return image.name if image is not None and reader.options.image is not None else None
+def _image_names(reader: Reader) -> frozenset[str]:
+    images = reader.engine.images
+    return frozenset(name for name, image in images.items() if image is not None)
 
 
 def _share_of_threads(options: ReaderOptions, num_workers: int) -> int:
-    return max(1, (options.threads or len(os.sched_getaffinity(0))) // num_workers)
+    if options.threads is None:
+        return share_of_cores(num_workers)
+    return max(1, options.threads // num_workers)
 
 
 class TensorMaker:
@@ -278,12 +278,12 @@ class TensorMaker:
     tensor.
 
     Args:
-        image_name: The feature that holds decoded images, or None.
+        image_names: The arrays of decoded images.
         channels_first: Return images as [..., 3, h, w], a view of [..., h, w, 3].
     """
 
-    def __init__(self, image_name: str | None, *, channels_first: bool) -> None:
-        self._image_name = image_name if channels_first else None
+    def __init__(self, image_names: Collection[str], *, channels_first: bool) -> None:
+        self._image_names = image_names if channels_first else ()
 
     def batch(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Return the tensors of a batch."""
@@ -292,7 +292,7 @@ class TensorMaker:
     example = batch
 
     def _channels(self, name: str, value: Any) -> Any:
-        if name != self._image_name:
+        if name not in self._image_names:
             return value
         if isinstance(value, list):
             return [image.movedim(-1, -3) for image in value]
@@ -335,23 +335,35 @@ class SharedCursor(Cursor):
         self._next, self._joined = torch.zeros(
             (2, _MOST_WORKERS), dtype=torch.int64
         ).share_memory_()
-        self.position = position
+        self.move(position)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ahead": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({name: value.share_memory_() for name, value in state.items()})
+        self.__dict__.update(state)
+        for value in (self._numbers, self._next, self._joined):
+            value.share_memory_()
 
     @property
-    def position(self) -> int:
+    def position(self) -> int:  # type: ignore[override]
         """The start of the next pass, or the position of this process in its own."""
         if (bounds := self.pass_of_workers) is None:
             return int(self._numbers[_START])
         stop = bounds[1]
+        # The worker that is furthest behind: batches before its position were all made.
         return int(self._shares.min()) if stop is None else stop
 
-    @position.setter
-    def position(self, position: int) -> None:
+    @property
+    def ahead(self) -> Bounds | None:  # type: ignore[override]
+        """The bounds of the last pass, if it was one of workers or of a framework here."""
+        return self.pass_of_workers or self._ahead
+
+    def move(self, position: int, ahead: Bounds | None = None) -> None:
+        """Set the position of this process, and end the pass of workers."""
         self._numbers[_START] = position
         self._numbers[_STOP] = _NO_PASS
+        self._ahead = ahead
 
     @property
     def pass_of_workers(self) -> Bounds | None:
@@ -360,14 +372,6 @@ class SharedCursor(Cursor):
         if stop == _NO_PASS:
             return None
         return start, None if stop == _NO_END else stop
-
-    def check(self) -> None:
-        if self.pass_of_workers is not None:
-            raise UsageError(
-                "reader.state() after batches of DataLoader workers, which make them ahead: only "
-                "you know how many were taken. Use state_after(that number) of the dataset that "
-                "reader.torch() returned, or state_after() if the pass is over"
-            )
 
     def join(
         self, worker: Any, steps: Steps, bounds: Callable[[], Bounds], resume: Bounds | None
@@ -384,6 +388,8 @@ class SharedCursor(Cursor):
         key = hash((worker.seed - worker.id, worker.num_workers)) % (1 << _KEY_BITS)
         if worker.id == 0:
             self._begin(worker.num_workers, steps, bounds() if resume is None else resume, key)
+        # Persistent workers keep their seeds, so a turn that this worker has been in is not the new
+        # one.
         while (turn := self._turn_of(key)) <= int(self._joined[worker.id]):
             time.sleep(_WAIT_SECONDS)
         self._joined[worker.id] = turn

@@ -56,6 +56,16 @@ def first_build(images: Path, out: Path) -> None:
     build_here(prepare_version(parse_options([str(images), str(out), *OPTIONS, *APPEND])))
 
 
+def test_append_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    first_build(images, out)
+    put(CHANGED, images)
+    assert shardwright(["append", str(images), str(out), *OPTIONS]) == 0
+    assert named(out) == wanted(CHANGED)
+    assert shardwright(["append", str(images), str(out), "--if-exists", "overwrite"]) == 2
+    assert "append is `build --if-exists append`: leave --if-exists out" in capsys.readouterr().err
+
+
 def named(out: Path, **options: object) -> dict[str, tuple[bytes, str]]:
     """Return (image, class name) by id."""
     names = sw.open(str(out)).class_names

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from shardwright.format.versions import read_version, version_numbers
+from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.inspect.cli import main as shardwright
 from shardwright.pipelines.commands.append import append_version, prepare_version
 from shardwright.pipelines.commands.compact import _commit, _folder_for, _prepare, main
@@ -124,6 +124,29 @@ def test_a_finished_try_is_committed(grown: Path) -> None:
     assert shards.items() <= stamps_of(grown / "out" / folder).items()
 
 
+def erase(grown: Path, *words: str) -> int:
+    """Erase an image, or check that it is gone."""
+    (grown / "ids.txt").write_text("cat/1.png\n")
+    words = words or ("--ids", str(grown / "ids.txt"), "--receipt", str(grown / "receipt"), "--yes")
+    return shardwright(["erase", str(grown / "out"), *words])
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_stopped_try_goes_on_after_an_erasure(grown: Path, is_finished: bool) -> None:
+    """One with its manifest has another plan by now; files of others are removed and come again."""
+    out = Folder(str(grown / "out"))
+    base = read_version(out)
+    with _folder_for(out, base, []) as folder:
+        build_here(_prepare(out, base, folder, []))
+    if not is_finished:
+        out.remove(f"{folder}/manifest.json")
+    assert erase(grown) == 0
+    assert main([out.uri]) == 0
+    assert number_of(read_version(out)) == 4
+    assert named(grown / "out").keys() == STEPS[-1].keys() - {"cat/1.png"}
+    assert erase(grown, "--verify", str(grown / "receipt")) == 0
+
+
 def test_nothing_to_compact_and_wrong_words(
     grown: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,9 +195,7 @@ def test_an_erasure_before_the_commit_is_no_loss(grown: Path) -> None:
     out = Folder(str(grown / "out"))
     base, folder = read_version(out), "generations/00004-compact0"
     build_here(_prepare(out, base, folder, []))
-    (grown / "ids.txt").write_text("cat/1.png\n")
-    receipt = ["--receipt", str(grown / "receipt.json"), "--yes"]
-    assert shardwright(["erase", out.uri, "--ids", str(grown / "ids.txt"), *receipt]) == 0
+    assert erase(grown) == 0
     _commit(out, base, folder)
     assert named(grown / "out").keys() == STEPS[-1].keys() - {"cat/1.png"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.servers.store_server import StoreServer
-from tests.support.build_helpers import make_images, png_of
+from tests.support.build_helpers import build, make_images, png_of, record_ids
 from tests.support.canaries import canary, canary_png, find_canaries
 from tests.support.growing import Grown, Source, add_batch
+from tests.support.kills import killed
 from tests.support.object_stores import new_bucket
 from tests.support.repairs import build_plainly
 from tests.support.store_places import Kind, Place, Places
@@ -174,3 +176,26 @@ def test_what_a_store_keeps_is_removed(
     found = [row for page in pages for row in page["Versions"]]
     assert {row["Key"].removeprefix("data/") for row in found} == set(output.names())
     assert len(found) == len(output.names())
+
+
+@pytest.mark.parametrize("num_in_place", [0, 3])
+def test_a_build_goes_on_with_a_stopped_erasure(num_in_place: int, tmp_path: Path) -> None:
+    """The image is gone from INPUT, as advised, so the build then ends with an error."""
+    source, base = make_images(tmp_path / "in", 12), tmp_path / "base"
+    options = ("--name", "data", "--records-per-shard", "4")
+    build_plainly(source, base, *options)
+    gone, *_ = record_ids(base)
+    (tmp_path / "ids").write_text(f"{gone}\n")
+    after = num_noted = 0
+    while num_noted <= num_in_place:
+        after, root = after + 1, tmp_path / str(after)
+        shutil.copytree(base, root)
+        words = [str(root), "--ids", f"{tmp_path}/ids", "--receipt", f"{root}.json", "--yes"]
+        with killed(after):
+            main(words)
+        num_noted += (root / "staged" / "changes.json").exists()
+    (source / gone).unlink()
+    assert build(source, root, *options) == 1
+    assert main(words) == 0
+    assert verify(str(root)).is_sound
+    assert gone not in record_ids(root)

@@ -30,9 +30,9 @@ from shardwright.inspect.versions import log_command, pin_command
 from shardwright.pipelines.commands import collect
 from shardwright.report.command import report_command
 from shardwright.storage.folder import Folder
+from shardwright.transforms.change_set import Change, note_change, read_change
 from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
 from shardwright.transforms.output_state import OutputRequest, check_output
-from shardwright.transforms.staged_files import Change, note_change, read_change
 from tests.support.growing import Grown, Source
 
 VALUES = [None, True, -1, 2**70, 1.5, "x", [], {}]
@@ -136,11 +136,11 @@ def readers(foreign: Foreign, page: Path) -> list[Callable[[], object]]:
     return [
         partial(verify_command, [at]),
         *(
-            partial(command, [at, *words, "--at", version])
+            partial(command, [at, *words, "--version", version])
             for version in ("1", "3")
             for command, *words in ((inspect_command,), (stats_command,), (show_command, "0"))
         ),
-        partial(diff_command, [at, at, "--at", "1"]),
+        partial(diff_command, [at, at, "--version", "1"]),
         partial(report_command, [at, "-o", str(page)]),
         partial(read_all, at, 1),
         partial(read_all, at, 3),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import shardwright as sw
+from shardwright.images.tiles import has_tiles
 from tests.support.build_helpers import build, rejects_of
 from tests.support.image_makers import drawn, exif_block, picture
 
@@ -101,9 +102,94 @@ def test_tensors(images: Path, tmp_path: Path) -> None:
     assert sw.open(str(tmp_path)).num_records == 6
 
 
+def test_crops_of_tiles_are_those_of_whole_images(tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "a"
+    folder.mkdir(parents=True)
+    for number in range(6):
+        picture(size=(256 + 64 * number, 190)).save(folder / f"{number}.png")
+    manifest = built(folder.parent, tmp_path / "tiles", "--encode jpeg --crop-tiles")
+    assert manifest["settings"]["encode"]["crop_tiles"] is True
+    assert try_build(folder.parent, tmp_path / "tiles", "--encode jpeg") == 1
+    built(folder.parent, tmp_path / "whole", "--encode jpeg")
+    found, expected = (
+        next(iter(sw.Reader(str(tmp_path / name), batch_size=6, image=sw.TrainImage(32))))
+        for name in ("tiles", "whole")
+    )
+    assert (found["image"] == expected["image"]).all()
+    images = {name: records_of(tmp_path / name) for name in ("tiles", "whole")}
+    assert all(
+        has_tiles(image_in(images["tiles"][name])) and not has_tiles(image_in(record))
+        for name, record in images["whole"].items()
+    )
+
+
 def test_another_policy_needs_new_shards(images: Path, tmp_path: Path) -> None:
     built(images, tmp_path, "--on alpha=reject")
     assert try_build(images, tmp_path, "--on alpha=fix") == 1
     manifest = built(images, tmp_path, "--on alpha=fix --if-exists overwrite")
     assert manifest["rejects"] == {}
     assert manifest["splits"]["train"]["stats"]["fixes"] == {"alpha": 1}
+
+
+@pytest.fixture(scope="module")
+def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a COCO json of an upright and a turned image, each with a box."""
+    names = ("plain.jpg", "turned.jpg")
+    images = [
+        {"id": n, "file_name": name, "width": 61, "height": 47} for n, name in enumerate(names)
+    ]
+    boxes = [
+        {
+            "id": n,
+            "image_id": n,
+            "category_id": 1,
+            "bbox": [0, 0, 9, 9],
+            "segmentation": [[0, 0, 9]],
+        }
+        for n in range(2)
+    ]
+    content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}
+    root = tmp_path_factory.mktemp("boxed")
+    (root / "plain.jpg").write_bytes(drawn("JPEG"))
+    (root / "turned.jpg").write_bytes(drawn("JPEG", exif=exif_block(6)))
+    (root / "boxes.json").write_text(json.dumps(content))
+    return root / "boxes.json"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--encode jpeg --resize 40x40 --fit cover", "--fit cover crops or pads images, and the "
+         "boxes of 'objects/bbox' would stay where they are"),
+        ("--encode jpeg --resize 40x40 --fit contain", "--fit contain crops or pads images"),
+        ("--max-aspect 2 --on aspect=fix", "--on aspect=fix crops or pads images"),
+        ("--encode jpeg --resize 40x40", "--resize 40x40 scales images, and 'objects/segmentation' "
+         "is in pixels of the file"),
+        ("--encode png --max-side 20", "--max-side 20 scales images, and 'objects/segm"),
+        ("--min-side 90 --on small=fix", "--on small=fix scales images, and 'objects/segm"),
+    ],
+)  # fmt: skip
+def test_no_image_moves_under_its_boxes(
+    boxed: Path, tmp_path: Path, options: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert try_build(boxed, tmp_path / "out", options) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_boxes_of_an_image_that_exif_turns_are_a_choice(boxed: Path, tmp_path: Path) -> None:
+    options = "--schema detection --encode jpeg --max-side 30"
+    manifest = built(boxed, tmp_path / "out", options)
+    assert manifest["rejects"] == {"policy_exif": 1}
+    [row] = rejects_of(tmp_path / "out")
+    assert row["detail"] == (
+        "EXIF orientation 6 (give --on exif=fix if the boxes are of the turned pixels, else "
+        "exif=keep)"
+    )
+    for action, shape in (("fix", (30, 23, 3)), ("keep", (23, 30, 3))):
+        built(boxed, tmp_path / action, f"{options} --on exif={action}")
+        image = image_in(records_of(tmp_path / action)["turned.jpg"])
+        assert tuple(tf.io.decode_image(image, 3).shape) == shape
+    built(boxed, tmp_path / "kept")
+    assert set(records_of(tmp_path / "kept")) == {"plain.jpg", "turned.jpg"}, (
+        "files stay as they are"
+    )

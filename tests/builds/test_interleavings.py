@@ -1,4 +1,7 @@
-"""Appends, compactions, collections and readers at the same time: no commit is lost."""
+"""Appends, compactions, collections and readers at the same time: no commit is lost.
+
+`tests.simulator` does so in thousands of orders and with faults; here are real disks and stores.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from shardwright.transforms.erasure.wanted_ids import WantedIds
 from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 from tests.support.build_helpers import png_of
 from tests.support.growing import Grown, Source
-from tests.support.turns import Turns, before_requests
+from tests.support.turns import Turns, before_requests, retry
 
 LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
 OPTIONS = ("--records-per-shard", "3", "--name", "grown", "--seed", "5", *LIMIT)
@@ -55,7 +58,7 @@ class Appender:
     base: int = 0
 
     def __call__(self) -> None:
-        retry(self._append)
+        retry(self._append, _TRIES)
 
     def _append(self) -> None:
         job = self.grown.prepare(self.source, *["--keep-missing"] * self.keep)
@@ -92,7 +95,7 @@ class Compactor:
     grown: Grown
 
     def __call__(self) -> None:
-        retry(self.grown.compact)
+        retry(self.grown.compact, _TRIES)
 
 
 @dataclass
@@ -138,7 +141,7 @@ class Watcher:
 
     def __call__(self) -> None:
         for _ in range(2):
-            retry(self._read)
+            retry(self._read, _TRIES)
 
     def _read(self) -> None:
         number = number_of(read_version(self.grown.root))
@@ -154,18 +157,9 @@ class Eraser:
 
     def __call__(self) -> None:
         self.receipt = Receipt.begin(self.grown.root.uri, self.ids)
-        retry(lambda: erase(self.grown.root, WantedIds(self.ids), self.receipt, lambda: None))
-
-
-def retry(task: Callable[[], object]) -> None:
-    """Do it, and again if another task has come between."""
-    for left in reversed(range(_TRIES)):
-        try:
-            task()
-            return
-        except ShardwrightError:
-            if not left:
-                raise
+        retry(
+            lambda: erase(self.grown.root, WantedIds(self.ids), self.receipt, lambda: None), _TRIES
+        )
 
 
 @contextmanager
@@ -258,9 +252,7 @@ def images(grown: Grown, number: int) -> dict[str, bytes]:
 
 
 def test_no_commit_is_lost_on_a_disk(tmp_path: Path, rng: np.random.Generator) -> None:
-    for number in range(4):
-        folder = tmp_path / str(number)
-        check_interleaving(Folder(str(folder / "out")), folder, rng)
+    check_interleaving(Folder(str(tmp_path / "out")), tmp_path, rng)
 
 
 def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
@@ -297,9 +289,7 @@ def _pngs(state: State, without: frozenset[str]) -> dict[str, bytes]:
 
 
 def test_an_erasure_beside_others(tmp_path: Path, rng: np.random.Generator) -> None:
-    for number in range(4):
-        folder = tmp_path / str(number)
-        check_erasure(Folder(str(folder / "out")), folder, rng)
+    check_erasure(Folder(str(tmp_path / "out")), tmp_path, rng)
 
 
 def check_collections_within(root: Folder, folder: Path, share: float) -> None:

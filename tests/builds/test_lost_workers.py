@@ -159,8 +159,8 @@ def test_a_publisher_that_comes_too_late_leaves_nothing(builds: Builds, tmp_path
         if not isinstance(bundle, partial) or bundle.func is not publish:
             return undisturbed(bundles)
         others.append(bundle)
-        publication, *args = bundle.args
-        return [publish(replace(publication, root=Overtaken(str(output))), *args)]
+        shards, publication, *args = bundle.args
+        return [publish(shards, replace(publication, root=Overtaken(str(output))), *args)]
 
     builds.planned[True].run(run, output)
     assert not others

@@ -40,7 +40,7 @@ from shardwright.schemas.image_classification import image_classification
 from shardwright.transforms.plan.packing import ShardPolicy
 from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
 from shardwright.transforms.plan.size_estimate import SizeEstimate
-from shardwright.transforms.publish.number_sums import NumberSum, describe_numbers
+from shardwright.transforms.publish.number_sums import describe_numbers, joined, published
 from shardwright.transforms.publish.statistics import describe_rows
 from shardwright.transforms.publish.tfdv_statistics import statistics_proto
 from shardwright.transforms.publish.timing import Finished, timing_of
@@ -102,7 +102,7 @@ def manifest_of(shards: tuple[ShardInfo, ...], timing: Mapping[str, Any]) -> Man
 
 
 def estimates() -> list[object]:
-    prices = Prices({"s3": {"read": 0.5}, "dataflow": {"vcpu_hour": 0.06}}, {})
+    prices = Prices({"s3": {"read": 0.5}, "dataflow": {"vcpu_hour": 0.06}})
     works = [
         PlannedWork(
             num_records=records, shard_bytes=[0] * records, largest_records=records, bytes_read=0,
@@ -132,11 +132,8 @@ def progresses() -> list[object]:
 def summaries() -> list[object]:
     found: list[object] = []
     for values in NUMBERS:
-        total = NumberSum()
-        for _ in range(2):
-            if (part := describe_numbers(np.array(values, np.float64))) is not None:
-                total.add(part)
-        found.append(total.to_json())
+        (part,) = describe_numbers([np.array(values, np.float64)])
+        found.append(published(joined(part, part)))
     return [*found, average([]), average([RecordBytes(0, 0.0, 0.0)]).describe()]
 
 

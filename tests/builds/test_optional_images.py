@@ -87,6 +87,11 @@ def test_our_readers_give_zeros(dataset: Path) -> None:
     for number, image, other in zip(batch["age"], batch["image"], batch["other"], strict=True):
         assert image.any() == has_image(number)
         assert bool(other) == has_other(number)
+    crops = sw.MultiCrop(sw.TrainImage(4), sw.DecodedImage())
+    with sw.Reader(str(dataset), "all", batch_size=NUMBER, image=crops, epochs=1) as reader:
+        (batch,) = reader
+    for number, first, second in zip(batch["age"], batch["image_0"], batch["image_1"], strict=True):
+        assert (first.any(), len(second) > 0) == (has_image(number), has_image(number))
     with sw.Reader(
         str(dataset), "all", global_batch_size=NUMBER, features=["image"], epochs=1
     ) as reader:

@@ -193,6 +193,26 @@ def test_any_build_ends_a_stopped_replacement(output: Path, made: Path) -> None:
     check_new(output, made)
 
 
+def test_a_replacement_that_lost_a_file_is_built_again(
+    output: Path,
+    made: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two overwriting builds and a stop can do that: else no command went on from there."""
+    with stopping_at(2), pytest.raises(StorageError):
+        promote_in(output)
+    for shard in (output / naming.NEXT_DIR).glob("tiny-*"):
+        shard.unlink()
+    told = f"an earlier build stopped while it replaced {output}, and lost a file: "
+    assert build(made / "b", output, *NEW[:-2]) == 1
+    assert told in (found := capfd.readouterr().err)
+    assert "build it again with --if-exists overwrite" in found
+    assert build(made / "b", output, *NEW) == 0
+    assert told in caplog.text
+    check_new(output, made)
+
+
 def test_another_plan_starts_over_and_the_old_dataset_stays(output: Path, made: Path) -> None:
     assert build(made / "a", output, *OLD, "--if-exists", "overwrite") == 0
     assert ids_of(output) == ids_of(made / "old")

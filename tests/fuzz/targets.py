@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from shardwright.errors import ShardwrightError
+from shardwright.errors import ImageFault, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.example import parse_example, split_example
 from shardwright.format.index import read_index, read_summary, read_summary_end
@@ -31,18 +31,17 @@ from shardwright.storage.addresses import absolute, key_problem
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.images.checks import check_image
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.storing import store_image
-from shardwright.transforms.inputs.archives.archive_members import normal_path, path_problem
-from shardwright.transforms.inputs.arrays.array_files import records_in
+from shardwright.transforms.inputs.archives.archive_source import normal_path, path_problem
+from shardwright.transforms.inputs.arrays.array_source import records_in
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.splits.split_rules import parse_split
 from tests.support import damage, input_forms
 from tests.support.listings import detect, list_source
 from tests.support.tfrecord_makers import example
 
-EXPECTED = (ShardwrightError, RejectedImage)
+EXPECTED = (ShardwrightError, ImageFault)
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def _image(data: bytes) -> None:
         for check in ("none", "header"):
             try:
                 store_image(data, options, check=check, name="x.png")
-            except RejectedImage:
+            except ImageFault:
                 check_image(data or b"x", "none")
 
 

@@ -168,6 +168,8 @@ def _arguments(form: Form, encoding: str, root: Path, pictures: Pictures) -> lis
     """Write INPUT, and return the arguments of its build."""
     _write(form, root / "in", pictures)
     options = [each.format(root=root / "in") for each in form.options]
+    if form.name == "coco" and encoding == "tensor":
+        options.append("--schema=detection")  # outlines in pixels refuse another size
     places = (str(root / "in" / form.input), str(root / "out"))
     return [*places, *_OPTIONS, *ENCODINGS[encoding], *options]
 

@@ -1,4 +1,4 @@
-"""Run the fixed list of mutants: `python -m tests.mutants COVERAGE JUNIT RESULT` (`make mutants`).
+"""Run a fixed list of mutants: `python -m tests.mutants COVERAGE JUNIT RESULT` (`make mutants`).
 
 Each mutant is put into a copy of the tree, and the tests that run its line are run until one fails.
 """
@@ -28,8 +28,27 @@ import pytest
 from tests import ROOT
 from tests.mutants.sites import Site, find_sites, line_of, mutate
 
-LIST = Path(__file__).with_name("mutants.csv")
-NUM_MUTANTS, SEED = 300, 13
+NUM_MUTANTS = 300
+# Of each list: the seed it was drawn with, and how the paths begin that it was drawn from.
+LISTS = {
+    "mutants": (13, ("",)),
+    "guards": (
+        34,
+        (
+            "shardwright/cache/",
+            "shardwright/format/",
+            "shardwright/reader/",
+            "shardwright/storage/",
+            "transforms/change_set.py",
+            "transforms/changes/",
+            "transforms/erasure/",
+            "transforms/publish/",
+            "transforms/versions/",
+            "transforms/write/",
+            "pipelines/repairs/",
+        ),
+    ),
+}
 MOST_SECONDS, MOST_FILES = 40.0, 12  # of the tests of one mutant, as they took without it
 TIMEOUT_S = 240
 PROCESSES = 2
@@ -49,19 +68,24 @@ PRELOADED = (
 )
 
 
-def choose() -> None:
-    """Write a new list, drawn at random from all places in the source."""
-    sites = list(find_sites(ROOT))
-    drawn = sorted(random.Random(SEED).sample(range(len(sites)), NUM_MUTANTS))
-    with LIST.open("w", newline="") as file:
+def path_of(name: str) -> Path:
+    return Path(__file__).with_name(f"{name}.csv")
+
+
+def choose(name: str) -> None:
+    """Write a list anew, drawn at random from all places in its part of the source."""
+    seed, prefixes = LISTS[name]
+    sites = [site for site in find_sites(ROOT) if site.path.startswith(prefixes)]
+    drawn = sorted(random.Random(seed).sample(range(len(sites)), NUM_MUTANTS))
+    with path_of(name).open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(
             [("path", "scope", "before", "after", "number"), *(sites[n].key for n in drawn)]
         )
     print(f"{NUM_MUTANTS} of {len(sites)} places")
 
 
-def listed() -> list[Site]:
-    with LIST.open() as file:
+def listed(name: str) -> list[Site]:
+    with path_of(name).open() as file:
         return [
             Site(**{**row, "number": int(row["number"]), "line": 0}) for row in csv.DictReader(file)
         ]
@@ -191,11 +215,11 @@ def work(
 
 
 def run(
-    coverage: str, junit: str, wanted: list[int] | None
+    name: str, coverage: str, junit: str, wanted: list[int] | None
 ) -> Iterator[tuple[int, Site, int, str]]:
     """Yield (number, mutant, tests, outcome) of each mutant of the list."""
     covering = Tests(coverage, junit)
-    jobs, sites = [], listed()
+    jobs, sites = [], listed(name)
     for index, site in enumerate(sites):
         if wanted is not None and index not in wanted:
             continue
@@ -228,15 +252,16 @@ def main() -> None:
     parser.add_argument("coverage", nargs="?", help="coverage's data file, with a context a test")
     parser.add_argument("junit", nargs="?", help="JUnit file of the same run")
     parser.add_argument("result", nargs="?", help="JSON file to write")
-    parser.add_argument("--choose", action="store_true", help="draw a new list")
+    parser.add_argument("--list", choices=LISTS, default="mutants", help="(default %(default)s)")
+    parser.add_argument("--choose", action="store_true", help="draw the list anew")
     parser.add_argument("--only", help="numbers of mutants, with commas")
     args = parser.parse_args()
     if args.choose:
-        choose()
+        choose(args.list)
         return
     wanted = [int(number) for number in args.only.split(",")] if args.only else None
     outcomes = {}
-    for index, site, tests, outcome in run(args.coverage, args.junit, wanted):
+    for index, site, tests, outcome in run(args.list, args.coverage, args.junit, wanted):
         outcomes[index] = outcome
         place = f"{site.path} {site.scope}"
         print(f"{index:3} {outcome:11} {tests:4} tests  {place}: {site.before} -> {site.after}")

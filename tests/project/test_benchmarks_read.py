@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,6 +151,71 @@ def test_a_small_run_fills_its_tables(tmp_path: Path, words: str, lines: list[st
     assert str(tmp_path) not in done.stdout
 
 
+@pytest.mark.long
+def test_a_small_run_on_simulated_cores(tmp_path: Path) -> None:
+    sizes = "--rounds 1 --photos 80 --batch-size 8 --seconds 0.2 --warm-up 16 --no-check"
+    script = [sys.executable, str(BENCHMARKS / "scale.py"), "--cases", "processes=2,tf.data,grain"]
+    command = [*script, *sizes.split(), "--dir", str(tmp_path)]
+    env = {**os.environ, **peers_here(tmp_path / "peers")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\| (processes=2|tf.data|grain) \| [1-9]", done.stdout, re.MULTILINE)
+    assert "at least 40,000 images/s" in done.stdout
+
+
+def test_the_best_number_of_processes_counts() -> None:
+    scale = load("scale")
+    rates = {"reader": [9e4], "processes=2": [3e4, 2e4, 5e4], "processes=4": [4e4, 3.9e4, 5e4]}
+    runs = {
+        (case,): [scale.Run(rate, 50.0, 2.5, 10**9) for rate in of] for case, of in rates.items()
+    }
+    packed = {"batch_size": 256, "photos": 9, "runs": load("raw_results").pack(runs)}
+    found = scale.unpack(json.loads(json.dumps(packed)))
+    assert [check[1:] for check in scale.targets(found)] == [
+        ("40,000 (39,000-50,000)", True),
+        ("2.5 (2.5-2.5)", True),
+    ]
+    assert all("processes=4" in check.text for check in scale.targets(found))
+    assert "| reader | 90,000 | 50 | 2.5 | 1.00 |" in scale.render(found, ["- line"])
+    assert scale.targets({"runs": {("reader",): []}}) == []
+
+
+@pytest.mark.long
+def test_a_small_run_of_photographs_with_boxes(tmp_path: Path) -> None:
+    """Without torch's loaders, which the environment of these tests lacks."""
+    sizes = "--rounds 1 --photos 16 --batch-size 4 --seconds 0.2 --warm-up 8 --no-check"
+    script = [sys.executable, str(BENCHMARKS / "detection.py"), "--loaders", "reader,tf.data"]
+    command = [*script, *sizes.split(), "--dir", str(tmp_path)]
+    env = {**os.environ, **peers_here(tmp_path / "peers")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\| reader \| [1-9]", done.stdout, re.MULTILINE)
+    assert len(re.findall(r"^\| tf.data, .* \| [1-9]", done.stdout, re.MULTILINE)) == 4
+    assert "| reader with boxes at least 2x the best of torch | - | - |" in done.stdout
+
+
+def test_the_best_case_of_each_peer_counts() -> None:
+    detection = load("detection")
+    rates = {
+        "reader": [20, 21, 30],
+        "torch, Pillow": [8, 8, 8],
+        "torch, torchvision": [10, 10, 10],
+        "tf.data, AUTOTUNE": [15, 15, 20],
+    }
+    runs = {(case,): [detection.Run(rate, 9.5, 10**9) for rate in of] for case, of in rates.items()}
+    packed = {"batch_size": 16, "photos": 9, "photo_kb": 320.4}
+    packed["runs"] = load("raw_results").pack(runs)
+    found = detection.unpack(json.loads(json.dumps(packed)))
+    assert [check[1:] for check in detection.targets(found)] == [
+        ("2.10 (2.00-3.00)x (torch, torchvision)", True),
+        ("1.40 (1.33-1.50)x (tf.data, AUTOTUNE)", True),
+    ]
+    text = detection.render(found, ["- line"])
+    assert "| reader | 21 (20-30) | 9.5 (9.5-9.5) | 1.00 |" in text
+    assert "from 9 photographs of 320 KB" in text
+    assert [check.passed for check in detection.targets({"runs": {("reader",): []}})] == [None] * 2
+
+
 @pytest.mark.parametrize(
     ("script", "words", "told"),
     [
@@ -187,5 +254,21 @@ def test_wrong_options(
 
 
 def test_a_gpus_feeds_are_held_against_synthetic_images() -> None:
-    rates = {"synthetic": [100.0, 200.0, 400.0], "reader": [100.0, 190.0, 200.0]}
-    assert load("gpu_feed").ratios(rates) == {"reader": 0.95}
+    gpu_feed = load("gpu_feed")
+    rates = {
+        ("no model", "reader"): [500.0, 600.0, 700.0],
+        ("eager", "synthetic"): [100.0, 200.0, 400.0],
+        ("eager", "reader"): [100.0, 190.0, 200.0],
+        ("eager", "reader.torch"): [100.0, 196.0, 200.0],
+    }
+    runs = {case: [gpu_feed.Run(rate, 2.5, 0.125) for rate in of] for case, of in rates.items()}
+    packed = {"batch_size": 256, "workers": 8, "records": 400}
+    packed["runs"] = load("raw_results").pack(runs)
+    found = gpu_feed.unpack(json.loads(json.dumps(packed)))
+    assert [(check.found, check.passed) for check in gpu_feed.targets(found)] == [
+        ("0.950 (0.500-1.000)x", False),
+        ("0.980 (0.500-1.000)x", True),
+    ]
+    text = gpu_feed.render(found, ["- line"])
+    assert "| no model, reader | 600 (500-700) |  | 2.5 (2.5-2.5) | 12.5% (12.5%-12.5%) |" in text
+    assert "| eager, reader | 190 (100-200) | 0.950 (0.500-1.000) |" in text

@@ -42,7 +42,7 @@ HEAVY = (
     "google.cloud.storage http.client"
 )
 # Of the rest of the package.
-STORAGE_MAY_IMPORT = ("shardwright.errors", "shardwright.format.naming", "shardwright.storage")
+STORAGE_MAY_IMPORT = ("shardwright.errors", "shardwright.storage")
 # The trainers' own libraries: in files that are imported when one of them is asked for.
 TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
 TRAINER_FILES = ("tfdata/", "trainers/")

@@ -208,7 +208,7 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "--parallelism",
         "--pictures",
         "--salvage",
-        "--at",
+        "--version",
         "--yes",
         "--receipt",
         "--allow-missing",

@@ -12,13 +12,12 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, json_text
-from shardwright.format.names_files import names_files, names_text
+from shardwright.format.manifest import Manifest, json_bytes
 from shardwright.format.schema import ExampleSchema, Feature, Source, VocabularyRule
 from shardwright.format.schema import FeatureKind as K
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.tensors import to_tensor_proto
-from shardwright.format.tfds_features import features_json
+from shardwright.format.tfds_features import features_json, names_files, names_text
 from shardwright.transforms.publish.companions import dataset_info_json, schema_pbtxt
 
 F, f = Feature, tfds.features
@@ -211,13 +210,13 @@ def write_dataset(root: Path) -> Path:
         for number in (0, 1):
             writer.write(make_example(number))
     contents = {
-        naming.MANIFEST: json_text(MANIFEST.to_json()),
-        naming.STATS: json_text({"train": {}}),
-        naming.FEATURES: json_text(features_json(SCHEMA)),
-        naming.DATASET_INFO: json_text(dataset_info_json(MANIFEST)),
-        naming.SCHEMA_PBTXT: schema_pbtxt(SCHEMA),
-        **{filename: names_text(names) for filename, names in names_files(SCHEMA).items()},
+        naming.MANIFEST: json_bytes(MANIFEST.to_json()),
+        naming.STATS: json_bytes({"train": {}}),
+        naming.FEATURES: json_bytes(features_json(SCHEMA)),
+        naming.DATASET_INFO: json_bytes(dataset_info_json(MANIFEST)),
+        naming.SCHEMA_PBTXT: schema_pbtxt(SCHEMA).encode(),
+        **{name: names_text(names).encode() for name, names in names_files(SCHEMA).items()},
     }
-    for filename, text in contents.items():
-        (root / filename).write_text(text)
+    for filename, data in contents.items():
+        (root / filename).write_bytes(data)
     return root

@@ -12,7 +12,7 @@ import shardwright as sw
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
 from shardwright.pipelines.commands.append import append_version, prepare_version
-from shardwright.pipelines.commands.compact import _commit, _folder_for, _prepare
+from shardwright.pipelines.commands.compact import _finish, _folder_for, _prepare
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
@@ -120,8 +120,8 @@ class Grown:
         base = read_version(self.root)
         if base.history and base.num_records:
             with _folder_for(self.root, base, []) as folder:
-                build_here(_prepare(self.root, base, folder, self._stores()))
-                _commit(self.root, base, folder)
+                job = _prepare(self.root, base, folder, self._stores())
+                _finish(self.root, base, folder, lambda: build_here(job))
         return read_version(self.root)
 
     def _stores(self) -> list[str]:

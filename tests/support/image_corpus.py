@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 
-from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.rejects import RejectReason as R
 from tests.support import image_makers as make
 

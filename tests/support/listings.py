@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from shardwright.transforms.rejects import Reject
 from tests.support.helpers import rejects_of, rows_of
 

@@ -67,7 +67,7 @@ class PlannedBuild:
         ]
         summaries = [summary for written in run(bundles) for summary in written]
         publication = replace(self.job.publication, root=root)
-        run([partial(publish, publication, WrittenShards(summaries), layout, clearance)])
+        run([partial(publish, WrittenShards(summaries), publication, layout, clearance)])
 
 
 def _clear(judge_output: Callable[[], Verdict], rejects: Sequence[bytes]) -> Clearance:

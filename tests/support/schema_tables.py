@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shardwright.format import naming
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import read_rejects
@@ -58,6 +59,6 @@ def table(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
 def rejects_in(root: Path) -> list[tuple[str, str, str]]:
     """Return (id, reason, detail) of every reject of a dataset, sorted."""
     folder = Folder(str(root))
-    names = [name for name in folder.outputs() if name.startswith("rejects/")]
+    names = [name for name in naming.build_outputs(folder) if name.startswith("rejects/")]
     rejects = [reject for name in names for reject in read_rejects(folder, name)]
     return sorted((reject.id, str(reject.reason), reject.detail) for reject in rejects)

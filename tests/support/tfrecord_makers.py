@@ -9,8 +9,8 @@ from typing import Any
 from shardwright.format.example import parse_example
 from shardwright.format.records import scan_records
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.source import InputSource
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from tests.support.build_helpers import png_of, shards_of
 from tests.support.listings import detect
 

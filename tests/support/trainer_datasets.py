@@ -16,7 +16,8 @@ import shardwright as sw
 from tests import ROOT
 
 NUM_PICTURES = 61
-CLASSES = ("bird", "cat", "fox")
+NUM_SCENES = 40
+CLASSES, CHANNELS = ("bird", "cat", "fox"), ("red", "green", "blue")
 EXAMPLES = ROOT / "examples"
 
 
@@ -36,6 +37,38 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         options = ("--split=train=0.8,validation=0.1,test=0.1", "--records-per-shard=256")
         _build(root / "in", root / "dataset", *options)
     return root / "dataset"
+
+
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a dataset of 40 images with up to 3 boxes, in 4 shards.
+
+    A box of the class "red", "green" or "blue" is painted in that channel of its image.
+    """
+    root = tmp_path_factory.getbasetemp() / "scenes"
+    if not root.exists():
+        sw.write(map(_scene, range(NUM_SCENES)), root, schema="detection", records_per_shard=10)
+    return root
+
+
+def _scene(number: int) -> dict[str, Any]:
+    rng = np.random.default_rng(number)
+    height, width = (int(side) for side in rng.integers(40, 90, 2))
+    image = np.zeros((height, width, 3), np.uint8)
+    boxes, labels = [], []
+    for channel in rng.permutation(3)[: number % 4]:
+        (top, bottom), (left, right) = (
+            (start := int(rng.integers(0, length - 12)), int(rng.integers(start + 12, length + 1)))
+            for length in (height, width)
+        )
+        image[top:bottom, left:right, channel] = 255
+        boxes.append([top / height, left / width, bottom / height, right / width])
+        labels.append(CHANNELS[channel])
+    return {"id": f"{number:02d}", "image": image, "objects/bbox": boxes, "objects/label": labels}
+
+
+@pytest.fixture(scope="session", name="scenes")
+def scenes_fixture(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(scenes(tmp_path_factory))
 
 
 @pytest.fixture(scope="session", name="pictures")

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from shardwright.errors import ShardwrightError
 from shardwright.storage.folder import Folder
 
 _REQUESTS = (
-    "names", "stamps", "num_bytes_of", "read_bytes", "create_bytes", "write_bytes", "remove",
+    "names", "files", "info", "num_bytes_of", "read_bytes", "create_bytes", "write_bytes", "remove",
     "remove_all",
 )  # fmt: skip
 # A switch at each request, now and then, or seldom: then most of one task is done at once.
@@ -107,3 +108,14 @@ def before_requests(task: Callable[[], object]) -> Iterator[None]:
         for name in _REQUESTS:
             patch.setattr(Folder, name, after_task(getattr(Folder, name)))
         yield
+
+
+def retry(task: Callable[[], object], tries: int) -> None:
+    """Do it, and again if another task has come between."""
+    for left in reversed(range(tries)):
+        try:
+            task()
+            return
+        except ShardwrightError:
+            if not left:
+                raise

@@ -23,3 +23,8 @@ def pictures() -> str:
 @pytest.fixture(scope="session")
 def digits() -> str:
     return os.environ["SHARDWRIGHT_TEST_DIGITS"]
+
+
+@pytest.fixture(scope="session")
+def scenes() -> str:
+    return os.environ["SHARDWRIGHT_TEST_SCENES"]

@@ -16,6 +16,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -51,6 +53,29 @@ def test_batches_are_those_of_the_reader(pictures: str, num_workers: int, contex
         np.testing.assert_array_equal(batch["label"].numpy(), array["label"])
         np.testing.assert_array_equal(batch["image"].numpy(), array["image"].transpose(0, 3, 1, 2))
     assert len({name for ids in ids_of(batches[:8]) for name in ids}) == NUM_PICTURES
+
+
+@pytest.mark.parametrize("host_count", [1, 2])
+def test_a_reader_of_all_rows_in_distributed_training_is_told(
+    host_count: int, pictures: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    read(pictures, **ONE_EPOCH).torch()
+    dist.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    try:
+        read(pictures, host_index=host_count - 1, host_count=host_count, **ONE_EPOCH).torch()
+    finally:
+        dist.destroy_process_group()
+    told = "this is process 1 of 2, and its reader has all of each batch"
+    assert [record.message[: len(told)] for record in caplog.records] == [told] * (host_count == 1)
+
+
+def test_a_reader_with_processes(pictures: str) -> None:
+    """Workers of a DataLoader make their batches themselves."""
+    expected = expected_ids(pictures, **{**ONE_EPOCH, "epochs": 2})
+    with read(pictures, processes=1, **ONE_EPOCH) as reader:
+        batches = list(load(reader.torch()))
+        assert batches[0]["image"].is_contiguous(memory_format=torch.channels_last)
+        assert ids_of(batches) + ids_of(load(reader.torch(), 2)) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,6 +126,20 @@ def test_images_are_channels_first_without_a_copy(pictures: str) -> None:
     assert (first.dtype, first.shape, last.shape) == (torch.uint8, (8, 3, 8, 8), (8, 8, 8, 3))
     assert first.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(first.permute(0, 2, 3, 1), last)
+
+
+def test_several_crops_are_channels_first(pictures: str) -> None:
+    views = sw.MultiCrop(sw.TrainImage((5, 7)), sw.TrainImage(4))
+    options: dict[str, Any] = {**ONE_EPOCH, "image": views}
+    for workers in (0, 2):
+        for batch, array in zip(
+            load(read(pictures, **options).torch(), workers), read(pictures, **options), strict=True
+        ):
+            assert batch["image_0"].shape[1:] == (3, 5, 7)
+            for name in ("image_0", "image_1"):
+                np.testing.assert_array_equal(batch[name].movedim(1, -1), array[name])
+    example = read(pictures, **options).torch(map_style=True)[0]
+    assert (example["image_0"].shape, example["image_1"].shape) == ((3, 5, 7), (3, 4, 4))
 
 
 def test_every_kind_of_feature(pictures: str) -> None:

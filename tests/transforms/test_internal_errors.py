@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.errors import BuildError, StorageError
-from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.errors import BuildError, ImageFault, StorageError
 from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.user_code import Record, UserTransform
@@ -36,7 +35,7 @@ class OddError(Exception):
         raise RuntimeError("no text")
 
 
-def raised(error: Exception) -> RejectedImage:
+def raised(error: Exception) -> ImageFault:
     try:
         raise error
     except Exception as caught:
@@ -57,11 +56,11 @@ def test_the_detail_names_type_message_and_line(error: Exception, said: str) -> 
     fault = raised(error)
     assert fault.reason == RejectReason.INTERNAL_ERROR
     place = r" \(tests/transforms/test_internal_errors\.py:\d+ in raised\)"
-    assert re.fullmatch(re.escape(said) + place, fault.detail)
+    assert re.fullmatch(re.escape(said) + place, fault.what)
 
 
 def test_an_image_fault_stays_itself() -> None:
-    fault = RejectedImage(RejectReason.CORRUPT, "cut")
+    fault = ImageFault("cut", RejectReason.CORRUPT)
     assert raised(fault) is fault
 
 
@@ -91,10 +90,10 @@ def test_a_record_of_a_transform_has_the_stated_types(
 ) -> None:
     spec = "tests.transforms.test_internal_errors:changed"
     monkeypatch.setitem(CHANGE, "replace", change)
-    with pytest.raises(RejectedImage) as caught:
+    with pytest.raises(ImageFault) as caught:
         UserTransform(spec, "").apply(Record("a", b"x"))
     assert caught.value.reason == RejectReason.TRANSFORM
-    assert caught.value.detail == f"{spec} returned {problem}"
+    assert caught.value.what == f"{spec} returned {problem}"
 
 
 def break_store(monkeypatch: pytest.MonkeyPatch, module: object) -> None:

@@ -64,6 +64,8 @@ class FindChanges(beam.PTransform):
         unchanged = compared[_UNCHANGED] | "Unchanged" >> beam.CombineGlobally(
             _RowsFn(known.num_rows)
         )  # one set of rows
+        # After all are compared: whether a changed reference counts depends on whether another one
+        # with its id is unchanged.
         taken = compared[_CHANGED] | "TakeChanged" >> Route(
             _take_changed, pa.RecordBatch, known=known, unchanged=AsSingleton(unchanged)
         )  # references

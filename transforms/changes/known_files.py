@@ -84,6 +84,7 @@ def write_known(spool: Folder, known: KnownRecords) -> KnownFile:
     arrays = {name: getattr(known, name) for name in _ARRAYS if getattr(known, name) is not None}
     digest = hashlib.blake2b(facts, digest_size=16)
     for array in arrays.values():
+        # Named by its content: a retried step of the same build writes the same file.
         digest.update(array)
     name = digest.hexdigest()
     batch = pa.RecordBatch.from_pydict({key: pa.array(array) for key, array in arrays.items()})
@@ -103,6 +104,7 @@ def _open(file: KnownFile) -> KnownRecords:
     try:
         # The mapping keeps the bytes of a downloaded copy.
         with file.spool.local_copy(name) as copy:
+            # Mapped, so that all processes of a machine share one copy in the page cache.
             mapped = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
         table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
         facts = json.loads(table.schema.metadata[_METADATA])

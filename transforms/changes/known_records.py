@@ -133,6 +133,7 @@ class KnownRecords:
         same = self._are_same(at, rows, features.of(listed))
         stated = listed.column("split")
         if stated.null_count < len(stated):
+            # Null where INPUT states no split: such a record stays in the one that it has.
             moved = pc.fill_null(pc.not_equal(stated, self.splits_at(at)), False)
             same &= ~moved.to_numpy(zero_copy_only=False)
         changed = keep_rows(listed, ~same)
@@ -149,6 +150,7 @@ class KnownRecords:
         if self.counts is not None:
             counts = self.counts[positions].astype(np.int64)
             before = np.cumsum(counts) - counts
+            # A run of consecutive positions for each id, all in one array operation.
             positions = np.arange(counts.sum()) + np.repeat(positions - before, counts)
         rows: np.ndarray = self.rows[positions]
         return rows
@@ -177,6 +179,8 @@ class KnownRecords:
         places = places_of(rows.column("uri"), rows.column("etag"))
         states = states_of(places, rows.column("etag"), labels, content)
         known, hashed = self.states[positions], hashes.is_valid().to_numpy(zero_copy_only=False)
+        # A record of an older dataset has a state without the hash of its features, so either may
+        # match.
         with_hash = hashed & (known == with_features(states, hashes))
         result: np.ndarray = with_hash | ((known == states) & ~_is_unidentified(rows))
         return result
@@ -215,6 +219,8 @@ def read_known(
     read_all = map_reads(read, shards, _READS_AT_ONCE)
     for (name, info), hashes in zip(shards, read_all, strict=True):
         kept = live_rows(info)
+        # `rows` count removed records, too, because versions name rows by their numbers in the
+        # files.
         splits = np.full(len(kept), numbers[name.split], np.uint16)
         *hashed, places, lacks_hash = (each[kept] for each in hashes)
         num_unhashed += int(lacks_hash.sum())
@@ -292,6 +298,7 @@ def without_suffixes(ids: pa.Array, suffixes: pa.Array) -> pa.Array:
     """Return the ids of the inputs of records: without as many characters at their ends."""
     for length in pc.unique(suffixes.drop_null()).to_pylist():
         if length:
+            # A loop over lengths, of which a function has few, instead of one over ids.
             shorter = pc.utf8_slice_codeunits(ids, 0, -length)
             ids = pc.if_else(pc.fill_null(pc.equal(suffixes, length), False), shorter, ids)
     return ids

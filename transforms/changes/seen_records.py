@@ -23,6 +23,8 @@ _MOST_SAMPLED = 256
 def mark_rows(bits: np.ndarray, rows: np.ndarray) -> None:
     """Add row numbers to a set; bit 0 of byte 0 is row 0."""
     places = (rows >> 3).astype(np.int64)
+    # `at`, because several rows may be in one byte, of which a plain assignment would keep the
+    # last.
     np.bitwise_or.at(bits, places, np.left_shift(1, rows & 7).astype(np.uint8))
 
 
@@ -153,6 +155,8 @@ def outdated_rows(
         rows = live_rows(info)
         numbers = (first + rows).astype(np.uint32)
         gone = (
+            # Without `keep_missing`, what is neither unchanged nor changed is gone, and both kinds
+            # leave.
             has_rows(seen.changed, numbers) if keep_missing else ~has_rows(seen.unchanged, numbers)
         )
         if gone.any():

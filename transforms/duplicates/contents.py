@@ -62,11 +62,8 @@ def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
     repeated = is_among(num_bytes, lengths.lengths[lengths.repeated])
     unknown = batch.column("etag").is_null().to_numpy(zero_copy_only=False)
     candidates = keep_rows(batch, (repeated | unknown) & (num_bytes > 0))  # 0: without an image
-    return candidates.select([*_COMPARED, *_read_columns(batch.schema)])
-
-
-def _read_columns(schema: pa.Schema) -> list[str]:
-    return [name for name in place_columns(schema) if name not in _COMPARED]
+    others = [name for name in place_columns(batch.schema) if name not in _COMPARED]
+    return candidates.select([*_COMPARED, *others])
 
 
 def hash_images(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -26,18 +26,18 @@ _TAG_BITS, _FIRST_BITS = 24, 16
 _IN_NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./\\#% ")
 
 
-class Ends(NamedTuple):
-    """The ends of the ids to search for.
+class Ends(Struct, frozen=True):
+    """The ends of the ids to search for, as a receipt has them.
 
     Attributes:
+        ids: Their number.
         lengths: Their lengths, in bytes of UTF-8.
         tags: Hashes of their last bytes, by the number of bytes.
-        num_ids: Their number.
     """
 
-    lengths: tuple[int, ...] = ()
-    tags: Mapping[int, tuple[int, ...]] = {}
-    num_ids: int = 0
+    ids: Count
+    lengths: tuple[Annotated[int, Meta(ge=1, le=_MAX_LENGTH)], ...]
+    tags: dict[str, tuple[Annotated[int, Meta(ge=0, lt=1 << _TAG_BITS)], ...]]
 
     @classmethod
     def of(cls, salt: str, ids: Collection[str]) -> Ends:
@@ -46,29 +46,15 @@ class Ends(NamedTuple):
         tags: dict[int, set[int]] = {size: set() for size in _TYPES}
         for text in texts:
             size = _LONG if len(text) >= _LONG else _SHORT
+            # 24 bits of 32 or 64: too few to compute the bytes from, and enough that one place in
+            # 16 million matches by chance.
             tags[size].add(int(_first_bits(_hashes(salt, text[-size:], size, 0), _TAG_BITS)[0]))
         lengths = sorted({len(text) for text in texts})
-        found = {size: tuple(sorted(each)) for size, each in tags.items()}
-        return cls(tuple(lengths), found, len(texts))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the ends as JSON."""
-        tags = {str(size): list(tags) for size, tags in self.tags.items()}
-        return {"ids": self.num_ids, "lengths": list(self.lengths), "tags": tags}
-
-    @classmethod
-    def from_file(cls, found: EndsFile) -> Ends:
-        """Return the ends in a receipt."""
-        tags = {size: found.tags.get(str(size), ()) for size in _TYPES}
-        return cls(found.lengths, tags, found.ids)
+        found = {str(size): tuple(sorted(each)) for size, each in tags.items()}
+        return cls(len(texts), tuple(lengths), found)
 
 
-class EndsFile(Struct, frozen=True):
-    """Ends as JSON, as of `Ends.to_json`."""
-
-    ids: Count
-    lengths: tuple[Annotated[int, Meta(ge=1, le=_MAX_LENGTH)], ...]
-    tags: dict[str, tuple[Annotated[int, Meta(ge=0, lt=1 << _TAG_BITS)], ...]]
+NO_ENDS = Ends(0, (), {})
 
 
 class ByteSearch:
@@ -82,9 +68,12 @@ class ByteSearch:
 
     def __init__(self, salt: str, ids: WantedIds, ends: Ends) -> None:
         self._salt, self._ids, self._lengths = salt, ids, ends.lengths
-        self._tags = {size: np.array(tags, np.int64) for size, tags in ends.tags.items() if tags}
+        found = ((size, ends.tags.get(str(size))) for size in _TYPES)
+        self._tags = {size: np.array(tags, np.int64) for size, tags in found if tags}
         self._first = {}
         for size, tags in self._tags.items():
+            # A table of 64 kB stays in the processor's cache, where a search in all tags would not
+            # be faster than the bytes come.
             self._first[size] = np.zeros(1 << _FIRST_BITS, np.bool_)
             self._first[size][tags >> (_TAG_BITS - _FIRST_BITS)] = True
 
@@ -109,6 +98,7 @@ class ByteSearch:
         }
 
     def _ends_in(self, data: bytes, size: int) -> Iterator[int]:
+        # Words may begin at any byte, so the data is looked at once for each shift.
         for shift in range(min(size, len(data) - size + 1)):
             hashes = _hashes(self._salt, data, size, shift)
             places = np.flatnonzero(self._first[size][_first_bits(hashes, _FIRST_BITS)])
@@ -131,6 +121,7 @@ class ByteSearch:
                 name = data[start:end].decode()
             except UnicodeDecodeError:
                 continue
+            # The only exact test, of the whole name: all before it saves time.
             if name in self._ids:
                 yield name
 
@@ -145,6 +136,8 @@ def _hashes(salt: str, data: bytes, size: int, shift: int) -> NDArray[Any]:
     kind = _TYPES[size]
     factor = int.from_bytes(hashlib.sha256(f"{salt}{size}".encode()).digest()[:size], "little") | 1
     words = np.frombuffer(data, kind, (len(data) - shift) // size, shift)
+    # Multiplication by an odd number, modulo 2**32 or 2**64: one operation a word, and its top bits
+    # depend on all bits below.
     return words * kind.type(factor)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardwright.errors import ShardwrightError
+from shardwright.format import naming
+from shardwright.format.contents import content_of
 from shardwright.format.versions import read_version
 from shardwright.inspect.verify import verify_built
 from shardwright.sizes import counted
@@ -14,7 +16,6 @@ from shardwright.storage.reads import map_reads
 from shardwright.transforms.erasure.byte_search import ByteSearch
 from shardwright.transforms.erasure.erase import (
     Findings,
-    content_of,
     find_lost_names,
     look_through,
 )
@@ -61,6 +62,7 @@ def check_erased(root: Folder, receipt: Receipt) -> Checked:
         faults = verify_built(root.below(folder)).faults
         left += [f"{folder}/{fault}" if folder else str(fault) for fault in faults]
     leftovers: tuple[str, ...] = ()
+    # Before the look by records, which may fail at a broken file.
     in_bytes = dict(_found_in_bytes(root, receipt))
     try:
         found = look_through(root, HashedIds(receipt.salt, receipt.hashes))
@@ -68,16 +70,23 @@ def check_erased(root: Folder, receipt: Receipt) -> Checked:
         left += _told(found)
         for traces in found.traces:
             for path in traces.ids:
+                # Named already, and more precisely.
                 in_bytes.pop(path, None)
         for feature, names in sorted(find_lost_names(root, generations, receipt).items()):
             left.append(f"{feature} has {counted(len(names), 'name')} that only erased records had")
     except ShardwrightError as error:  # a broken file cannot be looked into
         left.append(str(error))
     left += (f"{path} has {number} of the ids in its bytes" for path, number in in_bytes.items())
+    built = {
+        f"{folder}/{name}" if folder else name
+        for folder, manifest in generations.items()
+        for name in (naming.MANIFEST, *manifest.file_names())
+    }
     for path, content in receipt.before.items():
-        if content_of(root, path) == content:
+        # A build that was run again may have written a file of the same bytes, without the ids.
+        if path not in built and content_of(root, path) == content:
             left.append(f"{path} has the bytes that it had before")
-    return Checked(left, list(leftovers), len(receipt.hashes) - receipt.ends.num_ids)
+    return Checked(left, list(leftovers), len(receipt.hashes) - receipt.ends.ids)
 
 
 def _found_in_bytes(root: Folder, receipt: Receipt) -> Iterator[tuple[str, int]]:

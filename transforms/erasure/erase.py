@@ -13,18 +13,28 @@ from typing import NamedTuple
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
-from shardwright.format.contents import FileContent, file_crc32c
-from shardwright.format.manifest import Manifest
+from shardwright.format.contents import FileContent, content_of
+from shardwright.format.erasures import ErasedRows
+from shardwright.format.manifest import Manifest, shard_contents, shard_of
+from shardwright.format.parquet import parquet_bytes, read_rows
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.storage.folder import Folder
+from shardwright.transforms.change_set import ChangeSet, finish_change
 from shardwright.transforms.erasure.leftovers import find_leftovers, remove_leftovers
 from shardwright.transforms.erasure.names import lost_names, names_of, numbers_of
 from shardwright.transforms.erasure.receipt import Receipt
-from shardwright.transforms.erasure.rewriting import replace_names, rewrite_generation
-from shardwright.transforms.erasure.traces import Traces, find_traces, finished_generations
-from shardwright.transforms.erasure.wanted_ids import HashedIds, WantedIds
-from shardwright.transforms.publish.republication import finish_change
+from shardwright.transforms.erasure.traces import (
+    Traces,
+    find_traces,
+    finished_generations,
+    is_made,
+    without_near,
+)
+from shardwright.transforms.erasure.wanted_ids import HashedIds, WantedIds, named_by
+from shardwright.transforms.reject_files import write_rejects
+from shardwright.transforms.rejects import Reject, count_reasons
 from shardwright.transforms.versions.present import Generations, present_version
+from shardwright.transforms.write.rewritten_shards import listed_rejects
 
 _MOST_ROUNDS = 5
 
@@ -65,6 +75,7 @@ def look_through(root: Folder, ids: WantedIds) -> Findings:
         present = present_version(root, version, generations)
         if present != version:
             versions[number_of(version)] = present
+    # By what is found, not by rows: a shard may have a reject with the id and no record.
     found = tuple(each for each in traces if each.ids)
     return Findings(found, tuple(find_leftovers(root, finished)), versions)
 
@@ -83,6 +94,8 @@ def check_some_stay(root: Folder, look: Findings) -> None:
         for name, found in traces.rows.items()
     }
     lost = sum(
+        # Rows that the version has lost before do not count: they are in the file, not in the
+        # version.
         len(set(rows[name].tolist()).difference(info.removed_rows.tolist()))
         for name, info in newest.named_shards()
         if name in rows
@@ -118,21 +131,30 @@ def erase(root: Folder, ids: WantedIds, receipt: Receipt, save: Callable[[], Non
         StorageError: A file is damaged, or cannot be read or written.
     """
     for folder in finished_generations(root):
+        # First: a generation of a stopped run may have its new shards in place and its old
+        # manifest, which no look could read.
         finish_change(root.below(folder))
     for _ in range(_MOST_ROUNDS):
         look = look_through(root, ids)
         check_some_stay(root, look)
+        # Noted before anything is changed: after a stop, the next run no longer finds what this one
+        # has removed.
         for traces in look.traces:
             receipt.add_found(traces.ids)
             if not receipt.keeps_names:
                 receipt.add_names(names_of(root, traces))
         receipt.add_numbers(_versions_with(root, look.traces), [one.folder for one in look.traces])
         is_done = True
+        # Names come in a round of their own, once the records are gone: only then is it known which
+        # names no record has.
         for step in _name_steps(root, receipt) if look.is_clean else _steps(root, look, ids):
             is_done = False
+            # Before each step: a receipt must never lack a file that was changed.
             receipt.add_before(step.before)
             save()
             step.run()
+        # A round without a step: nothing was left, also of what others have written during the
+        # round before.
         if is_done:
             receipt.after = dict(_changed(root, receipt.before))
             receipt.before = {path: receipt.before[path] for path in receipt.after}
@@ -141,6 +163,8 @@ def erase(root: Folder, ids: WantedIds, receipt: Receipt, save: Callable[[], Non
 
 
 def _steps(root: Folder, look: Findings, ids: WantedIds) -> Iterable[_Step]:
+    # Plans are among them, so a build that still runs stops before its files are rewritten under
+    # it.
     if look.leftovers:
         # A file may go meanwhile, if its build still runs.
         found = {path: content_of(root, path) for path in look.leftovers}
@@ -148,9 +172,52 @@ def _steps(root: Folder, look: Findings, ids: WantedIds) -> Iterable[_Step]:
         yield _Step(before, partial(remove_leftovers, root, look.leftovers))
     for traces in look.traces:
         before = _contents_of(root, traces)
-        yield _Step(before, partial(rewrite_generation, root, traces, ids))
+        yield _Step(before, partial(_rewrite_generation, root, traces, ids))
     for number, version in look.versions.items():
         yield _version_step(root, number, version)
+
+
+def _rewrite_generation(root: Folder, traces: Traces, ids: WantedIds) -> None:
+    """Write a generation's files again without some ids, and its manifest.
+
+    Args:
+        root: The dataset's folder.
+        traces: What the generation holds of the ids. It has no staged files.
+        ids: The ids.
+
+    Raises:
+        RecordFault: A record that stays is damaged.
+        StorageError: A file cannot be read or written.
+    """
+    below, manifest = root.below(traces.folder), traces.manifest
+    change = ChangeSet(below, manifest)
+
+    def left_in(file: str) -> list[Reject]:
+        """Return the rejects that stay in a file, and subtract the others from the counts.
+
+        A reject that names an erased image as its original is the same picture, so it goes, too.
+        """
+        listed, made = listed_rejects(below, manifest, file), is_made(manifest)
+        left = [reject for reject in listed if not named_by(reject, ids, is_made=made)]
+        # The counts are of the whole dataset, of which this file is a part.
+        change.rejects.subtract(count_reasons(listed))
+        change.rejects.update(count_reasons(left))
+        return left
+
+    for name, rows in traces.rows.items():
+        found = traces.ids.get(replace(name, folder=traces.folder).shard, ())
+        change.rewrite(name, without=found, listed=left_in(name.rejects))
+        if len(rows):
+            content = shard_of(manifest, name).content
+            change.erased.append(ErasedRows(name.shard, *content, rows.astype("<u4").tobytes()))
+    for file in traces.lists:
+        if file == naming.NEAR_DUPLICATES:
+            data = parquet_bytes(without_near(read_rows(below, file), ids))
+            change.staged.write_bytes(file, data)
+            change.add(file, FileContent.of(data))
+        elif file != naming.REPORT:  # made again, without its comparison with another dataset
+            change.add(file, write_rejects(change.staged, file, left_in(file)))
+    change.commit()
 
 
 def _name_steps(root: Folder, receipt: Receipt) -> Iterable[_Step]:
@@ -161,7 +228,8 @@ def _name_steps(root: Folder, receipt: Receipt) -> Iterable[_Step]:
     for folder, manifest in finished.items():
         if numbers := numbers_of(manifest.schema, lost):
             before = _contents_of(root, Traces(folder, manifest, {}, (), {}))
-            yield _Step(before, partial(replace_names, root.below(folder), manifest, numbers))
+            change = ChangeSet(root.below(folder), manifest)
+            yield _Step(before, partial(change.commit, names=numbers))
     for version in versions:
         if numbers := numbers_of(version.schema, lost):
             changed = replace(version, schema=version.schema.without_names(numbers))
@@ -204,13 +272,7 @@ def _contents_of(root: Folder, traces: Traces) -> dict[str, FileContent]:
     shards |= {name.rejects for name, _ in manifest.named_shards()}
     found = {path: content for path, content in manifest.files.items() if path not in shards}
     for name in traces.rows:
-        info = manifest.splits[name.split].shards[name.index]
-        found[name.shard] = info.content
-        if info.sidecar is not None:
-            found[name.sidecar] = info.sidecar
-        for path in (name.rejects, name.signals):
-            if path in manifest.files:
-                found[path] = manifest.files[path]
+        found |= shard_contents(manifest, name)
     found[naming.MANIFEST] = FileContent.of(below.read_bytes(naming.MANIFEST))
     return {f"{traces.folder}/{path}" if traces.folder else path: found[path] for path in found}
 
@@ -225,19 +287,8 @@ def _changed(
         stated |= {prefix + path: content for path, content in manifest.files.items()}
         stated |= {prefix + name.shard: info.content for name, info in manifest.named_shards()}
     for path, content in before.items():
+        # From the manifests where they state it, because a shard of gigabytes would be read for its
+        # checksum.
         after = stated[path] if path in stated else content_of(root, path)
         if after != content:
             yield path, after
-
-
-def content_of(root: Folder, path: str) -> FileContent | None:
-    """Return the content of a file of any length; None if there is none.
-
-    Raises:
-        StorageError: It cannot be read.
-    """
-    num_bytes = root.num_bytes_of(path)
-    if num_bytes is None:
-        return None
-    with root.local_copy(path) as file:
-        return FileContent(num_bytes, file_crc32c(file))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.versions import generation_folders
+from shardwright.storage.addresses import is_temporary
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.traces import is_lost
-from shardwright.transforms.staged_files import PARTS
 
 # The plan, which a build writes first, is listed last: no other file is seen without it.
-_BUILD_DIRS = (*naming.SHARD_DIRS, naming.SPOOL_DIR, "")
-_STAGED = (naming.STAGED_DIR, *(f"{naming.STAGED_DIR}/{part}" for part in PARTS))
+_DIRS = (*naming.SHARD_DIRS, naming.SPOOL_DIR, "")
 
 
 def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
@@ -33,14 +32,15 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
     """
     found = []
     for folder in ["", *generation_folders(root)]:
-        manifest, outputs = finished.get(folder), _outputs(root.below(folder))
+        manifest, outputs = finished.get(folder), naming.build_outputs(root.below(folder), _DIRS)
         if manifest is None and folder and _whole_manifest(root, folder) is not None:  # just now
             continue
+        # Of a generation without a manifest every file may hold a record, since nothing says which.
         kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
         found += [_in(folder, name) for name in outputs if name not in kept]
-        for beside in (naming.NEXT_DIR, *_STAGED):
+        for beside in (naming.NEXT_DIR, *naming.STAGED_DIRS):
             place = _in(folder, beside)
-            found += [_in(place, name) for name in _outputs(root.below(place))]
+            found += [_in(place, name) for name in naming.build_outputs(root.below(place), _DIRS)]
         if root.num_bytes_of(changes := _in(folder, naming.CHANGES)) is not None:
             found.append(changes)
     return sorted(found, key=lambda path: (not path.endswith(naming.PLAN), path))
@@ -49,7 +49,7 @@ def find_leftovers(root: Folder, finished: Mapping[str, Manifest]) -> list[str]:
 def why_left(path: str) -> str:
     """Return why a file that `find_leftovers` has found is there."""
     folder, _, name = path.rpartition("/")
-    is_kept = folder.endswith(naming.SPOOL_DIR) and not naming.is_temporary(name)
+    is_kept = folder.endswith(naming.SPOOL_DIR) and not is_temporary(name)
     if is_kept and name.endswith((".parquet", naming.HASHES_SUFFIX)):
         return "what a build has read of INPUT, kept for the next one"
     return "of a build that has not ended"
@@ -70,6 +70,7 @@ def remove_leftovers(root: Folder, found: Sequence[str]) -> None:
         _remove_in_generation(root, folder, paths)
     for folder in ["", *generation_folders(root)]:
         for beside in (naming.NEXT_DIR, naming.STAGED_DIR, naming.SPOOL_DIR):
+            # For disks only: a store has no folders.
             root.below(_in(folder, beside)).remove_empty()
         if folder:
             root.below(folder).remove_empty()
@@ -81,6 +82,8 @@ def _remove_in_generation(root: Folder, folder: str, paths: Sequence[str]) -> No
     if manifest is None:
         with noted(root, Note.REMOVE, [folder]):  # as `gc` does, so that it is not committed now
             manifest = _whole_manifest(root, folder)
+            # Looked at again, now that our note is there: a build that has committed in between
+            # keeps its files.
             if manifest is None and not is_noted(root, Note.COMMIT, folder):
                 _remove_in_order(root, paths)
                 # A build that has passed its last check may still have written it.
@@ -101,6 +104,7 @@ def _whole_manifest(root: Folder, folder: str) -> Manifest | None:
 
 def _remove_in_order(root: Folder, paths: Sequence[str]) -> None:
     plans = [path for path in paths if path.endswith(naming.PLAN)]
+    # Each writer looks for the plan before it puts a shard in place, and stops without it.
     root.remove_all(plans)
     root.remove_all([path for path in paths if path not in plans])
 
@@ -113,15 +117,9 @@ def is_dataset_file(path: str) -> bool:
     parts = path.split("/")
     if naming.is_generation_folder("/".join(parts[:2])):
         path = "/".join(parts[2:])
-    for beside in (*reversed(_STAGED), naming.NEXT_DIR):
+    for beside in (*reversed(naming.STAGED_DIRS), naming.NEXT_DIR):
         path = path.removeprefix(f"{beside}/")
     return naming.is_build_output(path) or path == naming.CHANGES.rpartition("/")[2]
-
-
-def _outputs(below: Folder) -> list[str]:
-    is_output: Callable[[str], bool] = naming.is_build_output
-    paths = (_in(part, name) for part in _BUILD_DIRS for name in below.names(part))
-    return [path for path in paths if is_output(path)]
 
 
 def _in(folder: str, name: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.example import ExampleFault, parse_example
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest
+from shardwright.format.manifest import Manifest, shard_of
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, scan_records
 from shardwright.format.schema import INDEXED, WORDS, ExampleSchema, Feature, erased_name
 from shardwright.storage.folder import Folder
@@ -50,7 +50,7 @@ def names_of(root: Folder, traces: Traces) -> Iterator[str]:
     for name, rows in traces.rows.items():
         if not len(rows):
             continue
-        info = traces.manifest.splits[name.split].shards[name.index]
+        info = shard_of(traces.manifest, name)
         index = read_index_of(below, name, info).take(pa.array(rows))
         with below.local_copy(name.shard) as file:
             frames = [frame for _, frame in read_frames(file, index)]
@@ -96,6 +96,8 @@ def lost_names(
             left[feature.name] |= {
                 name
                 for number, name in names
+                # A placeholder is none of a record's, and names that are their numbers tell
+                # nothing.
                 if name not in (erased_name(number), str(number))
                 and not (name == UNKNOWN and feature.kind in WORDS)
                 and key_of(feature.name, name) in keys
@@ -133,6 +135,7 @@ def _take_away_used(below: Folder, manifest: Manifest, left: Names) -> None:
             for feature in _indexed(schema)
             if feature != schema.label and left[feature.name]
         ]
+        # Each shard may take away the last name that is looked for: no further shard is downloaded.
         if not features:
             return
         try:

@@ -28,9 +28,11 @@ def remove_old_objects(root: Folder, receipt: Receipt) -> None:
     def wanted(found: str) -> bool:
         if is_dataset_file(found[len(start) :]):
             return True
+        # An upload of another program below this prefix may be in progress.
         others.append(found)
         return False
 
+    # Of this run: what an earlier one could not remove may be gone by now.
     receipt.not_removed, receipt.not_checked = [], []
     if client.scheme not in ("s3", "gs"):
         why = f"not supported for {client.scheme}://"

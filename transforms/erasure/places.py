@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError
 from shardwright.format import naming
-from shardwright.format.json_text import load_json
+from shardwright.format.json_files import load_json
 from shardwright.format.versions import generation_folders
 from shardwright.storage.folder import Folder
-from shardwright.transforms.staged_files import PARTS
 
 _BLOCK_BYTES = 1 << 20
 _EXACT = ("id", "keeper", "uri")  # columns in which `traces` compares whole values
@@ -62,6 +61,7 @@ def _json_texts(data: bytes) -> Iterator[str]:
         if isinstance(item, str):
             found.append(item)
         elif isinstance(item, dict):
+            # Keys as well: class counts have the names as keys.
             waiting += [*item, *item.values()]
         elif isinstance(item, list):
             waiting += item
@@ -83,6 +83,8 @@ def _table_texts(data: bytes, without: Collection[str] = ()) -> Iterator[str]:
         ]
         for batch in file.iter_batches(columns=names) if names else ():
             for column in batch.columns:
+                # Between line breaks, which end a name for the search, so that an id at the start
+                # of a value is found.
                 yield "\n".join(each for each in column.to_pylist() if each)
 
 
@@ -123,7 +125,7 @@ PLACES = (
     RecordPlace("a build that replaces the dataset", rf"{naming.NEXT_DIR}/.*", Erased.REMOVED),
     RecordPlace("staged files", rf"{naming.STAGED_DIR}/.*", Erased.REMOVED),
     RecordPlace("temporary files", r"(.*/)?\..*\.tmp", Erased.REMOVED),
-    RecordPlace("caches of readers", "", Erased.REMOVED),  # `shardwright.cache.forgetting`
+    RecordPlace("caches of readers", "", Erased.REMOVED),  # `shardwright.cache.manifests`
     RecordPlace("local copies of objects", "", Erased.NEVER),  # `Folder.local_copy`
     RecordPlace("uploads and old versions of objects", "", Erased.REMOVED),  # `old_objects`
     RecordPlace("receipt", "", Erased.NEVER),
@@ -148,20 +150,15 @@ def files_of(root: Folder) -> Iterator[str]:
     """
     yield from _files_in(root, naming.VERSIONS_DIR, naming.PINS_DIR)
     built = ("", *naming.SHARD_DIRS, naming.SPOOL_DIR)
-    beside = (
-        naming.NEXT_DIR,
-        naming.STAGED_DIR,
-        *(f"{naming.STAGED_DIR}/{each}" for each in PARTS),
-    )
+    beside = (naming.NEXT_DIR, *naming.STAGED_DIRS)
     for generation in ("", *generation_folders(root)):
         below = [generation, *(f"{generation}/{each}".strip("/") for each in beside)]
         yield from _files_in(root, *(f"{one}/{part}".strip("/") for one in below for part in built))
 
 
 def _files_in(root: Folder, *folders: str) -> Iterator[str]:
-    stated = root.stated if root.is_remote else root.stamps  # without folders
     for folder in folders:
-        yield from (f"{folder}/{name}" if folder else name for name in stated(folder))
+        yield from (f"{folder}/{name}" if folder else name for name in root.files(folder))
 
 
 def parts_of(root: Folder, path: str, overlap: int) -> Iterator[tuple[bytes, bool]]:
@@ -190,7 +187,9 @@ def parts_of(root: Folder, path: str, overlap: int) -> Iterator[tuple[bytes, boo
             end = b"\n"
             while block := file.read(_BLOCK_BYTES):
                 yield (data := end + block), False
+                # An id that lies across two blocks is in this part of the next one.
                 end = data[-overlap:]
+            # Again with an end: an id at the very end of the file has nothing behind it otherwise.
             yield end + b"\n", False
     except MissingError:  # removed since it was listed
         return

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from shardwright.format.contents import FileContent
 from shardwright.format.json_files import Count, read_json
@@ -14,7 +14,7 @@ from shardwright.format.manifest import json_bytes, time_text
 from shardwright.format.manifest_check import ContentFile
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.byte_search import Ends, EndsFile
+from shardwright.transforms.erasure.byte_search import NO_ENDS, Ends
 from shardwright.transforms.erasure.wanted_ids import hash_of, new_salt
 
 _KIND = "erasure"
@@ -73,7 +73,7 @@ class Receipt:
     old_versions: dict[str, int] = field(default_factory=dict)
     not_removed: list[dict[str, str]] = field(default_factory=list)
     not_checked: list[dict[str, str]] = field(default_factory=list)
-    ends: Ends = field(default_factory=Ends)
+    ends: Ends = NO_ENDS
     keeps_names: bool = False
     names: frozenset[str] = frozenset()
 
@@ -118,6 +118,7 @@ class Receipt:
 
     def add_before(self, contents: Mapping[str, FileContent]) -> None:
         """Note files as they are before a change; a file keeps its first content."""
+        # The content before the first change: a repeated run sees files that are half done.
         self.before = {**contents, **self.before}
 
     @property
@@ -127,7 +128,7 @@ class Receipt:
 
     def shard_bytes(self) -> tuple[int, int]:
         """Return the bytes of the shards that were changed, before and after."""
-        shards = [path for path in self.after if _is_shard(path)]
+        shards = [path for path in self.after if ShardName.parse(path.rpartition("/")[2])]
         after = (self.after[path] for path in shards)
         return sum(self.before[path].num_bytes for path in shards), _sum_bytes(after)
 
@@ -135,6 +136,7 @@ class Receipt:
         """Return the receipt as JSON."""
         places: dict[str, list[str]] = {each: [] for each in sorted(self.hashes)}
         for path, hashes in sorted(self.found.items()):
+            # Of ids that were asked for: what `--transform` made of them is beside them, in `made`.
             for each in hashes:
                 places[each].append(path)
         touched, rewritten = self.shard_bytes()
@@ -159,10 +161,11 @@ class Receipt:
                 "all_after": _sum_bytes(self.after.values()),
             },
             "objects": [
-                {"path": path, "before": content._asdict(), "after": _json_of(self, path)}
+                {"path": path, "before": content._asdict(), "after": after and after._asdict()}
                 for path, content in sorted(self.before.items())
+                for after in [self.after.get(path)]
             ],
-            "search": self.ends.to_json(),
+            "search": to_builtins(self.ends),
             "names": {"kept": self.keeps_names, "sha256": sorted(self.names)},
             "caches": self.caches,
             "aborted_uploads": self.aborted_uploads,
@@ -209,7 +212,7 @@ class _ReceiptFile(Struct):
     not_removed: list[dict[str, str]]
     not_checked: list[dict[str, str]]
     # One of an earlier release has neither.
-    search: EndsFile = EndsFile(0, (), {})
+    search: Ends = NO_ENDS
     names: _Names = _Names()
 
     def opened(self) -> Receipt:
@@ -238,7 +241,7 @@ class _ReceiptFile(Struct):
             self.old_versions_removed,
             self.not_removed,
             self.not_checked,
-            Ends.from_file(self.search),
+            self.search,
             self.names.kept,
             self.names.sha256,
         )
@@ -261,14 +264,5 @@ def read_receipt(folder: Folder, name: str) -> Receipt | None:
     return None if found is None else found.opened()
 
 
-def _is_shard(path: str) -> bool:
-    return ShardName.parse(path.rpartition("/")[2]) is not None
-
-
 def _sum_bytes(contents: Iterable[FileContent | None]) -> int:
     return sum(content.num_bytes for content in contents if content is not None)
-
-
-def _json_of(receipt: Receipt, path: str) -> dict[str, int] | None:
-    content = receipt.after.get(path)
-    return None if content is None else content._asdict()

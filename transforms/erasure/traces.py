@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import read_rows
 from shardwright.format.splits import ShardInfo
@@ -23,6 +23,7 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.erasure.places import OTHER, place_of
 from shardwright.transforms.erasure.wanted_ids import WantedIds, named_by
+from shardwright.transforms.promotion import read_in_place
 from shardwright.transforms.write.rewritten_shards import listed_rejects
 
 _READERS = 16
@@ -68,16 +69,13 @@ def finished_generations(root: Folder) -> dict[str, Manifest]:
         below = root.below(folder)
         if below.num_bytes_of(naming.MANIFEST) is None:
             continue
-        found[folder] = read_manifest(below)
-        if found[folder].folder:
-            raise BuildError(
-                f"a build is replacing the dataset at {below}: run its command again first"
-            )
+        found[folder] = read_in_place(below)
         if not found[folder].files:
             raise BuildError(
                 f"an earlier release wrote {below}, without a list of all files: "
                 "run its `shardwright build` command again first"
             )
+    # Not the dataset's own folder: files that it has lost are damage, which must be reported.
     lost = [folder for folder in found if folder and is_lost(root, folder, found[folder])]
     return {folder: manifest for folder, manifest in found.items() if folder not in lost}
 
@@ -88,7 +86,7 @@ def is_lost(root: Folder, folder: str, manifest: Manifest) -> bool:
     Raises:
         StorageError: A folder or a version cannot be read.
     """
-    return not manifest.file_names() <= set(root.below(folder).outputs()) and not any(
+    return not manifest.file_names() <= set(naming.build_outputs(root.below(folder))) and not any(
         folder in version.folders for version in read_versions(root)
     )
 
@@ -113,6 +111,8 @@ def find_traces(root: Folder, folder: str, manifest: Manifest, ids: WantedIds) -
     for name, index, rejected in map_reads(look, manifest.named_shards(), _READERS):
         asked = _asked(index, ids)
         if asked or rejected:
+            # Also without rows, if only its list of rejects has an id: the shard is copied as it
+            # is, and the list rewritten.
             rows[name] = np.array(list(asked), np.uint32)
         if asked:
             names = index["id"].take(pa.array(list(asked))).to_pylist()
@@ -146,6 +146,7 @@ def _other_lists(manifest: Manifest) -> Iterator[str]:
     of_shards = {name.rejects for name, _ in manifest.named_shards()}
     for file in manifest.files:
         place = place_of(file)
+        # Better no erasure than one that overlooks a file.
         if place is OTHER:
             raise BuildError(
                 f"{file} of the manifest is a kind of file that this release does not know: erase "

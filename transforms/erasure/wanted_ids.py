@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.format.json_text import load_json
+from shardwright.format.json_files import load_json
 from shardwright.transforms.rejects import Reject
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
@@ -64,6 +64,8 @@ class HashedIds(WantedIds):
         self._salt, self._hashes = salt, frozenset(hashes)
 
     def __contains__(self, name: str) -> bool:
+        # A hash for each name of a dataset: some seconds for a million, and the receipt needs no
+        # ids.
         return hash_of(self._salt, name) in self._hashes
 
     def among(self, column: pa.ChunkedArray) -> NDArray[np.bool_]:
@@ -96,6 +98,7 @@ def parse_ids(data: bytes, path: str) -> frozenset[str]:
 
 def _on_lines(data: bytes, path: str) -> frozenset[str]:
     try:
+        # Not `splitlines`, which also splits at characters that an id may have.
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UsageError(f"--ids {path} is not UTF-8 text: {error}") from error
@@ -108,6 +111,7 @@ def _listed(data: bytes, path: str) -> frozenset[str]:
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
             raise ValueError("it holds something else")
         for each in found:
+            # Half of a surrogate pair is JSON, but no id that could be stored.
             each.encode()
     except ValueError as error:
         raise UsageError(
@@ -124,6 +128,8 @@ def _input_ids(name: str, uri: str) -> Iterator[str]:
     """
     yield from (name[: match.start()] for match in re.finditer("#", name))
     file = uri.rpartition("/")[2]
+    # A function may have put something behind the name of the file; a table's ids need not have it
+    # at all.
     whole = name[: name.find(file) + len(file)]
     if file and whole.endswith(file) and f"/{uri}".endswith(f"/{whole}"):
         yield whole

@@ -109,7 +109,13 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
         _check_numbers(feature)
         return is_text(value) or pa.types.is_null(value) or any(test(value) for test in _NUMBERS)
     if feature.kind == FeatureKind.TENSOR:
-        return _is_tensor_column(kind, feature)
+        if isinstance(kind, pa.BaseExtensionType):
+            return isinstance(kind, pa.FixedShapeTensorType)
+        try:
+            encode_tensors(pa.nulls(0, kind), feature)
+        except UsageError:
+            return False
+        return True
     if feature.kind in TEXT_KINDS:
         return not (pa.types.is_nested(value) or pa.types.is_union(value))
     check_pattern((feature.vocabulary or VocabularyRule()).token_pattern)
@@ -117,16 +123,6 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
         pa.types.is_integer(value) or pa.types.is_boolean(value)
     )
     return is_class or is_text(value) or any(test(value) for test in BYTES_TYPES)
-
-
-def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return isinstance(kind, pa.FixedShapeTensorType)
-    try:
-        encode_tensors(pa.nulls(0, kind), feature)
-    except UsageError:
-        return False
-    return True
 
 
 def _check_numbers(feature: Feature) -> None:

@@ -7,7 +7,6 @@ them once the vocabulary is known.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,9 +26,9 @@ from shardwright.transforms.features.lists import (
     to_texts,
 )
 from shardwright.transforms.features.tensors import encode_tensors
+from shardwright.transforms.references import stacked
 from shardwright.transforms.rejects import RejectReason
 
-_SETTLED_TOGETHER = 4096  # values of several columns; longer columns are settled one by one
 _TOLD = {
     FeatureKind.INT64: "an integer",
     FeatureKind.FLOAT32: "a number",
@@ -56,44 +55,67 @@ def settle_column(column: pa.Array, feature: Feature) -> Settled:
     """
     check_column(column.type, feature)
     if feature.kind in PICTURES:
-        return _settle_pictures(column, feature)
+        absent = column.is_null().to_numpy(zero_copy_only=False)
+        rows = absent if feature.default is None else np.zeros(len(column), bool)
+        return Settled(column, misfits_at(rows, "has no picture, and the feature has no default"))
     if feature.kind == FeatureKind.TENSOR:
-        return _settle_tensors(column, feature)
+        tensors, bad = encode_tensors(
+            plain(column) if pa.types.is_dictionary(column.type) else column, feature
+        )
+        absent = column.is_null().to_numpy(zero_copy_only=False)
+        rule = (
+            f"is {{value}}, which is not a {feature.dtype or 'float32'} tensor of shape "
+            f"{_told_shape(feature)}"
+        )
+        return Settled(
+            tensors,
+            misfits_at(bad & absent, "has no value, and a tensor needs one")
+            + misfits_at(bad & ~absent, rule),
+        )
     if feature.kind in WORDS:
         return _settle_words(column, feature)
     return _settle_items(take_apart(column, feature.stored_shape), feature)
 
 
-def settle_numbers(columns: Sequence[tuple[Feature, pa.Array]]) -> dict[str, Settled]:
-    """Settle short columns of single numbers together: one takes as long as a thousand.
+def settle_columns(columns: Sequence[tuple[Feature, pa.Array]]) -> list[Settled]:
+    """Return what `settle_column` returns of each; single numbers and texts are settled together.
 
     Args:
         columns: Features with their columns, which have the same length.
 
-    Returns:
-        Feature name -> what `settle_column` returns. Columns without others like them are left out,
-        and so are those with misfits.
-
     Raises:
         BuildError: As `settle_column`.
     """
-    alike: dict[tuple[object, ...], list[tuple[Feature, pa.Array]]] = defaultdict(list)
-    for feature, column in columns:
-        if feature.kind in (FeatureKind.INT64, FeatureKind.FLOAT32) and not feature.stored_shape:
-            rules = (column.type, feature.kind, feature.dtype, feature.default)
-            alike[rules].append((feature, column))
-    found: dict[str, Settled] = {}
-    for group in alike.values():
-        num_rows = len(group[0][1])
-        step = _SETTLED_TOGETHER // max(num_rows, 1)
-        for start in range(0, len(group), step) if step > 1 else ():
-            part = group[start : start + step]
-            whole = settle_column(pa.concat_arrays([column for _, column in part]), part[0][0])
-            if not whole.misfits or not any(misfit.rows.any() for misfit in whole.misfits):
-                values = whole.column.to_numpy().reshape(len(part), num_rows)
-                for (feature, _), row in zip(part, values, strict=True):
-                    found[feature.name] = Settled(pa.array(row), [])
-    return found
+    found: dict[int, Settled] = {}
+    alike = [
+        number for number, (feature, column) in enumerate(columns) if _is_single(feature, column)
+    ]
+    rules = [
+        (columns[number][0].kind, columns[number][0].dtype, columns[number][0].default)
+        for number in alike
+    ]
+    for places, whole in stacked([columns[number][1] for number in alike], rules):
+        if len(places) == 1:
+            continue
+        settled = settle_column(whole, columns[alike[places[0]]][0])
+        if any(misfit.rows.any() for misfit in settled.misfits):
+            continue
+        num_rows = len(whole) // len(places)
+        for place, number in enumerate(places):
+            found[alike[number]] = Settled(settled.column.slice(place * num_rows, num_rows), [])
+    return [
+        found[number] if number in found else settle_column(column, feature)
+        for number, (feature, column) in enumerate(columns)
+    ]
+
+
+def _is_single(feature: Feature, column: pa.Array) -> bool:
+    """Return whether a column holds one number or text per row."""
+    if feature.stored_shape:
+        return False
+    if feature.kind in (FeatureKind.TEXT, FeatureKind.BYTES):
+        return is_text(column.type) or pa.types.is_binary(column.type)
+    return feature.kind in (FeatureKind.INT64, FeatureKind.FLOAT32)
 
 
 def _settle_items(items: Items, feature: Feature) -> Settled:
@@ -110,7 +132,9 @@ def _settle_items(items: Items, feature: Feature) -> Settled:
     if needed is not None:
         absent = items.missing if _is_fixed(feature) else False
         misfits.insert(0, needed._replace(rows=(items.rows_with(empty) | absent) & ~items.odd))
-        filler = _any_value(values.type)
+        # Any value: these rows are rejected.
+        kind = values.type
+        filler = pa.scalar("" if is_text(kind) else b"" if pa.types.is_binary(kind) else 0, kind)
     values = _fill(values, filler)
     build = _lists if feature.stored_shape else _one_each
     return Settled(build(values, items, feature, filler), misfits)
@@ -173,11 +197,6 @@ def _filler(feature: Feature) -> tuple[pa.Scalar, Misfit | None]:
     ), needed if default is None else None
 
 
-def _any_value(kind: pa.DataType) -> pa.Scalar:
-    """Return a placeholder for rows that are rejected."""
-    return pa.scalar("" if is_text(kind) else b"" if pa.types.is_binary(kind) else 0, kind)
-
-
 def _fill(values: pa.Array, filler: pa.Scalar | str) -> pa.Array:
     if not values.null_count:
         return values
@@ -208,28 +227,6 @@ def _settle_words(column: pa.Array, feature: Feature) -> Settled:
         texts, bad = to_texts(column)
     return Settled(
         _fill(texts, str(feature.default or "")), misfits_at(bad, "is {value}, which is not UTF-8")
-    )
-
-
-def _settle_pictures(column: pa.Array, feature: Feature) -> Settled:
-    absent = column.is_null().to_numpy(zero_copy_only=False)
-    rows = absent if feature.default is None else np.zeros(len(column), bool)
-    return Settled(column, misfits_at(rows, "has no picture, and the feature has no default"))
-
-
-def _settle_tensors(column: pa.Array, feature: Feature) -> Settled:
-    tensors, bad = encode_tensors(
-        plain(column) if pa.types.is_dictionary(column.type) else column, feature
-    )
-    absent = column.is_null().to_numpy(zero_copy_only=False)
-    rule = (
-        f"is {{value}}, which is not a {feature.dtype or 'float32'} tensor of shape "
-        f"{_told_shape(feature)}"
-    )
-    return Settled(
-        tensors,
-        misfits_at(bad & absent, "has no value, and a tensor needs one")
-        + misfits_at(bad & ~absent, rule),
     )
 
 

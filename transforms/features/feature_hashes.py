@@ -9,7 +9,7 @@ Indexes hold the results: another algorithm would make every record of a dataset
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ from shardwright.format.schema import (
 from shardwright.transforms.features.lists import is_list
 from shardwright.transforms.features.rows import settle_references
 from shardwright.transforms.record_states import places_of
-from shardwright.transforms.references import HASH, extra_name, set_column
+from shardwright.transforms.references import HASH, extra_name, set_column, stacked
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.text_hashes import combined, hash128
 
@@ -87,21 +87,26 @@ class FeatureHashes:
 
     def of_records(self, stored: pa.RecordBatch) -> pa.Array:
         """Return the hashes of records by their stored columns, if `follow_from_records`."""
-        hashes = []
+        columns = []
         for feature in self._features():
             column = stored.column(extra_name(feature.name))
             if feature.kind in CLASSES:
                 names = pa.array(self.schema.names_of(feature), pa.string())
-                column = _named(column, names)
-            hashes.append(_hashes_of(column, feature))
-        return pa.array(combined(*hashes))
+                column = (
+                    pa.ListArray.from_arrays(column.offsets, names.take(column.values))
+                    if is_list(column.type)
+                    else names.take(column)
+                )
+            columns.append((column, feature))
+        return pa.array(combined(*_hashes_of(columns)))
 
     def _features(self) -> list[Feature]:
         return sorted(self.schema.column_features, key=lambda feature: feature.name)
 
     def _hashed(self, settled: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [(settled.column(extra_name(each.name)), each) for each in self._features()]
-        hashes = [_hashes_of(*each) for each in columns if not pa.types.is_null(each[0].type)]
+        there = dict(zip(settled.schema.names, settled.columns, strict=True))
+        columns = [(there[extra_name(each.name)], each) for each in self._features()]
+        hashes = _hashes_of([each for each in columns if not pa.types.is_null(each[0].type)])
         if self.labels:
             hashes.append(_hash_bytes(settled.column("label")))
         if not hashes or HASH in settled.schema.names:
@@ -109,17 +114,21 @@ class FeatureHashes:
         return set_column(settled, HASH, pa.array(combined(*hashes)))
 
 
-def _named(indices: pa.Array, names: pa.Array) -> pa.Array:
-    """Return names for indices, or lists for lists of them."""
-    if not is_list(indices.type):
-        return names.take(indices)
-    return pa.ListArray.from_arrays(indices.offsets, names.take(indices.values))
+def _hashes_of(columns: Sequence[tuple[pa.Array, Feature]]) -> list[np.ndarray]:
+    """Return the hashes of the values of settled columns, uint64 [rows] each."""
+    hashes: dict[int, np.ndarray] = {}
+    rules = [feature.kind for _, feature in columns]
+    for numbers, whole in stacked([column for column, _ in columns], rules):
+        found = _hashes_in(whole, columns[numbers[0]][1]).reshape(len(numbers), -1)
+        hashes |= zip(numbers, found, strict=True)
+    return [hashes[number] for number in range(len(columns))]
 
 
-def _hashes_of(column: pa.Array, feature: Feature) -> np.ndarray:
-    """Return a hash of each value of a settled column, uint64 [rows]."""
+def _hashes_in(column: pa.Array, feature: Feature) -> np.ndarray:
+    """Return a hash of each value of a stack of settled columns of one kind, uint64 [values]."""
     if feature.kind in PICTURES:
         uris, etags = (pc.struct_field(column, name) for name in ("uri", "etag"))
+        # A picture is known by its place and etag: to read it would take as long as a build.
         hashes = combined(places_of(uris, etags), _hash_bytes(etags))
     elif is_list(column.type):
         hashes = _hash_lists(column, feature)
@@ -137,6 +146,7 @@ def _hash_lists(column: pa.Array, feature: Feature) -> np.ndarray:
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     if feature.kind == FeatureKind.MULTI_LABEL:
         values, lengths = _as_sets(values, lengths)
+    # The numbers' own bytes as one binary value for each row: no loop over rows, and no text.
     offsets = np.append(0, np.cumsum(lengths, dtype=np.int64)) * values.itemsize
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
     return _hash_bytes(pa.Array.from_buffers(pa.large_binary(), len(column), buffers))
@@ -155,6 +165,8 @@ def _hash_items(items: pa.Array, feature: Feature) -> np.ndarray:
     if not _is_number(items, feature):
         return _hash_bytes(items.cast(pa.string()) if feature.kind in INDEXED else items)
     numbers = items.to_numpy(zero_copy_only=False)
+    # By their bits, so that -0.0 and each NaN have a hash, too. There are no nulls: they are
+    # misfits.
     return numbers.view(f"u{numbers.itemsize}").astype(np.uint64)
 
 

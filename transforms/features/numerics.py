@@ -124,6 +124,7 @@ def _to_integer(value: Any, low: int, high: int) -> int | None:
         number = Decimal(text.strip())
     except InvalidOperation:  # an exponent of more than 18 digits
         return None
+    # Before the integer is made: 1e999999 would take all memory.
     if number.adjusted() > 20 or number != number.to_integral_value():
         return None
     return int(number) if low <= int(number) <= high else None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardwright.transforms.images.gif import check_gif
-from shardwright.transforms.images.headers import read_header, true_format
-from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
+from shardwright.errors import ImageFault
+from shardwright.images.gif import check_gif
+from shardwright.images.headers import read_header, true_format
+from shardwright.images.jpeg import check_jpeg
+from shardwright.images.kinds import Header, ImageInfo, check_bomb
+from shardwright.images.png import check_png
 from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
-from shardwright.transforms.images.png import check_png
 from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
-from shardwright.images.formats.jpeg import END, jpeg_segments
 
 CHECKS = ("header", "decode", "none")
 
@@ -41,7 +42,7 @@ def check_image(data: bytes, check: str, *, stored: bool = True) -> ImageInfo:
         channels.
 
     Raises:
-        RejectedImage: The image is rejected. EMPTY_FILE for no bytes, whatever the check.
+        ImageFault: The image is rejected. EMPTY_FILE for no bytes, whatever the check.
         ValueError: `check` is unknown.
     """
     header = look_at(data, check)
@@ -52,19 +53,17 @@ def look_at(data: bytes, check: str) -> Header:
     """Return the header of an image, for the rest of the check.
 
     Raises:
-        RejectedImage: As `check_image`, as far as the header shows.
+        ImageFault: As `check_image`, as far as the header shows.
         ValueError: `check` is unknown.
     """
     if check not in CHECKS:
         raise ValueError(f"check must be one of {', '.join(CHECKS)}, got {check!r}")
     if not data:
-        raise RejectedImage(RejectReason.EMPTY_FILE, "the file has no bytes")
+        raise ImageFault("the file has no bytes", RejectReason.EMPTY_FILE)
     if check == "none":
         return _header_if_any(data)
     header = read_header(data)
-    info = header.info
-    if fault := too_many_pixels(info.format, info.width, info.height):
-        raise fault
+    check_bomb(header.info.format, header.info.width, header.info.height)
     return header
 
 
@@ -75,7 +74,7 @@ def check_header(data: bytes, header: Header, check: str, *, stored: bool) -> Im
         return info
     if stored and header.refusal:
         detail = f"{header.refusal}: TensorFlow does not decode it; encode to png or jpeg"
-        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise ImageFault(detail, RejectReason.UNSUPPORTED_FORMAT)
     if header.cut or header.odd or check == "decode":
         return _check_pixels(data, header, stored=stored)
     return info
@@ -83,14 +82,15 @@ def check_header(data: bytes, header: Header, check: str, *, stored: bool) -> Im
 
 def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
     info = header.info
+    # Not Pillow, which takes some PNGs that libpng, and so TensorFlow, refuses.
     if info.format == "png" and stored:
         with PIXELS.hold(info.width * info.height):
             check_png(data)
         return info
     # Pillow may have all the pixels it wants without the end, but TensorFlow requires the end.
     if stored and header.cut:
-        raise RejectedImage(
-            RejectReason.TRUNCATED, f"the {info.format} file has {header.cut}: fetch it again"
+        raise ImageFault(
+            f"the {info.format} file has {header.cut}: fetch it again", RejectReason.TRUNCATED
         )
     image = open_pixels(data, header)
     size = image.size
@@ -114,20 +114,5 @@ def _highest_index(image: ImageFile) -> float:
 def _header_if_any(data: bytes) -> Header:
     try:
         return read_header(data)
-    except RejectedImage:  # the check 'none' rejects nothing for its content
+    except ImageFault:  # the check 'none' rejects nothing for its content
         return Header(ImageInfo(true_format(data), 0, 0, 0))
-
-
-def check_jpeg(data: bytes) -> None:
-    """Follow the segments to the end of the image; takes about 1 microsecond per KB.
-
-    Pillow stops reading once it has its rows. TensorFlow's libjpeg reads on to the end, and fails
-    if a flipped byte in a scan looks like a segment that reaches beyond the file.
-
-    Raises:
-        RejectedImage: CORRUPT if the segments do not lead to an end marker.
-    """
-    if not any(marker == END for marker, _, _ in jpeg_segments(data)):
-        raise RejectedImage(
-            RejectReason.CORRUPT, "the segments of the JPEG lead beyond its end: a scan is damaged"
-        )

@@ -7,15 +7,17 @@ from collections.abc import Collection
 from io import BytesIO, FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardwright.transforms.images.exif import orientation_of
-from shardwright.transforms.images.geometry import Geometry, Size, plan_geometry
-from shardwright.transforms.images.headers import read_header
-from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage
-from shardwright.transforms.images.modes import for_png, in_mode, opaque, plain
-from shardwright.transforms.images.options import MAX_JPEG_SIDE, EncodeOptions
+from shardwright.errors import ImageFault
+from shardwright.images.headers import read_header
+from shardwright.images.jpeg import MAX_JPEG_SIDE
+from shardwright.images.kinds import Header, ImageInfo
+from shardwright.images.tiles import tile_interval, with_tile_table
+from shardwright.transforms.images.colors import fits, for_png, in_mode, opaque, plain, to_srgb
+from shardwright.transforms.images.geometry import Size, on_canvas, plan_geometry, sized, upright
+from shardwright.transforms.images.metadata import orientation_of, profile_of
+from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.images.policy import PolicyFault
-from shardwright.transforms.images.profiles import fits, profile_of, to_srgb
 from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
@@ -59,13 +61,15 @@ def encode_pixels(
     """Decode, convert, crop, scale, rotate and encode one image.
 
     Raises:
-        RejectedImage: The image does not decode, or is too large for a JPEG.
+        ImageFault: The image does not decode, or is too large for a JPEG.
     """
     image: Image = open_pixels(data, header)
     source: Size = image.size
     sideways = target.orientation >= 5
     geometry = plan_geometry(source[::-1] if sideways else source, options)
+    # Before decoding, which takes most of the time.
     _check_canvas(geometry.canvas, target)
+    # The image is scaled as it lies in the file, and turned when it is small.
     lying = geometry.turned() if sideways else geometry
     with decoder_faults(header):  # covers conversion: a missing palette fails only when applied
         if header.info.format == "jpeg":
@@ -95,7 +99,7 @@ def _check_canvas(canvas: Size, target: Target) -> None:
             f"{canvas[0]:,} x {canvas[1]:,} pixels; "
             f"a JPEG may have at most {MAX_JPEG_SIDE:,} per side: use resize"
         )
-        raise RejectedImage(RejectReason.TOO_MANY_PIXELS, detail)
+        raise ImageFault(detail, RejectReason.TOO_MANY_PIXELS)
 
 
 def _in_srgb(image: Image, options: EncodeOptions, target: Target) -> Image:
@@ -115,55 +119,6 @@ def _flat(image: Image, options: EncodeOptions, target: Target) -> Image:
     )
 
 
-def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = False) -> Image:
-    """Return the crop of an image, scaled bicubically with antialiasing, or by nearest pixels.
-
-    Args:
-        image: Decoded, perhaps at a reduced size.
-        source: Its full size.
-        geometry: The geometry of the image before rotation.
-        nearest: Take nearest pixels, so that none are blended.
-    """
-    from PIL import Image as Pil
-
-    box = geometry.box(image.size, source)
-    if image.size == geometry.crop == geometry.scaled:
-        return image
-    if geometry.crop == geometry.scaled:
-        left, top = int(box[0]), int(box[1])
-        return image.crop((left, top, left + geometry.scaled[0], top + geometry.scaled[1]))
-    return image.resize(
-        geometry.scaled, Pil.Resampling.NEAREST if nearest else Pil.Resampling.BICUBIC, box=box
-    )
-
-
-def on_canvas(image: Image, size: Size) -> Image:
-    """Return the image in the middle of a black (or number 0, or transparent) canvas."""
-    from PIL import Image as Pil
-
-    if image.size == size:
-        return image
-    canvas = Pil.new(image.mode, size)
-    canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
-    return canvas
-
-
-def upright(image: Image, orientation: int) -> Image:
-    """Return the image with the EXIF orientation applied, as the new file has no EXIF."""
-    from PIL.Image import Transpose
-
-    turn = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }.get(orientation)
-    return image if turn is None else image.transpose(turn)
-
-
 def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[bytes, ImageInfo]:
     channels = len(image.getbands())
     if target.encode in ("raw", "tensor"):
@@ -172,13 +127,18 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
     kept = () if PolicyFault.ALPHA in target.fixes else ("transparency",)
     image.info = {key: image.info[key] for key in kept if key in image.info}
     keeps_profile = options.profile == "keep" and fits(target.profile, image.mode)
-    extra = {"icc_profile": target.profile} if keeps_profile else {}
+    extra: dict[str, object] = {"icc_profile": target.profile} if keeps_profile else {}
     if target.encode == "png":
         buffer = BytesIO()
         image.save(buffer, "PNG", compress_level=6, **extra)
         encoded = buffer.getvalue()
     elif options.encode == "jpeg":
+        if options.crop_tiles:
+            # The color of RGB is stored at half the resolution, so that an MCU has 16 pixels.
+            mcu_width = 8 if image.mode == "L" else 16
+            extra["restart_marker_blocks"] = tile_interval(image.width, mcu_width)
         encoded = _jpeg(image, {"quality": options.quality, **extra})
+        encoded = with_tile_table(encoded) if options.crop_tiles else encoded
     else:
         encoded = _jpeg(image, {"quality": _FIX_QUALITY, "subsampling": "4:4:4", **extra})
     return encoded, read_header(encoded).info
@@ -209,8 +169,10 @@ def _jpeg(image: Image, options: dict[str, object]) -> bytes:
         file = open(os.memfd_create("shardwright"), "w+b", buffering=0)  # noqa: SIM115
     try:
         image.save(file, "JPEG", **options)
+        # Up to the position, as the file may still hold the end of a longer image.
         return os.pread(file.fileno(), file.tell(), 0)
     finally:
+        # One huge image must not keep its memory until the process ends.
         if file.tell() > _IDLE_BYTES:
             file.truncate(0)
         file.seek(0)

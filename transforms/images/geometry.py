@@ -1,13 +1,16 @@
-"""Plan the crop, scaled size and canvas of an image or mask. Pure arithmetic."""
+"""Plan the crop, scaled size and canvas of an image or mask, in numbers, and apply them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import Action, ImagePolicy, PolicyFault
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -89,7 +92,9 @@ def _within_limits(size: Size, policy: ImagePolicy, actions: Mapping[PolicyFault
     width, height = size
     if actions[PolicyFault.BOMB] == "fix" and width * height > policy.max_pixels:
         scale = math.sqrt(policy.max_pixels / (width * height))
-        return (max(1, math.floor(width * scale)), max(1, math.floor(height * scale)))
+        width, height = (max(1, math.floor(side * scale)) for side in size)
+        longest = policy.max_pixels // min(width, height)  # of a side beside one of a single pixel
+        return (min(width, longest), min(height, longest))
     if actions[PolicyFault.SMALL] == "fix" and min(size) < (policy.min_side or 0):
         scale = (policy.min_side or 0) / min(size)
         return (_side(width * scale), _side(height * scale))
@@ -98,3 +103,53 @@ def _within_limits(size: Size, policy: ImagePolicy, actions: Mapping[PolicyFault
 
 def _side(length: float) -> int:
     return max(1, round(length))
+
+
+def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = False) -> Image:
+    """Return the crop of an image, scaled bicubically with antialiasing, or by nearest pixels.
+
+    Args:
+        image: Decoded, perhaps at a reduced size.
+        source: Its full size.
+        geometry: The geometry of the image before rotation.
+        nearest: Take nearest pixels, so that none are blended.
+    """
+    from PIL import Image as Pil
+
+    box = geometry.box(image.size, source)
+    if image.size == geometry.crop == geometry.scaled:
+        return image
+    # Nothing is scaled, so pixels are copied: a resize by 1 would blend them at half pixels.
+    if geometry.crop == geometry.scaled:
+        left, top = int(box[0]), int(box[1])
+        return image.crop((left, top, left + geometry.scaled[0], top + geometry.scaled[1]))
+    return image.resize(
+        geometry.scaled, Pil.Resampling.NEAREST if nearest else Pil.Resampling.BICUBIC, box=box
+    )
+
+
+def on_canvas(image: Image, size: Size) -> Image:
+    """Return the image in the middle of a black (or number 0, or transparent) canvas."""
+    from PIL import Image as Pil
+
+    if image.size == size:
+        return image
+    canvas = Pil.new(image.mode, size)
+    canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
+    return canvas
+
+
+def upright(image: Image, orientation: int) -> Image:
+    """Return the image with the EXIF orientation applied, as the new file has no EXIF."""
+    from PIL.Image import Transpose
+
+    turn = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation)
+    return image if turn is None else image.transpose(turn)

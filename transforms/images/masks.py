@@ -5,14 +5,19 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from shardwright.images.formats.png import png_header
+from shardwright.errors import ImageFault
+from shardwright.images.headers import read_header
+from shardwright.images.kinds import Header, ImageInfo
+from shardwright.images.png import png_header
 from shardwright.transforms.images.checks import check_header, look_at
-from shardwright.transforms.images.encode import on_canvas, sized, upright
-from shardwright.transforms.images.exif import orientation_of
-from shardwright.transforms.images.geometry import Geometry, plan_geometry
-from shardwright.transforms.images.headers import read_header
-from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage
-from shardwright.transforms.images.metadata import strip
+from shardwright.transforms.images.geometry import (
+    Geometry,
+    on_canvas,
+    plan_geometry,
+    sized,
+    upright,
+)
+from shardwright.transforms.images.metadata import orientation_of, strip
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.images.policy import PolicyFault
@@ -41,14 +46,14 @@ def encode_mask(
         check: As for `check_image`; 'none' acts as 'header'.
 
     Raises:
-        RejectedImage: The mask does not decode, is in color, or is a JPEG, whose lossy compression
+        ImageFault: The mask does not decode, is in color, or is a JPEG, whose lossy compression
             changes numbers.
     """
     check = "decode" if check == "decode" else "header"
     header = look_at(data, check)
     if header.info.format == "jpeg":
         detail = "a mask as JPEG, whose compression changes the numbers: use the original PNG"
-        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise ImageFault(detail, RejectReason.UNSUPPORTED_FORMAT)
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
     if header.info.format == "png" and png_header(data).color == 0 and orientation == 1:
         size = (header.info.width, header.info.height)
@@ -95,5 +100,5 @@ def _numbers(image: Image) -> Image:
         detail = (
             "a mask in color, without class numbers: store the numbers as gray or with a palette"
         )
-        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise ImageFault(detail, RejectReason.UNSUPPORTED_FORMAT)
     return channels[0]

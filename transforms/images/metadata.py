@@ -1,15 +1,19 @@
-"""Strip metadata from image files without touching a pixel, by leaving out segments or chunks.
+"""Read the EXIF orientation and the color profile of a file, and strip its metadata.
 
-An allow list keeps the parts that pixels depend on. The rest is dropped: EXIF, GPS, XMP, comments,
-thumbnails, resolutions, dates, makers' data, and bytes after the image's end. Sources: as in
-`shardwright.images.formats`; JFIF 1.02; PNG's registered chunks; APNG 1.0.
+Stripping leaves out segments or chunks and touches no pixel. An allow list keeps the parts that
+pixels depend on. The rest is dropped: EXIF, GPS, XMP, comments, thumbnails, resolutions, dates,
+makers' data, and bytes after the image's end. Sources: as in `shardwright.images`; JFIF 1.02; PNG's
+registered chunks; APNG 1.0; ICC.1, annex B.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator
 
-from shardwright.images.formats.gif import (
+from shardwright.errors import ImageFault
+from shardwright.images.gif import (
     APPLICATION,
     EXTENSION,
     GRAPHIC_CONTROL,
@@ -18,18 +22,113 @@ from shardwright.images.formats.gif import (
     first_gif_block,
     gif_blocks,
 )
-from shardwright.images.formats.jpeg import APP0, APP2, APP14, END, METADATA, SCAN, jpeg_segments
-from shardwright.images.formats.png import PNG_MAGIC, png_chunks
-from shardwright.images.formats.webp import riff_chunks, riff_end
-from shardwright.transforms.images.kinds import RejectedImage
-from shardwright.transforms.images.profiles import JPEG_PROFILE
-from shardwright.transforms.rejects import RejectReason
+from shardwright.images.jpeg import (
+    APP0,
+    APP2,
+    APP14,
+    END,
+    EXIF_START,
+    METADATA,
+    SCAN,
+    header_segments,
+    jpeg_segments,
+)
+from shardwright.images.kinds import PNG_MAGIC, Header
+from shardwright.images.png import png_chunks, precedes_pixels
+from shardwright.images.webp import riff_chunks, riff_end
 
+_ORIENTATION_TAG, _SHORT = 0x0112, 3
+_JPEG_PROFILE = b"ICC_PROFILE\0"  # then number and count of the part, a byte each
+_MAX_PROFILE_BYTES = 16 << 20  # of a PNG's, which is compressed and may inflate to gigabytes
 _PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
 _PNG_PROFILE = frozenset((b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"))
 _WEBP_PIXELS = frozenset((b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"))
 _WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = 0x20, 0x0C  # flags in VP8X; the latter are EXIF and XMP
 _GIF_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
+
+
+def orientation_of(data: bytes, header: Header) -> int:
+    """Return the orientation, 1 (upright) to 8; see `exif_orientation`. GIF and BMP have none."""
+    return exif_orientation(next(_exif_blocks(data, header), b""))
+
+
+def _exif_blocks(data: bytes, header: Header) -> Iterator[bytes]:
+    image_format, start = header.info.format, header.exif
+    if image_format == "jpeg" and start:
+        yield data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
+    # A search first, to walk the chunks only if one may be the EXIF chunk.
+    elif image_format == "png" and data.find(b"eXIf", 33) > 0:
+        for chunk in png_chunks(data):
+            if chunk.kind == b"eXIf" and chunk.is_intact(data):
+                yield chunk.body(data)
+    elif image_format == "webp":
+        for kind, start, end in riff_chunks(data):
+            if kind == b"EXIF":
+                yield data[start + 8 : end]
+
+
+def exif_orientation(exif: bytes) -> int:
+    """Return tag 0x0112 of the first directory (TIFF 6.0, pages 14-16), 1 to 8.
+
+    1 (as stored) if the block is absent or malformed; viewers, too, show such an image as stored.
+    """
+    tiff = exif.removeprefix(EXIF_START)
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    if order is None or len(tiff) < 8:
+        return 1
+    start = struct.unpack_from(order + "I", tiff, 4)[0]
+    if start + 2 > len(tiff):
+        return 1
+    num_entries = struct.unpack_from(order + "H", tiff, start)[0]
+    # A damaged count may be larger than the block.
+    whole = min(num_entries, (len(tiff) - start - 2) // 12)
+    for number in range(whole):
+        tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, start + 2 + 12 * number)
+        if tag == _ORIENTATION_TAG and kind == _SHORT and 1 <= value <= 8:
+            return int(value)
+    return 1
+
+
+def profile_of(data: bytes, image_format: str) -> bytes:
+    """Return the image's embedded ICC profile, b"" if there is none or it is damaged."""
+    if image_format == "jpeg":
+        profile = _profile_of_jpeg(data)
+    elif image_format == "png" and precedes_pixels(data, b"iCCP"):
+        profile = next(
+            (
+                _inflated(chunk.body(data))
+                for chunk in png_chunks(data)
+                if chunk.kind == b"iCCP" and chunk.is_intact(data)
+            ),
+            b"",
+        )
+    elif image_format == "webp":
+        profile = next(
+            (data[start + 8 : end] for kind, start, end in riff_chunks(data) if kind == b"ICCP"),
+            b"",
+        )
+    else:
+        profile = b""
+    # The signature that each ICC profile has at this place.
+    return profile if profile[36:40] == b"acsp" else b""
+
+
+def _profile_of_jpeg(data: bytes) -> bytes:
+    parts = {}
+    for marker, start, end in header_segments(data):
+        if marker == APP2 and data.startswith(_JPEG_PROFILE, start + 4) and end - start > 18:
+            parts[data[start + 16]] = data[start + 18 : end]
+    # By their numbers, as ICC.1 allows them in any order.
+    return b"".join(parts[number] for number in sorted(parts))
+
+
+def _inflated(body: bytes) -> bytes:
+    """Return the profile of an iCCP chunk: a name, a zero byte, the method, the profile."""
+    name, _, rest = body.partition(b"\0")
+    try:
+        return zlib.decompressobj().decompress(rest[1:], _MAX_PROFILE_BYTES) if name else b""
+    except zlib.error:
+        return b""
 
 
 def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> bytes:
@@ -38,12 +137,12 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
     A BMP is returned unchanged: it has no place for metadata.
 
     Raises:
-        RejectedImage: CORRUPT for a file whose parts do not lead to its end, so that its other
+        ImageFault: CORRUPT for a file whose parts do not lead to its end, so that its other
             content is unknown. NOT_AN_IMAGE for an unknown format.
     """
     if image_format not in ("jpeg", "png", "webp", "gif", "bmp"):
-        raise RejectedImage(
-            RejectReason.NOT_AN_IMAGE, "metadata can be stripped from images only: this is not one"
+        raise ImageFault(
+            "metadata can be stripped from images only: this is not one", "not_an_image"
         )
     try:
         if image_format == "jpeg":
@@ -58,7 +157,7 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
             f"the parts of the {image_format} do not lead to its end, "
             "so metadata cannot be stripped: fetch it again"
         )
-        raise RejectedImage(RejectReason.CORRUPT, detail) from error
+        raise ImageFault(detail) from error
 
 
 def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:
@@ -78,7 +177,7 @@ def _segment(
     data: bytes, marker: int, start: int, end: int, *, metadata: bool, profile: bool
 ) -> bytes:
     """Return the part of a segment to keep."""
-    if marker == APP2 and data.startswith(JPEG_PROFILE, start + 4):
+    if marker == APP2 and data.startswith(_JPEG_PROFILE, start + 4):
         return b"" if profile else data[start:end]
     if metadata and marker == APP0:
         return _jfif(data[start + 4 : end])

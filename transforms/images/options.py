@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from shardwright.errors import UsageError
-from shardwright.images.formats.kinds import MAX_PIXELS
+from shardwright.images.jpeg import MAX_JPEG_SIDE
+from shardwright.images.kinds import MAX_PIXELS
 from shardwright.images.normalization import Normalization
 from shardwright.transforms.images.policy import Action, ImagePolicy, PolicyFault
 from shardwright.transforms.options import OptionGroup, check_values, option_of
@@ -18,7 +19,6 @@ Fit = Literal["cover", "contain", "stretch"]
 TensorType = Literal["uint8", "float32"]
 ColorProfile = Literal["keep", "drop", "srgb"]
 
-MAX_JPEG_SIDE = 65_500  # libjpeg's limit; the other encodings allow at least as much
 _BARE = ("raw", "tensor")
 IMAGES = OptionGroup("images")
 
@@ -30,12 +30,28 @@ def _parse_resize(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+class Overlays(NamedTuple):
+    """The features of a schema that lie over its image, and that no step moves with its pixels.
+
+    Attributes:
+        boxes: Name of a feature of boxes, in fractions of the image; "" for none.
+        outlines: Name of a feature in pixels of the file; "" for none.
+    """
+
+    boxes: str = ""
+    outlines: str = ""
+
+
+_SCALED = (PolicyFault.BOMB, PolicyFault.SMALL)
+
+
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
     """Options that decide how images are stored.
 
     Attributes:
-        actions: Every fault's action; follows from `policy` and `encode`.
+        overlays: The features that lie over the image.
+        actions: Every fault's action; follows from `policy`, `encode` and `overlays`.
         watched: The faults to look for in each image; follows from `actions`.
 
     Raises:
@@ -77,6 +93,11 @@ class EncodeOptions:
     )
     # The loss at 90 is invisible at training sizes, at about half the bytes of 95.
     quality: int = IMAGES.option(90, "JPEG quality, 1 to 100 (default: 90)", type=int)
+    crop_tiles: bool = IMAGES.option(
+        False,
+        "make JPEGs of tiles, of which sw.Reader decodes only those under a crop; needs "
+        "--encode jpeg",
+    )
     grayscale: bool = IMAGES.option(False, "store one channel, brightness")
     tensor_dtype: TensorType = IMAGES.option(
         "uint8",
@@ -102,13 +123,16 @@ class EncodeOptions:
         choices=get_args(ColorProfile),
     )
     policy: ImagePolicy = field(default_factory=ImagePolicy)
+    overlays: Overlays = Overlays()
     actions: Mapping[PolicyFault, Action] = field(init=False, repr=False, compare=False)
     watched: tuple[PolicyFault, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check_values()
         self._check_together()
-        actions = self.policy.resolve(self.encode, grayscale=self.grayscale)
+        actions = self.policy.resolve(
+            self.encode, grayscale=self.grayscale, has_boxes=bool(self.overlays.boxes)
+        )
         limited = {
             # Images above MAX_PIXELS are rejected anyway.
             PolicyFault.BOMB: self.policy.max_pixels < MAX_PIXELS,
@@ -170,11 +194,35 @@ class EncodeOptions:
                 f"tensor-dtype {self.tensor_dtype} needs encode 'raw' or 'tensor', "
                 f"got {self.encode!r}"
             )
+        if self.crop_tiles and self.encode != "jpeg":
+            raise ValueError(
+                f"crop-tiles needs encode 'jpeg', got {self.encode!r}: choose jpeg, or leave it out"
+            )
         self._check_normalize()
+        self._check_overlays()
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
             raise ValueError(
                 f"min-side {self.policy.min_side} is above max-side {self.max_side}: "
                 "no image has both"
+            )
+
+    def _check_overlays(self) -> None:
+        boxes, outlines = self.overlays
+        fixed = [fault for fault, action in self.policy.actions.items() if action == "fix"]
+        crops = [f"fit {self.fit}"] if self.fit != "stretch" else []
+        crops += [f"on {fault}=fix" for fault in fixed if fault == PolicyFault.ASPECT]
+        if boxes and crops:
+            raise ValueError(
+                f"{crops[0]} crops or pads images, and the boxes of {boxes!r} would stay where "
+                "they are: choose resize with fit stretch, max-side, or a schema without boxes"
+            )
+        scales = [f"resize {'x'.join(map(str, self.resize))}"] if self.resize else []
+        scales += [f"max-side {self.max_side}"] if self.max_side else []
+        scales += [f"on {fault}=fix" for fault in fixed if fault in _SCALED]
+        if outlines and scales:
+            raise ValueError(
+                f"{scales[0]} scales images, and {outlines!r} is in pixels of the file: choose a "
+                "schema without it, such as the ready one called detection"
             )
 
     def _check_normalize(self) -> None:

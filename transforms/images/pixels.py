@@ -9,17 +9,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shardwright.images.formats.jpeg import essential_jpeg
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.errors import ImageFault
+from shardwright.images.headers import read_header
+from shardwright.images.jpeg import essential_jpeg
+from shardwright.images.kinds import Header, check_bomb
+from shardwright.images.png import png_for_pillow
 from shardwright.images.previews import image_openers
-from shardwright.transforms.images.kinds import Header, RejectedImage, too_many_pixels
-from shardwright.transforms.images.png import essential_png
+from shardwright.transforms.images.colors import in_mode, opaque
+from shardwright.transforms.images.geometry import upright
+from shardwright.transforms.images.metadata import orientation_of
 from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # of arrays, by channels
 
 
 class PixelBudget:
@@ -41,6 +51,7 @@ class PixelBudget:
     @contextmanager
     def hold(self, num_pixels: int) -> Iterator[None]:
         """Wait until there is room for so many pixels, and free it at the end."""
+        # A larger image takes all of the bound: it is decoded alone, instead of never.
         taken = min(num_pixels, self._all)
         with self._changed:
             if self._free < taken:
@@ -53,6 +64,7 @@ class PixelBudget:
         finally:
             with self._changed:
                 self._free += taken
+                # All, because the one that waits for least may not be the first.
                 self._changed.notify_all()
 
 
@@ -66,17 +78,16 @@ def open_pixels(data: bytes, header: Header) -> ImageFile:
     """Open an image with Pillow; `load`, in `decoder_faults` and `PIXELS.hold`, decodes it.
 
     Raises:
-        RejectedImage: As `decoder_faults`; TOO_MANY_PIXELS above the limit.
+        ImageFault: As `decoder_faults`; TOO_MANY_PIXELS above the limit.
     """
     image_format, source = header.info.format, data
     if image_format == "jpeg":
         source = essential_jpeg(data)
     elif image_format == "png":
-        source = essential_png(data)
+        source = png_for_pillow(data)
     with decoder_faults(header):
         image = _openers()[image_format](BytesIO(source))
-        if fault := too_many_pixels(image_format, *image.size):
-            raise fault
+        check_bomb(image_format, *image.size)
     return image
 
 
@@ -88,15 +99,16 @@ def pixels_held(image: Image) -> int:
 
 @contextmanager
 def decoder_faults(header: Header) -> Iterator[None]:
-    """Turn what Pillow raises over an image's bytes into a RejectedImage.
+    """Turn what Pillow raises over an image's bytes into an ImageFault.
 
     Raises:
-        RejectedImage: TRUNCATED if the file lacks its end or the decoder reports that,
+        ImageFault: TRUNCATED if the file lacks its end or the decoder reports that,
             UNSUPPORTED_FORMAT for a known variant that Pillow lacks, CORRUPT for all else.
     """
     try:
         yield
-    except (RejectedImage, MemoryError):
+    # Lack of memory says nothing about the image.
+    except (ImageFault, MemoryError):
         raise
     # Decoders raise any exception over hostile bytes, and one image must not end a build.
     except Exception as error:
@@ -121,16 +133,59 @@ def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
     return image_openers()
 
 
-def _fault_of_decoder(error: Exception, header: Header) -> RejectedImage:
+def _fault_of_decoder(error: Exception, header: Header) -> ImageFault:
     message = " ".join(str(error).split())[:200] or type(error).__name__
     said = f"the {header.info.format} file does not decode ({message})"
     if header.refusal or message.startswith("Unsupported"):
         variant = header.refusal or f"a {header.info.format} variant"
-        return RejectedImage(
-            RejectReason.UNSUPPORTED_FORMAT, f"{variant}: {said}: convert it first"
-        )
+        return ImageFault(f"{variant}: {said}: convert it first", RejectReason.UNSUPPORTED_FORMAT)
     if header.cut or isinstance(error, EOFError) or "truncated" in message.lower():
-        return RejectedImage(
-            RejectReason.TRUNCATED, f"{said}; {header.cut or 'it is truncated'}: fetch it again"
+        return ImageFault(
+            f"{said}; {header.cut or 'it is truncated'}: fetch it again", RejectReason.TRUNCATED
         )
-    return RejectedImage(RejectReason.CORRUPT, f"{said}; {header.odd}" if header.odd else said)
+    return ImageFault(f"{said}; {header.odd}" if header.odd else said)
+
+
+def decode_rgb(data: bytes) -> NDArray[np.uint8]:
+    """Return an image as uint8 [height, width, 3], upright, with transparent areas white.
+
+    Of an animation, this is the first frame.
+
+    Raises:
+        ImageFault: It does not decode.
+    """
+    header = read_header(data)
+    image = open_pixels(data, header)
+    with PIXELS.hold(pixels_held(image)), decoder_faults(header):
+        image.load()
+        return np.array(in_mode(opaque(upright(image, orientation_of(data, header))), "RGB"))
+
+
+def encode_png(pixels: NDArray[Any]) -> bytes:
+    """Return a PNG of uint8 [height, width] or [height, width, 1, 3 or 4].
+
+    It is compressed lightly, because it may be decoded again at once.
+
+    Raises:
+        ImageFault: BAD_VALUE for an array of another shape or dtype.
+    """
+    from PIL import Image
+
+    shown = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
+    channels = shown.shape[2] if shown.ndim == 3 else 1
+    if (
+        pixels.dtype != np.uint8
+        or shown.ndim not in (2, 3)
+        or channels not in _MODES
+        or 0 in shown.shape
+    ):
+        found = f"{list(pixels.shape)} of {pixels.dtype}"
+        raise ImageFault(
+            f"pixels must be uint8 [height, width] or [height, width, 1, 3 or 4], got {found}",
+            RejectReason.BAD_VALUE,
+        )
+    file = BytesIO()
+    Image.fromarray(np.ascontiguousarray(shown), _MODES[channels]).save(
+        file, "PNG", compress_level=1
+    )
+    return file.getvalue()

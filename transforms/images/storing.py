@@ -18,16 +18,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from shardwright.errors import ImageFault
+from shardwright.images.headers import read_header
+from shardwright.images.kinds import Header, ImageInfo, check_bomb
 from shardwright.transforms.images.checks import check_header, look_at
+from shardwright.transforms.images.colors import needs_conversion, space_of
 from shardwright.transforms.images.encode import encode_pixels, target_of
-from shardwright.transforms.images.exif import orientation_of
-from shardwright.transforms.images.faults import find_faults, named_format
-from shardwright.transforms.images.headers import read_header
-from shardwright.transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
-from shardwright.transforms.images.metadata import strip
+from shardwright.transforms.images.metadata import orientation_of, profile_of, strip
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.images.policy import PolicyFault
-from shardwright.transforms.images.profiles import needs_conversion, profile_of, space_of
+from shardwright.transforms.images.policy import Look, PolicyFault, find_faults, named_format
 from shardwright.transforms.rejects import RejectReason
 
 PROFILE_FIX = "profile"  # a fix besides those of the policy: colors converted to sRGB
@@ -61,7 +60,7 @@ def store_image(
         name: The image's name, whose extension may differ from its format; "" for none.
 
     Raises:
-        RejectedImage: The image is rejected.
+        ImageFault: The image is rejected.
     """
     header = look_at(data, check)
     fixes = _apply_policy(data, header, name, options) if options.watched else ()
@@ -76,15 +75,18 @@ def _apply_policy(
     """Return the faults to fix.
 
     Raises:
-        RejectedImage: The policy rejects a fault.
+        ImageFault: The policy rejects a fault.
     """
     # Without a size, the file is damaged or unchecked, and the policy does not apply.
     if not header.info.width:
         return ()
-    found = find_faults(data, header, name, options)
+    found = find_faults(Look(data, header, name, options.policy), options.watched)
     for fault, text in found.items():
         if options.actions[fault] == "reject":
-            raise RejectedImage(_REASONS[fault], f"{text} (--on {fault}=reject)")
+            chosen = f"--on {fault}=reject"
+            if fault == PolicyFault.EXIF and fault not in options.policy.actions:
+                chosen = "give --on exif=fix if the boxes are of the turned pixels, else exif=keep"
+            raise ImageFault(f"{text} ({chosen})", _REASONS[fault])
     return tuple(map(str, found))
 
 
@@ -115,8 +117,7 @@ def _encoded_anew(
 ) -> ImageToStore:
     if not header.info.width:
         header = read_header(data)  # raises the fault, if it finds one
-    if fault := too_many_pixels(header.info.format, header.info.width, header.info.height):
-        raise fault
+    check_bomb(header.info.format, header.info.width, header.info.height)
     encode = _format_of_fix(header, fixes, name) if options.encode == "keep" else options.encode
     if options.profile == "srgb" and _converts(data, header, options):
         fixes = (*fixes, PROFILE_FIX)
@@ -139,5 +140,5 @@ def _format_of_fix(header: Header, fixes: tuple[str, ...], name: str) -> str:
             f"the name says {named}, the content is {header.info.format}; "
             "only JPEG and PNG are written: rename the file"
         )
-        raise RejectedImage(_REASONS[PolicyFault.EXTENSION], detail)
+        raise ImageFault(detail, _REASONS[PolicyFault.EXTENSION])
     return named

@@ -46,6 +46,7 @@ def _keep_rows_inside(
     for column in (batch.column("uri"), *(pc.struct_field(one, "uri") for one in pictures)):
         problems = {
             uri: problem
+            # Each address once: many rows may be of one archive.
             for uri in column.unique().to_pylist()
             if uri
             and not has_no_links(uri.rpartition("/")[0])
@@ -65,6 +66,7 @@ def _keep_rows_inside(
 
 def outside_problem(path: str, folders: tuple[str, ...]) -> Problem | None:
     """Return the problem of a path that leads out of the folders, or None."""
+    # The folder's answer is remembered, so that an ordinary file costs one call.
     if _holds(folders, path.rpartition("/")[0]) and not os.path.islink(path):
         return None
     real = os.path.realpath(path)
@@ -80,4 +82,5 @@ def _holds(folders: tuple[str, ...], folder: str) -> bool:
 
 
 def _is_inside(real: str, folders: tuple[str, ...]) -> bool:
+    # With the slash, so that /data does not hold /data2.
     return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in folders)

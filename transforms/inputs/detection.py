@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwright.errors import UsageError
 from shardwright.storage.addresses import is_remote
+from shardwright.transforms.inputs.folder_contents import fixed_folder, has_wildcard
 from shardwright.transforms.inputs.input_files import checked
 from shardwright.transforms.inputs.source import (
     InputSource,
@@ -18,7 +19,6 @@ from shardwright.transforms.inputs.source import (
     SourceFormat,
     SourceRequest,
 )
-from shardwright.transforms.inputs.wildcards import fixed_folder, has_wildcard
 
 ENTRY_POINTS = "shardwright.sources"
 
@@ -51,7 +51,12 @@ def detect_source(request: SourceRequest) -> InputSource:
     """
     found = checked(request)
     refuse_image_options(request)
-    for name, known in _candidates(request.input_format).items():
+    formats, forced = known_formats(), request.input_format
+    if forced is not None and forced not in formats:
+        raise UsageError(
+            f"--input-format {forced!r} is unknown: choose one of {', '.join(formats)}"
+        )
+    for name, known in formats.items() if forced is None else [(forced, formats[forced])]:
         facts = known.look(found)
         if facts is not None:
             if request.image is None and not known.reads_records:
@@ -66,7 +71,14 @@ def detect_source(request: SourceRequest) -> InputSource:
                 )
             folders = _folders_of(found, facts)
             return InputSource(name, known, replace(facts, folders=folders))
-    raise UsageError(f"{request.argument} {request.uri} {_problem(request)}")
+    endings = ", ".join(f"{name} ({known.summary})" for name, known in formats.items())
+    problem = f"has an unknown format; known formats: {endings}"
+    if request.forced:
+        problem = f"cannot be read as {forced}: omit --input-format to detect the format"
+    elif has_wildcard(request.uri):
+        problem = "matches no file of a known format: check its spelling; for images, give their "
+        problem += "folder"
+    raise UsageError(f"{request.argument} {request.uri} {problem}")
 
 
 def refuse_image_options(request: SourceRequest) -> None:
@@ -96,27 +108,3 @@ def _folders_of(request: SourceRequest, facts: SourceFacts) -> tuple[str, ...]:
     others = (request.image_root, facts.label_paths_root, spool)
     found = (uri, own, *filter(None, others), *facts.folders, *request.allow_outside)
     return tuple(dict.fromkeys(one if is_remote(one) else os.path.realpath(one) for one in found))
-
-
-def _candidates(input_format: str | None) -> Mapping[str, SourceFormat[Any]]:
-    """Return the formats to try: the one that the user chose, or all."""
-    known = known_formats()
-    if input_format is None:
-        return known
-    if input_format not in known:
-        raise UsageError(
-            f"--input-format {input_format!r} is unknown: choose one of {', '.join(known)}"
-        )
-    return {input_format: known[input_format]}
-
-
-def _problem(request: SourceRequest) -> str:
-    """Return why no format recognized INPUT."""
-    if request.forced:
-        return f"cannot be read as {request.input_format}: omit --input-format to detect the format"
-    if has_wildcard(request.uri):
-        return (
-            "matches no file of a known format: check its spelling; for images, give their folder"
-        )
-    endings = ", ".join(f"{name} ({known.summary})" for name, known in known_formats().items())
-    return f"has an unknown format; known formats: {endings}"

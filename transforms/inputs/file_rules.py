@@ -43,6 +43,15 @@ MAGIC_BYTES = 12
 # Prefix of the etag of spool files, which have content-based names and never change.
 SPOOL_ETAG = "spool:"
 _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
+_STARTS = (
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\0",
+    b"MM\0*",
+    b"\0\0\0\x0cjP  ",
+)
 Problem = tuple[RejectReason, str]  # why an input cannot be a record, and one line for a person
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 
@@ -50,13 +59,11 @@ _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 def place_of(split_folders: Sequence[str], relative: str) -> tuple[str | None, str | None]:
     """Return the split and the label that a file's folders give it."""
     parts = relative.split("/")
-    split = _split_named(parts.pop(0)) if split_folders and len(parts) > 1 else None
+    split = None
+    if split_folders and len(parts) > 1:
+        folder = parts.pop(0)
+        split = split_of([folder]) or folder  # "Val" is validation, and "extra" is a split, too
     return split, (parts[0].strip() or None) if len(parts) > 1 else None
-
-
-def _split_named(folder: str) -> str:
-    """Return the split of a split folder: "Val" is validation, and "extra" is a split, too."""
-    return split_of([folder]) or folder
 
 
 def split_of(words: Iterable[str]) -> str | None:
@@ -100,6 +107,18 @@ def magic_problem(magic: bytes) -> Problem | None:
     if magic.startswith(_IMAGE_MAGICS):
         return None
     return RejectReason.OTHER_FILE, "neither its name nor its first bytes are those of an image"
+
+
+def has_image_magic(data: bytes) -> bool:
+    """Return whether bytes begin like a JPEG, PNG, GIF, BMP, WebP, TIFF, JPEG 2000, AVIF or HEIC.
+
+    Stricter than `magic_problem`: a text value may begin with "BM" or "RIFF".
+    """
+    if data.startswith(_STARTS) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+        return True
+    return (data[:2] == b"BM" and data[6:10] == bytes(4)) or (
+        data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"heic", b"mif1")
+    )
 
 
 def name_problem(name: str) -> Problem | None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.storage.addresses import HIDDEN, is_remote, parse_address
-from shardwright.transforms.inputs.file_rules import IMAGE_EXTENSIONS
+from shardwright.errors import StorageError, UsageError
+from shardwright.storage.addresses import HIDDEN, is_remote, parse_address, redact
+from shardwright.storage.object_reads import head_object
+from shardwright.storage.options import StorageOptions
+from shardwright.storage.reads import map_reads
+from shardwright.transforms.inputs.file_rules import (
+    IMAGE_EXTENSIONS,
+    Problem,
+    etag_of,
+    file_problem,
+    size_problem,
+)
+from shardwright.transforms.references import PICTURE_TYPE, QUERY, ImagePlace, keep_rows, set_column
+from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 STORE = r"^(s3a?|gs|gcs|az|https?)://"
@@ -63,6 +77,7 @@ def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
     """
     whole, bare = pc.starts_with(paths, "/"), paths
     if has_addresses(paths):
+        # Before anything else keeps the path: ids and uris are written into the dataset.
         paths = pc.replace_substring_regex(paths, _LOGIN, rf"\1{HIDDEN}@")
         paths = pc.replace_substring_regex(paths, _SIGNED, rf"\1?{HIDDEN}")
         whole = pc.match_substring_regex(paths, f"^/|{SCHEME}")
@@ -75,6 +90,7 @@ def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
     if pc.any(below).as_py():
         relative = pc.if_else(below, pc.utf8_slice_codeunits(paths, len(folder)), paths)
     odd = pc.match_substring_regex(bare, _ODD_PATH)
+    # Almost always: only odd paths take a Python call each.
     if not pc.any(odd).as_py():
         return relative, uris
     written, relative_list, uri_list = paths.to_pylist(), relative.to_pylist(), uris.to_pylist()
@@ -100,3 +116,115 @@ def _join_key(folder: str, path: str) -> str:
     store, key = parse_address(folder)
     joined = posixpath.normpath(posixpath.join(key, path))
     return f"{folder}{path}" if joined.startswith("..") else f"{store}/{joined.lstrip('/')}"
+
+
+def look_up_batch(
+    batch: pa.RecordBatch, storage: StorageOptions, *, folder: str, listed_in: str = "the table"
+) -> tuple[list[Reject], pa.RecordBatch]:
+    """Fill in each file's length and etag; reject missing files and those that cannot be images.
+
+    Args:
+        batch: References.
+        storage: Options of the files' stores.
+        folder: As for `look_up`.
+        listed_in: The file that lists them, for the details of rejects.
+    """
+    uris = batch.column("uri").to_pylist()
+    queries = batch.column(QUERY).to_pylist() if QUERY in batch.schema.names else None
+    found = look_up(uris, storage, folder=folder, listed_in=listed_in, queries=queries)
+    rejects: list[Reject] = []
+    places: list[ImagePlace | None] = []
+    for image_id, uri, one in zip(batch.column("id").to_pylist(), uris, found, strict=True):
+        if isinstance(one, ImagePlace):
+            places.append(one)
+        else:
+            rejects.append(Reject(image_id, uri, *one))
+            places.append(None)
+    states = pa.array(places, PICTURE_TYPE)
+    for name in ("num_bytes", "etag"):
+        batch = set_column(batch, name, states.field(name))
+    return rejects, keep_rows(batch, states.is_valid().to_numpy(zero_copy_only=False))
+
+
+def look_up(
+    uris: Sequence[str],
+    storage: StorageOptions,
+    *,
+    folder: str,
+    listed_in: str = "the table",
+    queries: Sequence[str | None] | None = None,
+) -> Iterator[ImagePlace | Problem]:
+    """Yield the place of each file or object, or its problem; objects are looked up concurrently.
+
+    Args:
+        uris: The files and objects.
+        storage: Options of their stores.
+        folder: The folder that relative paths start from, for the details of rejects.
+        listed_in: The file that lists them, for the details of rejects.
+        queries: The queries of signed URLs; None if there are none.
+    """
+    if any(map(is_remote, uris)):
+        signed = zip(uris, queries or itertools.repeat(None), strict=False)
+        place = (listed_in, folder)
+        yield from map_reads(lambda one: _look_up_object(*one, storage, *place), signed)
+    else:
+        yield from (_look_up_file(uri, listed_in, folder) for uri in uris)
+
+
+def look_up_pictures(
+    paths: Sequence[str | None], storage: StorageOptions, folder: str
+) -> list[tuple[str, ImagePlace | Problem] | None]:
+    """Return the address of each path with what `look_up` yields, None without one; raise as it.
+
+    Args:
+        paths: Paths as written.
+        storage: Options of the images' stores.
+        folder: The folder that relative paths start from.
+    """
+    named = [row for row, path in enumerate(paths) if path]
+    result: list[tuple[str, ImagePlace | Problem] | None] = [None] * len(paths)
+    if named:
+        written = pa.array([paths[row] for row in named], pa.string())
+        uris = resolve_paths(written, folder)[1].to_pylist()
+        for row, *found in zip(named, uris, look_up(uris, storage, folder=folder), strict=True):
+            result[row] = found[0], found[1]
+    return result
+
+
+def _look_up_file(uri: str, listed_in: str, folder: str) -> ImagePlace | Problem:
+    try:
+        status = os.stat(uri)
+    except (FileNotFoundError, NotADirectoryError):
+        return _missing(uri, f"listed in {listed_in}, but there is no such file", folder)
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL byte
+        told = str(getattr(error, "strerror", None) or error)
+        return RejectReason.UNREADABLE, told
+    return file_problem(status) or ImagePlace(uri, None, status.st_size, etag_of(status))
+
+
+def _look_up_object(
+    uri: str, query: str | None, storage: StorageOptions, listed_in: str, folder: str
+) -> ImagePlace | Problem:
+    if not is_remote(uri):
+        return _look_up_file(uri, listed_in, folder)
+    try:
+        found = head_object(uri, storage, query)
+    except UsageError as error:
+        return RejectReason.BAD_VALUE, str(error)
+    except StorageError as error:
+        if (reason := reason_of(error, uri)) is None:
+            raise
+        return reason, str(error)
+    if found is None:
+        return _missing(uri, f"listed in {listed_in}, but there is no such object", folder)
+    return size_problem(found.num_bytes) or ImagePlace(uri, None, found.num_bytes, found.etag)
+
+
+def _missing(uri: str, detail: str, folder: str) -> Problem:
+    """Return the problem of a missing file, with where it was looked for, or the likely cause."""
+    below = f"{redact(folder).rstrip('/')}/"
+    if "\\" in uri.removeprefix(below):
+        detail += ": write / in place of the backslashes of its path"
+    elif uri.startswith(below):
+        detail += f" below {below}: give --image-root, the folder that relative paths start from"
+    return RejectReason.MISSING_FILE, detail

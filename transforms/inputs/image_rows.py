@@ -8,22 +8,26 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from shardwright.transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
-from shardwright.transforms.rejects import Reject
+from shardwright.transforms.rejects import Reject, RejectReason
 
 T = TypeVar("T")
 
 
 class ImageRow(NamedTuple):
-    """A listed image: the columns of a reference batch that a folder or an archive fills."""
+    """A listed file: the columns of a reference batch that a folder or an archive fills."""
 
     id: str
     uri: str
-    num_bytes: int
-    etag: str | None
-    split: str | None
-    label: str | None
+    num_bytes: int = 0
+    etag: str | None = None
+    split: str | None = None
+    label: str | None = None
     offset: int | None = None
     row: int = 0
+
+    def reject(self, reason: RejectReason, detail: str) -> Reject:
+        """Return the reject of the file."""
+        return Reject(self.id, self.uri, reason, detail)
 
 
 def image_references(rows: Sequence[ImageRow]) -> pa.RecordBatch:

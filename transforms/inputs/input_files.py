@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
 from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute, is_remote
-from shardwright.storage.objects import head_object
+from shardwright.storage.object_reads import head_object
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.file_rules import (
     SPLIT_FOLDERS,
@@ -20,9 +20,8 @@ from shardwright.transforms.inputs.file_rules import (
     has_image_name,
     is_litter,
 )
-from shardwright.transforms.inputs.folder_contents import is_web
+from shardwright.transforms.inputs.folder_contents import expand_braces, has_wildcard, is_web
 from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
-from shardwright.transforms.inputs.wildcards import expand_braces, has_wildcard
 
 # Searched besides split folders: data sets on the Hugging Face hub keep their files here.
 _DATA_FOLDER = "data"
@@ -161,10 +160,17 @@ class FilesFacts(SourceFacts):
     Attributes:
         request: The request for INPUT.
         base: The folder that the files' names are relative to, with a trailing slash.
+        is_part: A test of a file's name; None if parts are no files.
     """
 
     request: SourceRequest
     base: str
+    is_part: Callable[[str], bool] | None = None
+
+    def parts(self) -> Iterator[str]:
+        found = find_files(self.request, self.is_part) if self.is_part else ()
+        # Without any, INPUT is one file with another name, forced by `--input-format`.
+        yield from (file.uri for file in found) if found else (self.request.uri,)
 
     def file_of(self, part: str) -> InputFile:
         return InputFile(part, part.removeprefix(self.base))

@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,9 +37,9 @@ from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.hashing import content_hash
 from shardwright.transforms.inputs.file_rules import SPOOL_ETAG
-from shardwright.transforms.inputs.input_files import state_of
-from shardwright.transforms.inputs.source import Rows
-from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.inputs.input_files import FileState, InputFile, state_of
+from shardwright.transforms.inputs.source import Rows, SourceRequest
+from shardwright.transforms.references import BATCH_ROWS, ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
@@ -81,6 +82,7 @@ class SpoolWriter:
             BuildError: The spool file would exceed the store's limit.
         """
         offset = self._num_bytes
+        # The start of an image, whose own bytes still fit into what is left of the store's limit.
         if offset > MAX_REMOTE_BYTES and is_remote(self.uri):
             raise BuildError(
                 f"{self.uri} would exceed {MAX_REMOTE_BYTES} bytes, the limit of one upload: "
@@ -94,10 +96,10 @@ class SpoolWriter:
                 self.flush()
         return offset
 
-    def place(self, data: bytes) -> dict[str, object]:
-        """Append an image and return its place, a value of `PICTURE_TYPE`."""
+    def place(self, data: bytes) -> ImagePlace:
+        """Append an image and return its place."""
         etag = self.etag or f"{SPOOL_ETAG}{content_hash(data)}"
-        return {"uri": self.uri, "offset": self.add(data), "num_bytes": len(data), "etag": etag}
+        return ImagePlace(self.uri, self.add(data), len(data), etag)
 
     def flush(self) -> None:
         """Write the buffered images."""
@@ -106,9 +108,27 @@ class SpoolWriter:
         self._pieces, self._waiting = [], 0
 
 
-def rules_digest(*rules: object) -> str:
-    """Return a short hash of what else decides a part's listing, for `spooled`'s `source_etag`."""
-    return hashlib.blake2b(repr(rules).encode(), digest_size=8).hexdigest()
+def spooled_part(
+    request: SourceRequest,
+    file: InputFile,
+    state: FileState,
+    make: Callable[[SpoolWriter], Rows],
+    **rules: Any,
+) -> Rows:
+    """Yield what `make` yields for a file of INPUT, by way of the spool. Raises as `spooled`.
+
+    Args:
+        request: The request for INPUT.
+        file: The file.
+        state: Its length and etag.
+        make: As for `spooled`.
+        rules: What else decides its listing, as values of JSON: they, and no name in the source,
+            decide names on disk.
+    """
+    text = json.dumps({"file": file.name, **rules}, sort_keys=True)
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    etag = f"{state.etag}-{state.num_bytes}-{digest}"
+    return spooled(request.spool, file.uri, etag, request.storage, make)
 
 
 def spooled(
@@ -141,7 +161,13 @@ def spooled(
         )
     name = spool_name(source_uri, source_etag)
     etag = f"{SPOOL_ETAG}{source_etag or ''}"
-    _warn_without_bytes(folder, name, source_uri)
+    is_plan = isinstance(folder, UnwrittenFolder) and folder.bytes_wanted
+    if is_plan and folder.num_bytes_of(f"{name}.bin") is None:
+        _LOG.warning(
+            "a plan does not unpack %s: only a build finds its duplicates and encoded sizes",
+            source_uri,
+        )
+    # The listing comes last, so its presence means that the bytes are complete.
     if folder.num_bytes_of(f"{name}.parquet") is None:
         if isinstance(folder, UnwrittenFolder):
             yield from make(SpoolWriter(folder.path(f"{name}.bin"), etag, None))
@@ -156,21 +182,9 @@ def spool_name(source_uri: str, source_etag: str | None) -> str:
     return hashlib.blake2b(part, digest_size=16).hexdigest()
 
 
-def _warn_without_bytes(folder: Folder, name: str, source_uri: str) -> None:
-    """Warn if a plan would examine images that are not in the spool."""
-    if (
-        isinstance(folder, UnwrittenFolder)
-        and folder.bytes_wanted
-        and folder.num_bytes_of(f"{name}.bin") is None
-    ):
-        _LOG.warning(
-            "a plan does not unpack %s: only a build finds its duplicates and encoded sizes",
-            source_uri,
-        )
-
-
 def _unchanged(rows: Rows, source_uri: str, storage: StorageOptions) -> Rows:
     """Yield the rows of a part; raise `BuildError` at their end if the part has changed."""
+    # Looked at before and after: a file that is replaced in between would be listed half and half.
     before = state_of(source_uri, storage)
     yield from rows
     if state_of(source_uri, storage) != before:
@@ -286,6 +300,7 @@ def forget_lost_spools(root: Folder, *, finished_may_stay: bool) -> None:
         for name, is_incomplete in zip(listings, looks, strict=True)
         if is_incomplete or f"{name.removesuffix('.parquet')}.bin" not in there
     ]
+    # If all shards are in place, reading INPUT again would cost hours and change nothing.
     if lost and not (finished_may_stay and _is_whole(root)):
         root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in sorted(lost)])
 
@@ -312,6 +327,8 @@ class BackgroundSink:
         self._writing: Future[None] | None = None
 
     def write(self, pieces: Sequence[bytes]) -> None:
+        # The last write first: the store takes the bytes in their order, and its error must not be
+        # lost.
         self.wait()
         self._writing = self._thread.submit(self._sink.write, pieces)
 
@@ -331,4 +348,5 @@ def in_background(sink: Sink) -> Iterator[BackgroundSink]:
     with ThreadPoolExecutor(1, thread_name_prefix="shardwright-spool") as thread:
         background = BackgroundSink(sink, thread)
         yield background
+        # Before the sink closes, which would put a file in place that lacks the last write.
         background.wait()

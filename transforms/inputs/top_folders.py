@@ -53,7 +53,14 @@ def split_folders_of(
     splits = {split for name in named for split in _splits_in(name)}
     if len(splits) > 1 or (exact and (is_few or any(map(is_nested, exact)))):
         others = [name for name in names if name not in named]
-        raise _ambiguous(request, named, [*others, *["images"] * has_loose])
+        others += ["images"] * has_loose
+        beside = f" beside {shown(others)}" if others else ""
+        command = f"shardwright build {shlex.quote(redact(request.uri))} OUTPUT --top-folders"
+        raise UsageError(
+            f"{request.argument} {request.uri} has {shown(named)}{beside}, so its top folders may "
+            f"be splits or classes. If they are splits, which hold class folders: `{command} "
+            f"splits`. If they are classes: `{command} classes`"
+        )
     return ()
 
 
@@ -61,16 +68,6 @@ def _splits_in(name: str) -> set[str]:
     """Return the splits among the words of a name, such as "seg_train", "train2017" or "testA"."""
     words = map(str.lower, _WORD.findall(name))
     return {SPLIT_FOLDERS[word] for word in words if word in SPLIT_FOLDERS}
-
-
-def _ambiguous(request: SourceRequest, named: Sequence[str], others: Sequence[str]) -> UsageError:
-    beside = f" beside {shown(others)}" if others else ""
-    command = f"shardwright build {shlex.quote(redact(request.uri))} OUTPUT --top-folders"
-    return UsageError(
-        f"{request.argument} {request.uri} has {shown(named)}{beside}, so its top folders may be "
-        f"splits or classes. If they are splits, which hold class folders: `{command} splits`. If "
-        f"they are classes: `{command} classes`"
-    )
 
 
 def shown(names: Sequence[str]) -> str:

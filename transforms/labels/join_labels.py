@@ -10,8 +10,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.transforms.hashing import union
-from shardwright.transforms.inputs.tables.table_layout import TableFacts
-from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.inputs.tables.table_references import TableFacts, list_table
 from shardwright.transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
 from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.rejects import Reject
@@ -86,7 +85,10 @@ def _broadcast(
 def _join_by_key(
     references: beam.PCollection, rows: beam.PCollection, table: TableFacts
 ) -> tuple[beam.PCollection, list[beam.PCollection]]:
-    rules, num_buckets = LabelRules.of(table.layout), _num_buckets(table.layout.num_bytes)
+    rules = LabelRules.of(table.layout)
+    # A power of two; the bytes of one bucket bound a worker's memory.
+    wanted = min(max(table.layout.num_bytes // _BUCKET_BYTES, _FEWEST_BUCKETS), _MOST_BUCKETS)
+    num_buckets = 1 << (wanted - 1).bit_length()
     sides = {
         "references": references
         | "SpreadImages"
@@ -97,12 +99,6 @@ def _join_by_key(
     buckets = sides | "Buckets" >> beam.CoGroupByKey()  # (bucket, side -> [packed pieces])
     joined = buckets | "Join" >> Route(_join_bucket, pa.RecordBatch, rules=rules)
     return joined.main, [joined.rejects]
-
-
-def _num_buckets(num_bytes: int) -> int:
-    """Return a power of two; the bytes of one bucket bound a worker's memory."""
-    wanted = min(max(num_bytes // _BUCKET_BYTES, _FEWEST_BUCKETS), _MOST_BUCKETS)
-    return 1 << (wanted - 1).bit_length()
 
 
 def _spread_references(

@@ -54,6 +54,8 @@ def _label(num_nodes: int, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         if not apart.any():
             return labels
         left, right = left[apart], right[apart]
+        # A larger root is hooked to a smaller one only, so no cycle can arise.
         np.minimum.at(labels, np.maximum(left, right), np.minimum(left, right))
+        # Doubles the distance that a label looks ahead: chains of any length take few rounds.
         while not np.array_equal(nearer := labels[labels], labels):
             labels = nearer

@@ -66,6 +66,8 @@ class HashGroups:
             return
         roots = self.roots[np.searchsorted(self.hashes, rows.column(PHASH).to_numpy())]
         rows = set_column(rows, ROOT, pa.array(roots))
+        # The top half of the root times the number of parts: the product fits, and its order is
+        # that of the roots.
         parts = (roots >> np.uint64(32)) * np.uint64(self.num_parts) >> np.uint64(32)
         for part in np.unique(parts):
             yield int(part), keep_rows(rows, parts == part)
@@ -94,6 +96,7 @@ def choose_keepers(batches: Sequence[pa.RecordBatch], distance: int) -> pa.Recor
     while len(left):
         # The first row that is left of each group is a keeper.
         starts = np.append(True, roots[left[1:]] != roots[left[:-1]])
+        # For each row the first row of its group among those that are left.
         chosen = left[np.flatnonzero(starts)[np.cumsum(starts) - 1]]
         near = np.bitwise_count(hashes[left] ^ hashes[chosen]) <= distance
         keepers[left[near]] = chosen[near]

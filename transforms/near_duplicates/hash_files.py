@@ -16,18 +16,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from shardwright.errors import StorageError
+from shardwright.errors import ImageFault, StorageError
 from shardwright.format import naming
-from shardwright.format.parquet import ParquetRows
+from shardwright.format.parquet import ParquetRows, parquet_bytes
+from shardwright.images.headers import read_header
+from shardwright.images.kinds import check_bomb
 from shardwright.images.perceptual_hash import SIDE, hash_image
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.child_process import Death, call_in_child
-from shardwright.transforms.images.headers import read_header
-from shardwright.transforms.images.kinds import RejectedImage, too_many_pixels
-from shardwright.transforms.images.modes import opaque
+from shardwright.transforms.images.colors import opaque
 from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.inputs.spool import UnwrittenFolder
 from shardwright.transforms.references import digest_of, keep_rows, set_column
@@ -42,6 +41,7 @@ HASH_SCHEMA = pa.schema([(PHASH, pa.uint64()), (NUM_PIXELS, pa.int64())])
 _ALGORITHM = b"phash 1"  # another number when the hash of an image changes
 _PLACE = ["uri", "offset", "num_bytes", "etag"]
 _COMPARED = ["id", "uri", "row", "label", "num_bytes"]
+# Frequencies that a picture must have, of 63: photographs have over 50, flat ones under 10.
 MIN_DETAIL = 24
 
 
@@ -70,9 +70,12 @@ def hash_batch(
     if rows is None:
         hashed = _hash(batch, folder, name, storage, threads)
         rows = _rows_of(hashed)
+        # Without an etag a changed image would have the old hash; one that could not be read may be
+        # readable next time.
         known = batch.column("etag").null_count == 0 and None not in hashed
         if known and not isinstance(folder, UnwrittenFolder):
-            folder.write_bytes(name, _packed(rows), sync=False)
+            packed = parquet_bytes(pa.table(rows), write_page_checksum=True)
+            folder.write_bytes(name, packed, sync=False)
     found = batch.select(_COMPARED)
     for column in HASH_SCHEMA.names:
         found = set_column(found, column, rows.column(column))
@@ -97,12 +100,6 @@ def _rows_of(hashed: Sequence[PictureHash | None]) -> pa.RecordBatch:
     return pa.record_batch(arrays, HASH_SCHEMA)
 
 
-def _packed(rows: pa.RecordBatch) -> bytes:
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(rows), buffer, compression="zstd", write_page_checksum=True)
-    return bytes(buffer.getvalue().to_pybytes())
-
-
 def _read(folder: Folder, name: str, num_rows: int) -> pa.RecordBatch | None:
     """Return the hashes in a file, or None if there is none, or a damaged one."""
     try:
@@ -115,8 +112,6 @@ def _read(folder: Folder, name: str, num_rows: int) -> pa.RecordBatch | None:
         return None
     return pa.record_batch([column.combine_chunks() for column in table.columns], HASH_SCHEMA)
 
-
-"""Frequencies that a picture must have, of 63: photographs have over 50, flat ones under 10."""
 
 # A large JPEG is decoded at an eighth, a quarter or half of its size, if that leaves so many pixels
 # in each direction. Fewer would lose copies: a reduced size is rounded, which shifts the picture.
@@ -164,7 +159,7 @@ def _hash_row(batch: pa.RecordBatch, storage: StorageOptions, row: int) -> Pictu
 def _hash_or_none(data: bytes) -> PictureHash:
     try:
         return hash_picture(data)
-    except RejectedImage:
+    except ImageFault:
         return NO_HASH
 
 
@@ -172,14 +167,15 @@ def hash_picture(data: bytes) -> PictureHash:
     """Return the hash of an image file, as it is shown: alpha on white, without EXIF's rotation.
 
     Raises:
-        RejectedImage: It does not decode.
+        ImageFault: It does not decode.
     """
     header = read_header(data)
-    if fault := too_many_pixels(header.info.format, header.info.width, header.info.height):
-        raise fault
+    check_bomb(header.info.format, header.info.width, header.info.height)
     image = open_pixels(data, header)
     width, height = image.size
     with PIXELS.hold(pixels_held(image)), decoder_faults(header):
+        # Of a JPEG: libjpeg decodes a reduced size for a fraction of the work. Other formats ignore
+        # it.
         image.draft("L", (_DECODED_SIDE, _DECODED_SIDE))
         image.load()
         found = hash_image(opaque(image))

@@ -52,6 +52,8 @@ def find_in_table(hashes: np.ndarray, table: Table, distance: int) -> Iterator[P
     ordered = table.reorder(hashes)
     ordered.sort()
     for left, right in _find_in_buckets(ordered, table.rest_bits, distance):
+        # A pair that agrees in more bands than needed is in several tables, and must be counted
+        # once.
         first = table.finds_first(table.restore(left ^ right))
         if first.any():
             yield table.restore(left[first]), table.restore(right[first])
@@ -90,6 +92,7 @@ def _find_in_buckets(ordered: np.ndarray, rest_bits: int, distance: int) -> Iter
     rest = np.uint64(rest_bits)
     joined = (ordered[1:] ^ ordered[:-1]) >> rest == 0
     for start, stop in _large_buckets(joined):
+        # Done by the recursion: comparing a large bucket in full would take the square of its size.
         joined[start : stop - 1] = False
         yield from find_pairs(ordered[start:stop], distance)
     rows = np.flatnonzero(joined)
@@ -101,6 +104,7 @@ def _find_in_buckets(ordered: np.ndarray, rest_bits: int, distance: int) -> Iter
         if near.any():
             yield left[near], right[near]
         rows, left = _without_last(rows, left, len(ordered) - neighbor - 1)
+        # Rows whose next neighbor is in another bucket drop out, so each round has fewer.
         rows = rows[(left ^ ordered[rows + neighbor + 1]) >> rest == 0]
 
 

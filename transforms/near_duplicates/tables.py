@@ -125,6 +125,7 @@ class Table:
             equal |= (part == 0).astype(np.int64) << number
         first = np.ones(len(differences), bool)
         for kept in self.earlier:
+            # An earlier table has the pair in one bucket if all bands that it keeps are equal.
             first &= (equal & kept) != kept
         return first
 
@@ -172,6 +173,7 @@ def _costs(num_hashes: int, distance: int, num_bits: int) -> dict[int, float]:
 
 
 def _cost(num_hashes: int, distance: int, num_bits: int, num_bands: int) -> float:
+    # If hashes were random: real ones crowd, which the division of large buckets makes up for.
     bucket_bits = num_bits * (num_bands - distance) / num_bands
     pairs = num_hashes**2 / 2 / 2**bucket_bits
     table = _TABLE_NS + num_hashes * _SORT_NS + pairs * _COMPARE_NS

@@ -79,6 +79,8 @@ Placed = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 def size_bucket(bucket: int, batch: pa.RecordBatch) -> BucketSizes:
     """Return the record sizes of a sorted bucket."""
+    # A plan without shards' contents drops the columns that the sizes follow from, and keeps the
+    # result.
     known = batch.column(KNOWN_BYTES) if KNOWN_BYTES in batch.schema.names else known_sizes(batch)
     sizes, splits = known.to_numpy(zero_copy_only=False), batch.column("split")
     by_split = {
@@ -120,14 +122,13 @@ def draft_layout(
     if policy.num_bytes and not (estimate and estimate.ratio is None):
         for split in splits:
             shards = policy.shards_for(records[split], num_bytes[split], estimate)
+            # In bytes that the plan knows, also if records are re-encoded: the ratio of the two is
+            # the same for all.
             targets[split] = max(-(-known[split] // shards), 1)
-    return Draft(layout, policy, targets, first_bytes, _median(ordered, estimate))
-
-
-def _median(counts: Sequence[BucketCounts], estimate: SizeEstimate | None) -> int:
-    first = np.concatenate([np.empty(0), *(count.first for count in counts)])[:_SAMPLED]
+    first = np.concatenate([np.empty(0), *(count.first for count in ordered)])[:_SAMPLED]
     median = int(np.median(first)) if len(first) else 0
-    return estimate.total(1, median) if estimate else median
+    median = estimate.total(1, median) if estimate else median
+    return Draft(layout, policy, targets, first_bytes, median)
 
 
 def place_bucket(sizes: BucketSizes, draft: Draft) -> Placed:
@@ -138,6 +139,7 @@ def place_bucket(sizes: BucketSizes, draft: Draft) -> Placed:
             ends = draft.first_bytes[sizes.bucket, split] + np.cumsum(found)
             # Twice the middle of a record, by twice the target: whole numbers are exact.
             shards = (2 * ends - found) // (2 * draft.targets[split])
+            # A few numbers for each bucket, instead of one for each record.
             placed[split] = np.unique(shards, return_counts=True)
     return placed
 
@@ -153,7 +155,16 @@ def lay_out(draft: Draft, placed: Sequence[Placed]) -> Layout:
         records = np.bincount(shards, weights=np.concatenate(counts)).astype(np.int64)
         cuts[split] = _cut_at(records, draft.policy, layout.cuts[split])
     layout = replace(layout, cuts=cuts)
-    return replace(layout, warning=_warn_of_small_shards(layout, draft))
+    size, least = draft.policy.num_bytes, _FEWEST_MEDIANS * draft.median
+    if size is None or size >= least or layout.num_shards == len(layout.cuts):
+        return layout
+    warning = (
+        f"--shard-size {size} is less than {_FEWEST_MEDIANS} records of the median size, "
+        f"{show_bytes(draft.median)}, so {counted(layout.num_records, 'record')} are in "
+        f"{counted(layout.num_shards, 'shard')}: use --shard-size {least} ({show_bytes(least)}) "
+        "or more"
+    )
+    return replace(layout, warning=warning)
 
 
 def _cut_at(records: np.ndarray, policy: ShardPolicy, by_records: ShardCuts) -> ShardCuts:
@@ -166,20 +177,9 @@ def _cut_at(records: np.ndarray, policy: ShardPolicy, by_records: ShardCuts) -> 
     while len(starts) <= wanted:
         sizes = np.diff(starts)
         largest = int(sizes.argmax())
+        # The largest is halved, so that rounding up to a multiple makes no shard empty.
         starts.insert(largest + 1, starts[largest] + int(sizes[largest]) // 2)
     return ShardCuts(num_records, wanted, positions=tuple(starts[:-1]))
-
-
-def _warn_of_small_shards(layout: Layout, draft: Draft) -> str:
-    size, least = draft.policy.num_bytes, _FEWEST_MEDIANS * draft.median
-    if size is None or size >= least or layout.num_shards == len(layout.cuts):
-        return ""
-    return (
-        f"--shard-size {size} is less than {_FEWEST_MEDIANS} records of the median size, "
-        f"{show_bytes(draft.median)}, so {counted(layout.num_records, 'record')} are in "
-        f"{counted(layout.num_shards, 'shard')}: use --shard-size {least} ({show_bytes(least)}) "
-        "or more"
-    )
 
 
 def shard_bytes(sizes: Iterable[BucketSizes], layout: Layout) -> dict[str, list[int]]:

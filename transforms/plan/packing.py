@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.references import (
+    EXTRA_PREFIX,
     ORIGIN,
     PICTURE_TYPE,
     concat,
@@ -27,6 +29,7 @@ from shardwright.transforms.references import (
     record_bytes,
     reject_rows,
     set_column,
+    stacked,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -99,6 +102,8 @@ class ShardPolicy:
             under = estimate.shards_under(
                 self.num_bytes, num_records=num_records, num_bytes=num_bytes
             )
+            # An estimate may be too low: then more shards are planned, so that few exceed the
+            # target.
             count = max(count, under)
         return self.multiple_above(max(count, 1))
 
@@ -108,6 +113,7 @@ class ShardPolicy:
 
     def most_shards(self, num_records: int) -> int:
         """Return the most shards without an empty one."""
+        # With fewer records than readers, a multiple is impossible.
         return num_records // self.multiple_of * self.multiple_of or num_records
 
 
@@ -209,6 +215,7 @@ def sort_bucket(
     """
     batch = concat(batches)
     keys = batch.column(ORDER_KEY).to_numpy()
+    # Not stable, and faster: with distinct keys there is one order only.
     order = np.argsort(keys)
     # Equal ids have equal keys, so they share a bucket and are neighbors in it.
     if not (np.diff(keys[order]) == 0).any():
@@ -217,6 +224,7 @@ def sort_bucket(
     ordered = batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")])
     ids = ordered.column("id")
     again = np.zeros(ordered.num_rows, bool)
+    # By id, because different ids may have the same 64-bit hash.
     again[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
     rejects = list(
         reject_rows(
@@ -235,14 +243,20 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
     # same, and a copied dataset has the shards of a new one; with them, the index has the sizes.
     if ORIGIN in batch.schema.names and _size_varies(batch.schema):
         return pc.struct_field(batch.column(ORIGIN), "length")
-    sizes = pc.add(pc.binary_length(batch.column("id")).cast(pa.int64()), RECORD_OVERHEAD_BYTES)
-    sizes = pc.add(sizes, pa.array(record_bytes(batch), pa.int64()))
-    for name in extra_columns(batch.schema):
-        column = batch.column(name)
-        # `record_bytes` has counted the images already.
-        if column.type != PICTURE_TYPE:
-            sizes = pc.add(sizes, pc.add(_value_bytes(column), len(name)))
-    return sizes
+    sizes = pc.binary_length(batch.column("id")).to_numpy(zero_copy_only=False).astype(np.int64)
+    sizes += np.array(record_bytes(batch), np.int64) + RECORD_OVERHEAD_BYTES
+    there = zip(batch.schema.names, batch.columns, strict=True)
+    # `record_bytes` has counted the images already.
+    columns = {
+        name: column
+        for name, column in there
+        if name.startswith(EXTRA_PREFIX) and column.type != PICTURE_TYPE
+    }
+    sizes += sum(map(len, columns))
+    for numbers, whole in stacked(list(columns.values())):
+        found = np.broadcast_to(_value_bytes(whole), len(whole))
+        sizes += found.reshape(len(numbers), -1).sum(0)
+    return pa.array(sizes)
 
 
 def _size_varies(schema: pa.Schema) -> bool:
@@ -251,18 +265,19 @@ def _size_varies(schema: pa.Schema) -> bool:
     return not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
 
 
-def _value_bytes(column: pa.Array) -> pa.Array:
-    """Estimate the bytes of each row's values in a tf.Example, int64 [rows]."""
+def _value_bytes(column: pa.Array) -> NDArray[np.int64] | int:
+    """Estimate the bytes of each row's values in a tf.Example, int64 [rows]; one for all rows."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        items = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+        items = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        values = column.flatten()
         # Running sums at the ends of the lists: their differences are right for empty lists, too.
-        flat = pc.cumulative_sum(_value_bytes(column.flatten())).to_numpy(zero_copy_only=False)
-        ends = np.cumsum(items.to_numpy(zero_copy_only=False))
-        sums = np.concatenate(([0], flat))[ends]
-        return pa.array(np.diff(sums, prepend=0), pa.int64())
+        sums = np.zeros(len(values) + 1, np.int64)
+        sums[1:] = _value_bytes(values)
+        return np.diff(np.cumsum(sums)[np.cumsum(items)], prepend=0)
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-        return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
-    return pa.array(np.full(len(column), _NUMBER_BYTES), pa.int64())
+        lengths = pc.fill_null(pc.binary_length(column), 0)
+        return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return _NUMBER_BYTES
 
 
 def cut_bucket(
@@ -271,6 +286,7 @@ def cut_bucket(
     """Yield ((split, shard), (first position, references)) for each piece of a sorted bucket."""
     for split in pc.unique(batch.column("split")).to_pylist():
         rows = batch.filter(pc.equal(batch.column("split"), split)).drop_columns([ORDER_KEY])
+        # The number of the split's records in all buckets before this one.
         first = layout.first_positions[bucket, split]
         for shard, start, stop in layout.cuts[split].pieces(first, first + rows.num_rows):
             yield (split, shard), (start, rows.slice(start - first, stop - start))

@@ -39,6 +39,7 @@ class ShardPlan:
         The digest is the same for other signatures of the same URLs.
         """
         references = references.drop_columns(["row", "group"])
+        # What these say follows from other columns, or decides nothing about the bytes.
         others = {QUERY, HASH, SUFFIX, RECORD_CRC}
         hashed = [column for column in references.schema.names if column not in others]
         return cls(name, digest_of(settings, references.select(hashed)), references)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shardwright.format import stats_keys
 from shardwright.format.manifest import Manifest
+from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.sizes import show_bytes
-
-RECORD_BYTES = stats_keys.RECORD_BYTES
 
 
 class RecordBytes(NamedTuple):

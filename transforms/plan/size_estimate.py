@@ -52,6 +52,8 @@ class SizeEstimate:
         """
         mean, ratio = float(made.mean()), float(made.sum() / max(known.sum(), 1))
         off_mean, off_ratio = made - mean, made - ratio * known
+        # After a resize all records are about as large; with re-encoding alone, large files stay
+        # large.
         by_ratio = _deviation(off_ratio, mean) < _deviation(off_mean, mean)
         off = off_ratio if by_ratio else off_mean
         error = _deviation(off, mean)
@@ -100,6 +102,7 @@ class SizeEstimate:
         )
         quantile = NormalDist().inv_cdf(1 - _RISK / shards)
         quantile += (quantile**2 - 1) / 6 * self.skewness / math.sqrt(size)
+        # Without replacement: a shard that has all records of its split cannot deviate from them.
         of_shard = quantile * self.error * math.sqrt(size * (1 - size / num_records))
         return size * (num_bytes / num_records + of_mean) + of_shard
 

@@ -9,6 +9,7 @@ follows from the sample's spread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from msgspec import Struct
 from shardwright.errors import NotADatasetError
 from shardwright.format import naming
 from shardwright.format.json_files import read_json
-from shardwright.storage.folder import Folder
+from shardwright.storage.addresses import temporary_name
 from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.references import concat, digest_of, from_ipc, set_column, to_ipc
@@ -108,11 +109,22 @@ def estimate_sizes(
     chosen = sample.chosen
     if chosen is None:
         return None
+    # Of what is sampled, not of INPUT: new images that do not get into the sample leave the
+    # estimate as it is.
     digest = digest_of(settings, chosen.select(_IDENTITY))
-    known = _recorded(job.root, digest)
-    if known is not None:
-        return known
-    made = _measure_noted(chosen, job, digest) if writes else measure(chosen, job)
+    with suppress(NotADatasetError):  # of a version with other fields
+        plan = read_json(job.root, naming.PLAN, _EstimatedPlan)
+        if plan and plan.estimate and plan.estimate.sample == digest:
+            return plan.estimate
+    if writes:
+        # A name that OUTPUT may hold before there is a plan.
+        attempt = (job.root, temporary_name(naming.PLAN, digest[:8]), digest)
+        make = make_alone if has_died(*attempt) else make_chunks
+        with noted_attempt(*attempt):
+            made = measure(chosen, job, make)
+    else:
+        made = measure(chosen, job)
+    # Rejects have no size, and must not make the mean smaller.
     stored = made > 0
     if not stored.any():
         return None
@@ -126,23 +138,6 @@ class _EstimatedPlan(Struct):
     estimate: SizeEstimate | None = None
 
 
-def _recorded(root: Folder, digest: str) -> SizeEstimate | None:
-    try:
-        plan = read_json(root, naming.PLAN, _EstimatedPlan)
-    except NotADatasetError:  # of a version with other fields
-        return None
-    found = None if plan is None else plan.estimate
-    return found if found is not None and found.sample == digest else None
-
-
-def _measure_noted(references: pa.RecordBatch, job: WriteJob, digest: str) -> np.ndarray:
-    # A name that OUTPUT may hold before there is a plan.
-    attempt = (job.root, naming.temporary_name(naming.PLAN, digest[:8]), digest)
-    make = make_alone if has_died(*attempt) else make_chunks
-    with noted_attempt(*attempt):
-        return measure(references, job, make)
-
-
 def measure(
     references: pa.RecordBatch,
     job: WriteJob,
@@ -151,5 +146,6 @@ def measure(
     """Return the bytes of each row in a shard, 0 for a reject: float64 [rows]."""
     made = np.zeros(references.num_rows)
     for chunk in make(references, job):
+        # A function may make several records of a row.
         np.add.at(made, chunk.rows, chunk.framed.lengths)
     return made

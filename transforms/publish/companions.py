@@ -7,16 +7,18 @@ Formats: `tensorflow_datasets/core/proto/dataset_info.proto` as JSON, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf import text_format
+from google.protobuf import text_encoding, text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, json_text
-from shardwright.format.names_files import names_files, names_text
+from shardwright.format.contents import FileContent
+from shardwright.format.manifest import Manifest, json_bytes
 from shardwright.format.records import FRAME_BYTES
 from shardwright.format.schema import (
     INDEXED,
@@ -26,7 +28,9 @@ from shardwright.format.schema import (
     FeatureKind,
     StoredFeature,
 )
-from shardwright.format.tfds_features import features_json
+from shardwright.format.superseded import as_stored
+from shardwright.format.tfds_features import features_json, names_files, names_text
+from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.tfdv_statistics import statistics_proto
 
 _TFX_TYPES = {
@@ -38,19 +42,36 @@ _TFX_TYPES = {
 
 def companion_files(manifest: Manifest) -> dict[str, bytes]:
     """Return the bytes of the files beside the manifest that follow from it alone, by name."""
-    texts = {
-        naming.FEATURES: json_text(features_json(manifest.schema)),
-        naming.DATASET_INFO: json_text(dataset_info_json(manifest)),
-        naming.STATS: json_text(
-            {split.name: dict(split.stats) for split in manifest.splits.values()}
+    files = {
+        naming.FEATURES: json_bytes(features_json(manifest.schema)),
+        naming.DATASET_INFO: json_bytes(dataset_info_json(manifest)),
+        naming.STATS: json_bytes(
+            {name: dict(each.stats) for name, each in manifest.splits.items()}
         ),
-        naming.SCHEMA_PBTXT: schema_pbtxt(manifest.schema),
+        naming.STATS_PB: statistics_proto(manifest),
+        naming.SCHEMA_PBTXT: schema_pbtxt(manifest.schema).encode(),
     }
-    texts |= {
-        filename: names_text(names) for filename, names in names_files(manifest.schema).items()
-    }
-    files = {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
-    return files | {naming.STATS_PB: statistics_proto(manifest)}
+    for filename, names in names_files(manifest.schema).items():
+        files[filename] = names_text(names).encode("utf-8", "surrogatepass")
+    return files
+
+
+def write_companions(
+    root: Folder, files: Mapping[str, bytes], *, is_new: bool = False
+) -> dict[str, FileContent]:
+    """Write companion files, and return their contents for the manifest by name.
+
+    Args:
+        root: The dataset's folder.
+        files: The files as `companion_files` makes them.
+        is_new: A build writes them, so the dataset has not grown.
+    """
+    stored = files if is_new else as_stored(root, files)
+    # At once: each of them waits for a disk, or twice for a store.
+    with ThreadPoolExecutor(len(files) or 1) as pool:
+        for _ in pool.map(lambda file: root.write_if_new(*file), stored.items()):
+            pass
+    return {name: FileContent.of(data) for name, data in files.items()}
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
@@ -58,6 +79,7 @@ def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
     splits = [
         {
             "name": split.name,
+            # As strings, as protobuf's JSON has 64-bit integers.
             "shardLengths": [str(shard.num_records) for shard in split.shards],
             # Only the examples: TFDS does not count the frames of TFRecord.
             "numBytes": str(split.num_bytes - FRAME_BYTES * split.num_records),
@@ -78,12 +100,8 @@ def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
     ]
     # TFDS cannot refer to a nested feature.
     if len(supervised) == 2 and not any("/" in name for name in supervised):
-        info["supervisedKeys"] = {"tuple": {"items": [_feature_key(name) for name in supervised]}}
+        info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": name} for name in supervised]}}
     return info
-
-
-def _feature_key(name: str) -> dict[str, str]:
-    return {"featureKey": name}
 
 
 def schema_pbtxt(schema: ExampleSchema) -> str:
@@ -93,23 +111,32 @@ def schema_pbtxt(schema: ExampleSchema) -> str:
     the format cannot express its inner shape. A bag of words is a sparse feature of two lists.
     """
     proto = schema_pb2.Schema()
+    texts: list[str] = []
+    # Most features differ by name only, and printing takes much longer than all else.
+    same: dict[bytes, str] = {}
     for feature in schema.features:
         for stored in feature.stored:
-            entry = proto.feature.add(name=stored.key, type=_TFX_TYPES[stored.type])
+            entry = schema_pb2.Feature(type=_TFX_TYPES[stored.type])
             _state_shape(entry, stored.shape)
             _state_domain(entry, feature, stored, len(schema.names_of(feature)))
+            key = entry.SerializeToString(deterministic=True)
+            if key not in same:
+                same[key] = text_format.MessageToString(entry, indent=2)
+            name = text_encoding.CEscape(stored.key, as_utf8=True)  # type: ignore[arg-type]  # takes str
+            texts.append(f'feature {{\n  name: "{name}"\n{same[key]}}}\n')
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             indices, values = (stored.key for stored in feature.stored)
             sparse = proto.sparse_feature.add(name=feature.name, is_sorted=True)
             sparse.index_feature.add(name=indices)
             sparse.value_feature.name = values
-    return text_format.MessageToString(proto)
+    return "".join(texts) + text_format.MessageToString(proto)
 
 
 def _state_shape(entry: schema_pb2.Feature, shape: tuple[int | None, ...]) -> None:
     if None in shape:
         entry.value_count.min = 0
         return
+    # A feature of fixed shape is in every record. A list may be empty, which TFX takes for missing.
     entry.presence.min_fraction = 1.0
     entry.presence.min_count = 1
     entry.shape.SetInParent()

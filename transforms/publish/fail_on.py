@@ -11,6 +11,7 @@ from shardwright.errors import BuildError
 from shardwright.fail_on import CHANGES, Limit, Measured, exceeded, parse_limits
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.reject_counts import RejectShare
+from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.storage.folder import Folder
 
 NEAR = "near-leaks"
@@ -83,6 +84,7 @@ def check_limits(
         return
     counts = _count(manifest, num_unchanged)
     values = dict.fromkeys(NAMES, Measured(0))
+    # The other dataset is opened only if a limit needs it.
     if compared := {limit.name for limit in fail_on.limits}.difference(counts):
         values |= _compare(fail_on, root, manifest, replaced, versions, compared)
     above = exceeded(fail_on.limits, values | counts)
@@ -121,10 +123,6 @@ def _compare(
 
 
 def _count(manifest: Manifest, num_unchanged: int) -> dict[str, Measured]:
-    # Late, because only a build knows it, and this file is imported by the command line's parser.
-    from shardwright.transforms.publish.leaks import LEAKS
-    from shardwright.transforms.publish.near_duplicates import NEAR_LEAKS
-
     def leaks(key: str) -> Measured:
         shared = [split.stats.get(key, {}).values() for split in manifest.splits.values()]
         number = sum(leak["records"] + leak["unchecked"] for found in shared for leak in found)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.stats_keys import FEATURES
 from shardwright.transforms.publish.number_sums import describe_numbers
-from shardwright.transforms.references import extra_name
+from shardwright.transforms.references import extra_name, stacked
 
-FEATURES = "features"  # key in a split's statistics
 _NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32)
 _DESCRIBED = (*_NUMBERS, FeatureKind.TEXT, FeatureKind.BYTES)
 
@@ -25,12 +26,24 @@ def describe_features(references: pa.RecordBatch, schema: ExampleSchema) -> dict
         references: The rows of the records, with final feature values.
         schema: Their features.
     """
-    found = {}
-    for name, of, numbers in _columns(references, schema):
-        part = describe_numbers(numbers.to_numpy(zero_copy_only=False))
-        if part is not None:
-            found[name] = {"of": of, **part}
-    return {FEATURES: found} if found else {}
+    there = dict(zip(references.schema.names, references.columns, strict=True))
+    columns = [
+        (feature, there[extra_name(feature.stored[0].key)].drop_null())
+        for feature in described_features(schema)
+        if extra_name(feature.stored[0].key) in there
+    ]
+    found: dict[int, dict[str, Any]] = {}
+    values = [each for _, each in columns]
+    rules = [(feature.kind, feature.stored[0].shape) for feature, _ in columns]
+    for numbers, whole in stacked(values, rules):
+        own = [values[number] for number in numbers]
+        of, measured = _measured(columns[numbers[0]][0], whole, own)
+        ends = np.cumsum([len(each) for each in own])[:-1]
+        parts = describe_numbers(np.split(measured.to_numpy(zero_copy_only=False), ends))
+        found |= {number: {"of": of, **part} for number, part in zip(numbers, parts, strict=True)}
+    in_order = sorted(number for number in found if len(values[number]))
+    described = {columns[number][0].name: found[number] for number in in_order}
+    return {FEATURES: described} if described else {}
 
 
 def described_features(schema: ExampleSchema) -> list[Feature]:
@@ -47,29 +60,26 @@ def _is_described(feature: Feature) -> bool:
     return shape[0] is None if shape else feature.kind in _DESCRIBED
 
 
-def _columns(
-    references: pa.RecordBatch, schema: ExampleSchema
-) -> Iterator[tuple[str, str, pa.Array]]:
-    """Yield name, "values", "characters", "bytes" or "items", and numbers without nulls."""
-    names = set(references.schema.names)
-    for feature in described_features(schema):
-        stored = feature.stored[0]
-        if extra_name(stored.key) not in names:
-            continue
-        values = references.column(extra_name(stored.key)).drop_null()
-        if stored.shape:
-            items = math.prod(size or 1 for size in stored.shape[1:])
-            yield feature.name, "items", pc.divide(pc.list_value_length(values), items)
-        elif feature.kind in _NUMBERS:
-            yield feature.name, "values", values
-        elif feature.kind == FeatureKind.TEXT:
-            yield feature.name, "characters", _characters(values)
-        else:
-            yield feature.name, "bytes", pc.binary_length(values)
+def _measured(
+    feature: Feature, whole: pa.Array, columns: Sequence[pa.Array]
+) -> tuple[str, pa.Array]:
+    """Return "values", "characters", "bytes" or "items", and these numbers of stacked columns."""
+    shape = feature.stored[0].shape
+    if shape:
+        items = math.prod(size or 1 for size in shape[1:])
+        return "items", pc.divide(pc.list_value_length(whole), items)
+    if feature.kind in _NUMBERS:
+        return "values", whole
+    if feature.kind == FeatureKind.TEXT:
+        return "characters", _characters(whole, columns)
+    return "bytes", pc.binary_length(whole)
 
 
-def _characters(values: pa.Array) -> pa.Array:
+def _characters(whole: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
+    """Return the characters of each text; the bytes in a column with one that is not UTF-8."""
     try:
-        return pc.utf8_length(values.cast(pa.string()))
-    except pa.ArrowInvalid:  # not UTF-8
-        return pc.binary_length(values)
+        return pc.utf8_length(whole.cast(pa.string()))
+    except pa.ArrowInvalid:
+        if len(columns) == 1:
+            return pc.binary_length(whole)
+        return pa.concat_arrays([_characters(each, [each]) for each in columns])

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shardwright.format import stats_keys
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from shardwright.format.stats_keys import Leak
@@ -24,7 +23,6 @@ from shardwright.storage.reads import map_reads
 from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.duplicates.contents import is_among
 
-LEAKS = stats_keys.LEAKS
 MAX_CHECKED = 1000  # images with equal checksums that are read and compared
 _MAX_EXAMPLES = 5
 _READERS = 16  # concurrent reads of sidecars or images
@@ -99,9 +97,12 @@ class _Shared:
         shared = np.count_nonzero(counts, axis=1) > 1
         keys = np.concatenate([self.keys, distinct[shared]])
         counts = np.concatenate([self.counts, counts[shared]])
+        # The lowest keys are kept, whatever the order of the ranges, so that every run compares the
+        # same images.
         order = np.argsort(keys)
         lowest, others = order[:MAX_CHECKED], counts[order[MAX_CHECKED:]]
         self.keys, self.counts = keys[lowest], counts[lowest]
+        # For each pair of splits: the records of one whose key is in the other, too.
         self.unchecked += others.T @ (others > 0)
 
 
@@ -120,6 +121,7 @@ def _ranges_of(
             keys = keys[keys > 0]  # 0: a record without an image
             held.append(np.stack([keys, np.full_like(keys, number)]))
             num_held += len(keys)
+            # Small datasets never get here, and need no temporary file.
             if num_held >= _MAX_HELD:
                 _write_ranges(np.concatenate(held, axis=1), file, pieces)
                 held, num_held = held[:1], 0
@@ -151,11 +153,7 @@ def _write_ranges(records: np.ndarray, file: BatchFile, pieces: dict[int, list[P
 
 
 def _indices(root: Folder, names: Sequence[ShardName], columns: list[str]) -> Iterator[pa.Table]:
-    return map_reads(functools.partial(_read_columns, root, columns), names, _READERS)
-
-
-def _read_columns(root: Folder, columns: list[str], name: ShardName) -> pa.Table:
-    return read_index(root, name, columns)
+    return map_reads(lambda name: read_index(root, name, columns), names, _READERS)
 
 
 def _keys_of(rows: pa.Table) -> np.ndarray:
@@ -198,5 +196,6 @@ def _compare(root: Folder, images: Sequence[_Image | None]) -> list[int | None]:
             if image is None
             else root.read_range(image.shard.shard, image.offset, image.length)
         )
+        # By the bytes themselves: equal length and CRC32C may be chance among many images.
         result.append(None if data is None else contents.setdefault(data, len(contents)))
     return result

@@ -2,13 +2,15 @@
 
 The splits of the listed images are looked up in the index by a 64-bit hash of their ids. Memory
 holds 10 bytes for each listed image, the rows of one part, and the finished file.
+
+Images that have left the dataset since stay listed, and their split becomes null. The groups stay:
+they are of the images that the build found in INPUT.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,16 +23,13 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.parquet import read_rows
-from shardwright.format.stats_keys import Leak
+from shardwright.format.parquet import parquet_bytes, read_rows
+from shardwright.format.stats_keys import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS, Leak
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.duplicates.contents import is_among
 from shardwright.transforms.hashing import distinct, hash64, joined
 
-NEAR_LEAKS = "near_duplicates"  # key in a split's statistics, in the form of `LEAKS`
-NEAR_RECORDS = "near_duplicate_records"  # key: number of records of the split that are in a group
-NEAR_KEYS = frozenset({NEAR_LEAKS, NEAR_RECORDS})
 _MAX_EXAMPLES = 5
 _MAX_COMPARED = 100  # images of a group and split among which an example is chosen
 _READERS = 16
@@ -60,110 +59,153 @@ def with_near_duplicates(root: Folder, manifest: Manifest, parts: Sequence[str])
     stated = manifest.files.get(naming.NEAR_DUPLICATES)
     if stated is not None and stated.num_bytes == root.num_bytes_of(naming.NEAR_DUPLICATES):
         return manifest
-    found = NearDuplicateList(root, manifest, parts)
-    root.write_if_new(naming.NEAR_DUPLICATES, found.data)
+    return _with_list(root, manifest, *list_near_duplicates(root, manifest, parts))
+
+
+def with_relisted(root: Folder, manifest: Manifest) -> Manifest:
+    """Write the list of near-duplicates again, if there is one, after records have left.
+
+    Examples of shared groups stay as long as both images are in the dataset.
+
+    Args:
+        root: The dataset's folder, with all shards in place.
+        manifest: Its manifest; its statistics may be those from before.
+
+    Raises:
+        StorageError: The list or an index cannot be read.
+    """
+    if naming.NEAR_DUPLICATES not in manifest.files:
+        return manifest
+    rows = read_rows(root, naming.NEAR_DUPLICATES)
+    keys = _keys_of(rows)
+    listed = distinct(keys)
+    numbers = _splits_of(root, manifest, listed)[np.searchsorted(listed, keys)]
+    shared = _SharedGroups(list(manifest.splits))
+    shared.count(rows["group"].to_numpy(), numbers)
+    shared.keep_examples(manifest, set(rows["id"].filter(pa.array(numbers >= 0)).to_pylist()))
+    place = rows.schema.get_field_index("split")
+    rows = rows.set_column(place, _SCHEMA.field("split"), shared.names_of(numbers))
+    return _with_list(root, manifest, parquet_bytes(rows), shared.stats)
+
+
+def _with_list(
+    root: Folder, manifest: Manifest, data: bytes, stats: Mapping[str, Mapping[str, Any]]
+) -> Manifest:
+    """Write the list, and return the manifest with its content and statistics."""
+    root.write_if_new(naming.NEAR_DUPLICATES, data)
     splits = {}
     for name, split in manifest.splits.items():
         others = {key: value for key, value in split.stats.items() if key not in NEAR_KEYS}
-        splits[name] = replace(split, stats={**others, **found.stats[name]})
-    files = {**manifest.files, naming.NEAR_DUPLICATES: FileContent.of(found.data)}
+        splits[name] = replace(split, stats={**others, **stats[name]})
+    files = {**manifest.files, naming.NEAR_DUPLICATES: FileContent.of(data)}
     return replace(manifest, splits=splits, files=files)
 
 
-def listed_file(manifest: Manifest) -> dict[str, FileContent]:
-    """Return the content of the list of near-duplicates by its name, if there is one."""
-    names = manifest.files.keys() & {naming.NEAR_DUPLICATES}
-    return {name: manifest.files[name] for name in names}
-
-
-class NearDuplicateList:
-    """The near-duplicates of a dataset.
+def list_near_duplicates(
+    root: Folder, manifest: Manifest, parts: Sequence[str]
+) -> tuple[bytes, dict[str, dict[str, Any]]]:
+    """Return the bytes of `near_duplicates.parquet`, and the keys for the statistics of each split.
 
     Args:
         root: The folder that holds the parts of the list, and the index.
         manifest: The manifest with all shards.
         parts: The names of the parts, in the order of their groups.
 
-    Attributes:
-        data: The bytes of `near_duplicates.parquet`.
-        stats: Keys for the statistics of each split, `NEAR_LEAKS` and `NEAR_RECORDS`.
-
     Raises:
         StorageError: A part or a sidecar cannot be read.
     """
+    shared = _SharedGroups(list(manifest.splits))
+    ids = (_keys_of(read_rows(root, part, ["id"])) for part in parts)
+    keys = distinct(joined(ids, np.uint64))
+    splits = _splits_of(root, manifest, keys)
+    buffer, num_groups = pa.BufferOutputStream(), 0
+    with pq.ParquetWriter(buffer, _SCHEMA, compression="zstd") as writer:
+        for part in parts:
+            rows = read_rows(root, part)
+            numbers = splits[np.searchsorted(keys, _keys_of(rows))]
+            groups = _groups_of(rows)
+            shared.add(rows, groups, numbers)
+            columns = {
+                "group": pa.array(num_groups + groups),
+                "split": shared.names_of(numbers),
+                **{name: rows[name] for name in ("id", "keeper", "distance")},
+            }
+            listed = [columns[name] for name in _SCHEMA.names]
+            writer.write_table(pa.table(listed, _SCHEMA))
+            num_groups += 0 if not len(groups) else int(groups[-1]) + 1
+    return buffer.getvalue().to_pybytes(), shared.stats
 
-    def __init__(self, root: Folder, manifest: Manifest, parts: Sequence[str]) -> None:
-        self._root = root
-        self._names = list(manifest.splits)
-        shared = _SharedGroups(len(self._names))
-        keys = distinct(joined((_keys_of(self._read(part, ["id"])) for part in parts), np.uint64))
-        splits = self._splits_of(keys, manifest)
-        buffer, num_groups = pa.BufferOutputStream(), 0
-        with pq.ParquetWriter(buffer, _SCHEMA, compression="zstd") as writer:
-            for part in parts:
-                rows = self._read(part)
-                numbers = splits[np.searchsorted(keys, _keys_of(rows))]
-                groups = _groups_of(rows)
-                shared.add(rows, groups, numbers)
-                writer.write_table(self._listed(rows, num_groups + groups, numbers))
-                num_groups += 0 if not len(groups) else int(groups[-1]) + 1
-        self.data: bytes = buffer.getvalue().to_pybytes()
-        self.stats = {
-            name: shared.stats_of(number, self._names) for number, name in enumerate(self._names)
-        }
 
-    def _read(self, part: str, columns: list[str] | None = None) -> pa.Table:
-        return read_rows(self._root, part, columns)
+def _splits_of(root: Folder, manifest: Manifest, keys: np.ndarray) -> np.ndarray:
+    """Return the number of the split of each key, int16 [keys]; -1 if it is in none."""
 
-    def _splits_of(self, keys: np.ndarray, manifest: Manifest) -> np.ndarray:
-        """Return the number of the split of each key, int16 [keys]; -1 if it is in none."""
-        splits = np.full(len(keys), -1, np.int16)
-        if len(keys):
-            for number, split in enumerate(self._names):
-                for found in _index_keys(self._root, manifest.shard_names(split)):
-                    splits[np.searchsorted(keys, found[is_among(found, keys)])] = number
-        return splits
+    def read(name: ShardName) -> np.ndarray:
+        return _keys_of(read_index(root, name, ["id"]))
 
-    def _listed(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> pa.Table:
-        indices = pa.array(numbers, mask=numbers < 0)
-        columns = {
-            "group": pa.array(groups),
-            "split": pa.array(self._names, pa.string()).take(indices),
-            **{name: rows[name] for name in ("id", "keeper", "distance")},
-        }
-        return pa.table([columns[name] for name in _SCHEMA.names], _SCHEMA)
+    splits = np.full(len(keys), -1, np.int16)
+    if len(keys):
+        for number, split in enumerate(manifest.splits):
+            for found in map_reads(read, manifest.shard_names(split), _READERS):
+                splits[np.searchsorted(keys, found[is_among(found, keys)])] = number
+    return splits
 
 
 class _SharedGroups:
-    """The groups with images in several splits."""
+    """The groups with images in several splits.
 
-    def __init__(self, num_splits: int) -> None:
-        self._records = np.zeros(num_splits, np.int64)
-        self._shared = np.zeros((num_splits, num_splits), np.int64)
-        self._examples: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    Args:
+        names: The names of the splits.
+    """
 
-    def add(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> None:
-        """Add whole groups: rows in their order, their groups from 0, and their splits."""
-        stored = numbers >= 0
-        num_splits = len(self._records)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._records = np.zeros(len(names), np.int64)
+        self._shared = np.zeros((len(names), len(names)), np.int64)
+        pairs = itertools.combinations(range(len(names)), 2)
+        self._examples: dict[tuple[int, int], list[tuple[str, str]]] = {each: [] for each in pairs}
+
+    def names_of(self, numbers: np.ndarray) -> pa.Array:
+        """Return the names of splits, null for -1."""
+        return pa.array(self._names, pa.string()).take(pa.array(numbers, mask=numbers < 0))
+
+    def count(self, groups: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Add whole groups: numbers of groups, ascending, and of splits; return counts of both."""
+        stored, num_splits = numbers >= 0, len(self._names)
         places = groups[stored] * num_splits + numbers[stored]
         num_groups = int(groups[-1]) + 1 if len(groups) else 0
         counts = np.bincount(places, minlength=num_groups * num_splits).reshape(-1, num_splits)
         self._records += counts.sum(axis=0)
+        # As in `leaks`: records of a group in one split, if the group is in the other, too.
         self._shared += counts.T @ (counts > 0)
-        for here, there in itertools.combinations(range(num_splits), 2):
+        return counts
+
+    def add(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> None:
+        """Add whole groups: rows in their order, their groups from 0, and their splits."""
+        counts = self.count(groups, numbers)
+        for (here, there), examples in self._examples.items():
             both = np.flatnonzero((counts[:, here] > 0) & (counts[:, there] > 0))
-            examples = self._examples.setdefault((here, there), [])
+            # The first groups in their order, so that a repeated build lists the same examples.
             for group in both[: _MAX_EXAMPLES - len(examples)]:
                 start, stop = np.searchsorted(groups, [group, group + 1])
                 members = rows.slice(start, stop - start)
                 examples.append(_nearest(members, numbers[start:stop], here, there))
 
-    def stats_of(self, here: int, names: Sequence[str]) -> dict[str, Any]:
-        """Return the keys for the statistics of a split."""
+    def keep_examples(self, manifest: Manifest, ids: set[str]) -> None:
+        """Add the examples that a manifest states, if both images are among these ids."""
+        for (here, there), examples in self._examples.items():
+            leaks = manifest.splits[self._names[here]].stats.get(NEAR_LEAKS, {})
+            pairs = leaks.get(self._names[there], {}).get("examples", ())
+            examples += [(mine, other) for mine, other in pairs if {mine, other} <= ids]
+
+    @property
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """The keys for the statistics of each split."""
+        return {name: self._stats_of(here) for here, name in enumerate(self._names)}
+
+    def _stats_of(self, here: int) -> dict[str, Any]:
         leaks = {
             name: Leak(int(self._shared[here, there]), 0, self._pairs(here, there)).to_json()
-            for there, name in enumerate(names)
+            for there, name in enumerate(self._names)
             if there != here and self._shared[here, there]
         }
         stats: dict[str, Any] = {NEAR_RECORDS: int(self._records[here])}
@@ -193,11 +235,3 @@ def _groups_of(rows: pa.Table) -> np.ndarray:
 
 def _keys_of(rows: pa.Table) -> np.ndarray:
     return hash64(rows["id"], _SALT)
-
-
-def _index_keys(root: Folder, names: Sequence[ShardName]) -> Iterator[np.ndarray]:
-    return map_reads(functools.partial(_read_keys, root), names, _READERS)
-
-
-def _read_keys(root: Folder, name: ShardName) -> np.ndarray:
-    return _keys_of(read_index(root, name, ["id"]))

@@ -23,131 +23,126 @@ from numpy.typing import NDArray
 MAX_BINS = 40
 _FIRST = 8192  # added to the number of a positive value's bin, so that all are above 0
 _ZERO = 0
+_LAST, _BINS = 1 << 14, 1 << 15  # above the numbers of all bins, and how many there are at most
 
 
 def describe_numbers(
-    values: NDArray[Any], edges: Sequence[float] | None = None
-) -> dict[str, Any] | None:
-    """Return a part of a summary, as JSON; None without values.
+    columns: Sequence[NDArray[Any]], edges: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
+    """Return a part of a summary of each column, as JSON; {} without values.
+
+    All columns are described together, because a call of NumPy takes as long for one value as for
+    a thousand, and a table may have thousands of columns.
 
     Args:
-        values: Integers or floats, [values]. Those that are not finite are counted only.
+        columns: Integers or floats of one type, [values]. Those that are not finite are counted
+            only.
         edges: Edges of the histogram; values outside count in the first or last bin.
     """
-    if not len(values):
-        return None
-    finite = values[np.isfinite(values)]
-    part: dict[str, Any] = {"count": len(values)}
-    if len(finite) < len(values):
-        part["nonfinite"] = len(values) - len(finite)
-    if not len(finite):
-        return part
+    values, lengths = np.concatenate(columns), list(map(len, columns))
+    owners = np.repeat(np.arange(len(columns)), lengths)
+    is_finite = np.isfinite(values)
+    finite, owners = values[is_finite], owners[is_finite]
     wide = finite.astype(np.float64)
-    bins, counts = np.unique(_bins_of(wide, edges), return_counts=True)
-    return part | {
-        # Of 0.0 and -0.0, which are equal, the order of the parts would choose one.
-        "min": finite.min().item() + 0,
-        "max": finite.max().item() + 0,
-        "sum": math.fsum(wide.tolist()),
-        "squares": math.fsum((wide * wide).tolist()),
-        "zeros": int(np.count_nonzero(wide == 0)),
-        "bins": {
-            str(number): count for number, count in zip(bins.tolist(), counts.tolist(), strict=True)
-        },
+    owned = np.bincount(owners, minlength=len(columns))
+    zeros = np.bincount(owners[wide == 0], minlength=len(columns)).tolist()
+    some = np.flatnonzero(owned)
+    starts = (np.cumsum(owned) - owned)[some]
+    numbers, counts = np.unique(owners * _BINS + _bins_of(wide, edges), return_counts=True)
+    bins: list[dict[str, int]] = [{} for _ in columns]
+    for owner, number, count in zip(
+        *(each.tolist() for each in (*np.divmod(numbers + _LAST, _BINS), counts)), strict=True
+    ):
+        bins[owner][str(number - _LAST)] = count
+    plain, squares = wide.tolist(), (wide * wide).tolist()
+    parts: list[dict[str, Any]] = [
+        {"count": len(column)} if len(column) else {} for column in columns
+    ]
+    for owner in np.flatnonzero(owned < lengths).tolist():
+        parts[owner]["nonfinite"] = lengths[owner] - int(owned[owner])
+    for owner, start, low, high in zip(
+        some.tolist(),
+        starts.tolist(),
+        np.minimum.reduceat(finite, starts).tolist() if len(some) else (),
+        np.maximum.reduceat(finite, starts).tolist() if len(some) else (),
+        strict=True,
+    ):
+        own = slice(start, start + int(owned[owner]))
+        parts[owner] |= {
+            # Of 0.0 and -0.0, which are equal, the order of the parts would choose one.
+            "min": low + 0,
+            "max": high + 0,
+            "sum": math.fsum(plain[own]),
+            "squares": math.fsum(squares[own]),
+            "zeros": zeros[owner],
+            "bins": bins[owner],
+        }
+    return parts
+
+
+def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of the values of both parts, which have the same edges.
+
+    Its sums are exact fractions. All else is plain, because a runner pickles many parts.
+    """
+    if not one or not other:
+        return one or other
+    found = {**other, **one}
+    found |= {key: one.get(key, 0) + other.get(key, 0) for key in ("count", "nonfinite", "zeros")}
+    if "sum" in one and "sum" in other:
+        found["min"], found["max"] = min(one["min"], other["min"]), max(one["max"], other["max"])
+        found |= {key: Fraction(one[key]) + Fraction(other[key]) for key in ("sum", "squares")}
+        found["bins"] = dict(Counter(one["bins"]) + Counter(other["bins"]))
+    return found
+
+
+def published(part: Mapping[str, Any], edges: Sequence[float] | None = None) -> dict[str, Any]:
+    """Return the summary of a part as published; `edges` as for the part."""
+    told: dict[str, Any] = {"count": part.get("count", 0)}
+    if part.get("nonfinite"):
+        told["nonfinite"] = part["nonfinite"]
+    if "sum" not in part:
+        return told
+    finite = told["count"] - told.get("nonfinite", 0)
+    # Exact until the last step, in whole numbers, which are faster than fractions.
+    total, unit = part["sum"].as_integer_ratio()
+    squares, square_unit = part["squares"].as_integer_ratio()
+    unit *= finite
+    variance = squares * unit * unit - total * total * square_unit * finite
+    bins = {int(number): count for number, count in part["bins"].items()}
+    return told | {
+        "min": part["min"],
+        "max": part["max"],
+        "mean": total / unit,
+        "std": math.sqrt(max(variance, 0) / (square_unit * finite * unit * unit)),
+        "zeros": part["zeros"],
+        "histogram": _joined_bins(bins) if edges is None else _fixed(bins, edges),
     }
 
 
-class NumberSum:
-    """The sum of parts of `describe_numbers` with the same edges."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()  # count, nonfinite and zeros
-        self._ends: tuple[float, float] | None = None
-        self._sums = [Fraction(0), Fraction(0)]
-        self._bins: Counter[int] = Counter()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle makes it of: plain values, because a runner pickles many sums."""
-        sums = [total.as_integer_ratio() for total in self._sums]
-        return _number_sum, (dict(self._counts), self._ends, sums, dict(self._bins))
-
-    def add(self, part: Mapping[str, Any]) -> None:
-        """Add a part."""
-        self._counts.update({key: part.get(key, 0) for key in ("count", "nonfinite", "zeros")})
-        if "min" in part:
-            self._widen((part["min"], part["max"]))
-            self._add_sums([Fraction(part["sum"]), Fraction(part["squares"])])
-            self._bins.update({int(number): count for number, count in part["bins"].items()})
-
-    def add_all(self, other: NumberSum) -> None:
-        """Add another sum."""
-        self._counts.update(other._counts)
-        if other._ends is not None:
-            self._widen(other._ends)
-        self._add_sums(other._sums)
-        self._bins.update(other._bins)
-
-    def _widen(self, ends: tuple[float, float]) -> None:
-        low, high = self._ends or ends
-        self._ends = min(low, ends[0]), max(high, ends[1])
-
-    def _add_sums(self, sums: Sequence[Fraction]) -> None:
-        self._sums = [there + more for there, more in zip(self._sums, sums, strict=True)]
-
-    def to_json(self, edges: Sequence[float] | None = None) -> dict[str, Any]:
-        """Return the summary as published; `edges` as for the parts."""
-        counts = self._counts
-        told: dict[str, Any] = {"count": counts["count"]}
-        if counts["nonfinite"]:
-            told["nonfinite"] = counts["nonfinite"]
-        finite = counts["count"] - counts["nonfinite"]
-        if self._ends is None or not finite:
-            return told
-        mean, square = (total / finite for total in self._sums)
-        return told | {
-            "min": self._ends[0],
-            "max": self._ends[1],
-            "mean": float(mean),
-            "std": math.sqrt(max(Fraction(0), square - mean * mean)),
-            "zeros": counts["zeros"],
-            "histogram": self._fixed(edges) if edges is not None else self._joined(),
-        }
-
-    def _fixed(self, edges: Sequence[float]) -> dict[str, Any]:
-        counts = [self._bins[number] for number in range(len(edges) - 1)]
-        return {"edges": list(edges), "counts": counts}
-
-    def _joined(self) -> dict[str, Any]:
-        """Return at most `MAX_BINS` bins that touch each other."""
-        for shift in range(32):
-            bins = _joined_by(self._bins, shift)
-            if len(bins) <= MAX_BINS:
-                break
-        edges = [_edges_of(number, shift)[0] for number, _ in bins]
-        edges.append(_edges_of(bins[-1][0], shift)[1])
-        for place, (number, _) in enumerate(bins):
-            if number == _ZERO:  # reaches to its neighbors, or to the next bin's edge
-                edges[place], edges[place + 1] = _zero_edges(bins, place, shift)
-        return {"edges": edges, "counts": [count for _, count in bins]}
+def _fixed(bins: Mapping[int, int], edges: Sequence[float]) -> dict[str, Any]:
+    return {"edges": list(edges), "counts": [bins.get(n, 0) for n in range(len(edges) - 1)]}
 
 
-def _number_sum(
-    counts: Mapping[str, int],
-    ends: tuple[float, float] | None,
-    sums: Sequence[tuple[int, int]],
-    bins: Mapping[int, int],
-) -> NumberSum:
-    found = NumberSum()
-    found._counts.update(counts)
-    found._ends, found._sums = ends, [Fraction(*total) for total in sums]
-    found._bins.update(bins)
-    return found
+def _joined_bins(found: Mapping[int, int]) -> dict[str, Any]:
+    """Return at most `MAX_BINS` bins that touch each other."""
+    for shift in range(32):
+        bins = _joined_by(found, shift)
+        if len(bins) <= MAX_BINS:
+            break
+    edges = [_edges_of(number, shift)[0] for number, _ in bins]
+    edges.append(_edges_of(bins[-1][0], shift)[1])
+    for place, (number, _) in enumerate(bins):
+        if number == _ZERO:  # reaches to its neighbors, or to the next bin's edge
+            edges[place], edges[place + 1] = _zero_edges(bins, place, shift)
+    return {"edges": edges, "counts": [count for _, count in bins]}
 
 
 def _bins_of(values: NDArray[np.float64], edges: Sequence[float] | None) -> NDArray[np.intp]:
     if edges is not None:
         return np.clip(np.searchsorted(edges, values, "right") - 1, 0, len(edges) - 2)
     fractions, exponents = np.frexp(np.abs(values))
+    # `frexp` gives 0.5 to 1, so this is 0 to 3.
     quarters = ((fractions - 0.5) * 8).astype(np.intp)
     numbers = exponents.astype(np.intp) * 4 + quarters + _FIRST
     return np.where(values == 0, _ZERO, np.where(values < 0, -numbers, numbers))
@@ -158,6 +153,8 @@ def _joined_by(bins: Mapping[int, int], shift: int) -> list[tuple[int, int]]:
     joined: Counter[int] = Counter()
     for number, count in bins.items():
         sign = (number > 0) - (number < 0)
+        # One more than the shifted number, or the lowest bin of a large shift would become that of
+        # zero.
         joined[sign * ((abs(number) >> shift) + (number != _ZERO))] += count
     numbers: list[int] = []
     for some in (sorted(n for n in joined if n < 0), sorted(n for n in joined if n > 0)):

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.format.stats_keys import CHANNELS
+from shardwright.format.stats_keys import SIGNALS as PICTURES
 from shardwright.images.pixel_measures import NO_PIXELS, ChannelSums
 from shardwright.images.signals import SIGNALS
-from shardwright.transforms.publish.number_sums import NumberSum, describe_numbers
+from shardwright.transforms.publish.number_sums import describe_numbers, joined, published
 
-PICTURES = "signals"  # keys in a split's statistics
-CHANNELS = "channels"
 ALL = "all"
 _FAULTS = "faults"  # number of images beyond the limit of a signal
 
@@ -31,7 +31,7 @@ def describe_pictures(values: NDArray[np.float32], channels: ChannelSums) -> dic
         return {}
     parts = {
         signal.name: {
-            **(describe_numbers(values[:, number], signal.edges) or {}),
+            **describe_numbers([values[:, number]], signal.edges)[0],
             _FAULTS: sum(map(signal.is_fault, values[:, number].tolist())),
         }
         for number, signal in enumerate(SIGNALS)
@@ -43,27 +43,25 @@ def describe_pictures(values: NDArray[np.float32], channels: ChannelSums) -> dic
 
 
 class PictureSum:
-    """The sum of parts of `describe_pictures`."""
+    """The sum of parts of `describe_pictures`.
 
-    def __init__(self) -> None:
-        self._signals = {signal.name: NumberSum() for signal in SIGNALS}
-        self._faults: Counter[str] = Counter()
+    Args:
+        part: The first part, the statistics of a shard.
+    """
+
+    def __init__(self, part: Mapping[str, Any]) -> None:
+        found = part.get(PICTURES, {})
+        self._signals: dict[str, Mapping[str, Any]] = dict(found)
+        self._faults = Counter({name: numbers[_FAULTS] for name, numbers in found.items()})
         self._channels = NO_PIXELS
-
-    def add(self, part: Mapping[str, Any]) -> None:
-        """Add the statistics of a shard."""
-        for name, numbers in part.get(PICTURES, {}).items():
-            if name in self._signals:
-                self._signals[name].add(numbers)
-                self._faults[name] += numbers[_FAULTS]
         if CHANNELS in part:
             pixels, *sums = part[CHANNELS]
-            self._channels += ChannelSums(pixels, tuple(sums[:3]), tuple(sums[3:]))
+            self._channels = ChannelSums(pixels, tuple(sums[:3]), tuple(sums[3:]))
 
-    def add_all(self, other: PictureSum) -> None:
+    def add(self, other: PictureSum) -> None:
         """Add another sum."""
         for name, numbers in other._signals.items():
-            self._signals[name].add_all(numbers)
+            self._signals[name] = joined(self._signals.get(name, {}), numbers)
         self._faults.update(other._faults)
         self._channels += other._channels
 
@@ -78,7 +76,7 @@ class PictureSum:
         told = {
             signal.name: {
                 "basis": basis,
-                **self._signals[signal.name].to_json(signal.edges),
+                **published(self._signals.get(signal.name, {}), signal.edges),
                 **({} if signal.limit is None else {_FAULTS: self._faults[signal.name]}),
             }
             for signal in SIGNALS
@@ -89,6 +87,7 @@ class PictureSum:
 def _channels_json(channels: ChannelSums) -> dict[str, Any]:
     """Return mean and standard deviation of red, green and blue, on a scale of 0 to 1."""
     pixels = channels.pixels
+    # Whole numbers: the difference below the root is exact, and never below 0.
     pairs = list(zip(channels.sums, channels.squares, strict=True))
     return {
         "pixels": pixels,

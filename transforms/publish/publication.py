@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,30 +19,33 @@ from shardwright.errors import (
 )
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.json_files import read_json
-from shardwright.format.json_text import MAX_BYTES
+from shardwright.format.json_files import MAX_BYTES, read_json
 from shardwright.format.manifest import Manifest
 from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
+from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.inspect.verify import listed_faults
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.output_state import Clearance, abort_leftovers, check_owner
 from shardwright.transforms.plan.packing import Layout
-from shardwright.transforms.plan.size_errors import RECORD_BYTES
 from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
-from shardwright.transforms.publish.companions import companion_files
+from shardwright.transforms.publish.companions import companion_files, write_companions
 from shardwright.transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
-from shardwright.transforms.publish.found_statistics import sample_of, with_found, with_stats
-from shardwright.transforms.publish.near_duplicates import listed_file, with_near_duplicates
+from shardwright.transforms.publish.found_statistics import (
+    sample_of,
+    with_found,
+    with_label_deviations,
+    with_stats,
+)
+from shardwright.transforms.publish.near_duplicates import with_near_duplicates
 from shardwright.transforms.publish.report_file import place_report
 from shardwright.transforms.publish.same_dataset import published_before
 from shardwright.transforms.publish.timing import with_timing
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.reject_files import naming_rejects
 from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
-from shardwright.transforms.splits.balance import label_deviations
 from shardwright.transforms.versions.additions import Additions, Append, propose_versions
 
 
@@ -74,8 +77,8 @@ class Publication:
 
 
 def publish(
-    publication: Publication,
     shards: WrittenShards,
+    publication: Publication,
     layout: Layout,
     clearance: Clearance,
     seen: SeenRecords | None = None,
@@ -94,6 +97,7 @@ def publish(
     if publication.append and not layout.num_records:
         manifest = make_manifest(publication, shards, clearance)
         check_publication(publication, root, manifest, seen)
+        # Before files are removed: they may be of another build by now.
         check_owner(root, clearance.fingerprint)
         remove_outputs(root)
         return manifest
@@ -141,6 +145,7 @@ def _replace(
         check_owner(beside, fingerprint)
         return promote(root, fingerprint)
     except ShardwrightError:
+        # The plan goes when a promotion ends, so without it another worker has done all this.
         if read_json(beside, naming.PLAN, OutputFile) is not None:
             raise
         remove_outputs(beside)  # written after the other one had moved the shards
@@ -166,6 +171,8 @@ def _publish_in(
         check_class_rejects(stats, manifest.schema.class_names, limits)
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
+    # A repeated build keeps the manifest with its times, or each run would change a finished
+    # dataset.
     published = published_before(root, manifest)
     pictures = None
     if published is None:
@@ -177,28 +184,34 @@ def _publish_in(
         manifest = with_near_duplicates(root, manifest, clearance.near_duplicates)
     replaced = publication.root if folder else None
     check_publication(publication, root, manifest, seen)
-    files = {**_plan_content(root), **clearance.reject_files, **shards.files}
-    files |= listed_file(manifest)
+    files = {**clearance.reject_files, **shards.files}
+    if naming.NEAR_DUPLICATES in manifest.files:
+        files[naming.NEAR_DUPLICATES] = manifest.files[naming.NEAR_DUPLICATES]
+    with suppress(MissingError):
+        files[naming.PLAN] = FileContent.of(root.read_bytes(naming.PLAN))
+    # Finding and drawing take a while on large datasets, and another build may begin meanwhile,
+    # whose files these steps would replace and remove.
+    check_owner(root, clearance.fingerprint)
     compared = publication.fail_on.against or replaced
     page = place_report(root, replace(manifest, files=files), compared, pictures)
     files[naming.REPORT] = FileContent.of(page)
-    files |= _write_companions(root, companion_files(manifest))
+    files |= write_companions(root, companion_files(manifest), is_new=True)
     manifest = replace(manifest, files=files)
+    check_owner(root, clearance.fingerprint)
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
     abort_leftovers(root)
-    _check_in_place(root, manifest)
-    if manifest == published or _commit(root, manifest, replaces=replaces):
-        return manifest
-    return _publish_in(root, publication, shards, layout, clearance, seen)
-
-
-def _check_in_place(root: Folder, manifest: Manifest) -> None:
-    """Check that no worker that its runner gave up has changed or removed a file meanwhile."""
+    # A worker that its runner gave up may have changed or removed one meanwhile.
     for fault in listed_faults(root, manifest):
         raise BuildError(
             f"{root}: {fault}; another worker or build has changed it: run the build again"
         )
+    # Again: else one that has taken over meanwhile would write into a published dataset.
+    check_owner(root, clearance.fingerprint)
+    if manifest == published or _commit(root, manifest, replaces=replaces):
+        return manifest
+    # Once more, now with the manifest that was first, whose report and sample stay.
+    return _publish_in(root, publication, shards, layout, clearance, seen)
 
 
 def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
@@ -216,6 +229,7 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
             f"the manifest would have {len(data):,} bytes, but readers open at most {MAX_BYTES:,}: "
             "use fewer shards or smaller vocabularies"
         )
+    # `--if-exists overwrite` has checked that this is its dataset; nothing there is anybody else's.
     if replaces:
         root.write_bytes(naming.MANIFEST, data)
         return True
@@ -244,13 +258,7 @@ def make_manifest(
         )
         for split, infos in sorted(shards.infos.items())
     }
-    if publication.settings.get("stratify"):
-        splits = with_stats(
-            splits,
-            "label_deviation",
-            label_deviations({name: split.stats["labels"] for name, split in splits.items()}),
-        )
-    return Manifest(
+    manifest = Manifest(
         name=publication.name,
         version=publication.version,
         schema=publication.schema.with_vocabularies(clearance.vocabularies),
@@ -261,23 +269,23 @@ def make_manifest(
         fingerprint=clearance.fingerprint,
         provenance=publication.provenance,
     )
+    return with_label_deviations(manifest)
 
 
 def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) -> Manifest:
     """Return the manifest with estimated and written bytes per stored record, if estimated."""
     if layout.estimate is None:
         return manifest
-    stored = {
-        name: cuts.num_records - shards.rejects[name].total() for name, cuts in layout.cuts.items()
-    }
-    told = {
-        name: {
-            "estimated": round(layout.num_bytes[name] / max(layout.cuts[name].num_records, 1), 1),
-            "written": round(split.num_bytes / max(stored[name], 1), 1),
+    told = {}
+    for name, split in manifest.splits.items():
+        planned = layout.cuts[name].num_records
+        stored = planned - shards.rejects[name].total()
+        sizes = {
+            "estimated": round(layout.num_bytes[name] / max(planned, 1), 1),
+            "written": round(split.num_bytes / max(stored, 1), 1),
         }
-        for name, split in manifest.splits.items()
-    }
-    return replace(manifest, splits=with_stats(manifest.splits, RECORD_BYTES, told))
+        told[name] = {RECORD_BYTES: sizes}
+    return with_stats(manifest, told)
 
 
 def _check_complete(shards: WrittenShards, layout: Layout) -> None:
@@ -286,28 +294,13 @@ def _check_complete(shards: WrittenShards, layout: Layout) -> None:
     planned = {
         (split, index) for split, cuts in layout.cuts.items() for index in range(cuts.num_shards)
     }
+    # Also by number: a runner that delivers a summary twice would count its records twice.
     if written != planned or len(infos) != len(planned):
         missing = sorted(planned - written)[:3]
         raise BuildError(
             f"{len(infos)} shards were written, but {len(planned)} are planned "
             f"(missing: {missing}): run the build again"
         )
-
-
-def _write_companions(root: Folder, files: Mapping[str, bytes]) -> dict[str, FileContent]:
-    """Write the companion files, and return their contents by name."""
-    # At once: each of them waits for a disk, or twice for a store.
-    with ThreadPoolExecutor(len(files)) as pool:
-        for _ in pool.map(lambda file: root.write_if_new(*file), files.items()):
-            pass
-    return {name: FileContent.of(data) for name, data in files.items()}
-
-
-def _plan_content(root: Folder) -> dict[str, FileContent]:
-    try:
-        return {naming.PLAN: FileContent.of(root.read_bytes(naming.PLAN))}
-    except MissingError:
-        return {}
 
 
 def _remove_spooled(root: Folder) -> None:

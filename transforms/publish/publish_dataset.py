@@ -8,10 +8,6 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.index import ShardSummary
-from shardwright.format.manifest import Manifest
-from shardwright.transforms.changes.seen_records import SeenRecords
-from shardwright.transforms.output_state import Clearance
-from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.publish.publication import Publication, publish
 from shardwright.transforms.publish.written_shards import WrittenShards
 
@@ -46,7 +42,7 @@ class PublishDataset(beam.PTransform):
             | "Gather" >> beam.CombineGlobally(_GatherFn())  # one WrittenShards
             | "Publish"
             >> beam.Map(
-                _publish,
+                publish,
                 self._publication,
                 layout=AsSingleton(self._layout),
                 clearance=AsSingleton(self._clearance),
@@ -73,13 +69,3 @@ class _GatherFn(beam.CombineFn):
 
     def extract_output(self, shards: WrittenShards) -> WrittenShards:
         return shards
-
-
-def _publish(
-    shards: WrittenShards,
-    publication: Publication,
-    layout: Layout,
-    clearance: Clearance,
-    seen: SeenRecords | None,
-) -> Manifest:
-    return publish(publication, shards, layout, clearance, seen)

@@ -42,6 +42,7 @@ def place_report(
         return kept
     page = _with_seal(_page_of(root, manifest, old, pictures), digest)
     try:
+        # Not written over: another publisher's manifest may state that page already.
         root.create_bytes(naming.REPORT, page)
     except ExistsError:  # of another publisher, or damaged
         kept = _page_in_place(root, digest)
@@ -95,6 +96,7 @@ def _page_in_place(root: Folder, digest: str) -> bytes | None:
         data = root.read_bytes(naming.REPORT)
     except StorageError:
         return None
+    # A page without a seal loses its last byte here, and does not match below.
     page = data[: data.rfind(b"<!-- of dataset ")]
     return data if _with_seal(page, digest) == data else None
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import add
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.transforms.publish.feature_statistics import FEATURES
-from shardwright.transforms.publish.number_sums import NumberSum
+from shardwright.format.stats_keys import FEATURES
+from shardwright.transforms.publish.number_sums import joined, published
 from shardwright.transforms.publish.picture_statistics import PictureSum
 from shardwright.transforms.rejects import REJECTED_LABELS
 
-_RANGES = ("image_length", "width", "height")
+RANGES = ("image_length", "width", "height")
 _COUNTS = ("label", "format")
+_JOINED: Mapping[str, Callable[[int, int], int]] = {
+    "min": min,
+    "max": max,
+    "sum": add,
+    "count": add,
+}
 _ALWAYS = tuple(f"{name}s" for name in _COUNTS)
 _ONLY_IF_ANY = ("fixes", REJECTED_LABELS)
 
@@ -31,8 +38,9 @@ def describe_rows(
         rejected_labels: The label index of each reject, or null.
     """
     stats: dict[str, Any] = {}
+    # A record without an image would make the least length 0.
     images = rows.filter(pc.greater(rows["image_length"], 0))
-    for name in _RANGES:
+    for name in RANGES:
         column = images[name].drop_null()
         if len(column):
             ends = pc.min_max(column).as_py()
@@ -56,39 +64,35 @@ def _count_values(column: pa.Array | pa.ChunkedArray) -> dict[str, int]:
 
 
 class StatsSum:
-    """The statistics of several shards together; its size does not grow with their number."""
+    """The statistics of several shards together; its size does not grow with their number.
 
-    def __init__(self) -> None:
-        self._ranges: dict[str, dict[str, int]] = {}
-        self._counts: dict[str, Counter[str]] = {
-            name: Counter() for name in (*_ALWAYS, *_ONLY_IF_ANY)
+    Args:
+        part: The statistics of a shard; None for those of none.
+    """
+
+    def __init__(self, part: Mapping[str, Any] | None = None) -> None:
+        part = part or {}
+        # The keys in this order, which a sidecar does not keep.
+        self._ranges: dict[str, dict[str, int]] = {
+            name: {key: part[name][key] for key in _JOINED} for name in RANGES if name in part
         }
-        self._features: dict[str, tuple[str, NumberSum]] = {}
-        self._pictures = PictureSum()
+        self._counts = {
+            name: Counter[str](part.get(name, {})) for name in (*_ALWAYS, *_ONLY_IF_ANY)
+        }
+        self._features: dict[str, Mapping[str, Any]] = dict(part.get(FEATURES, {}))
+        self._pictures = PictureSum(part)
 
-    def add(self, part: Mapping[str, Any]) -> None:
-        """Add the statistics of a shard."""
-        for name in _RANGES:
-            if name in part:
-                self._ranges[name] = _merge_range(self._ranges.get(name), part[name])
-        for name, counter in self._counts.items():
-            counter.update(part.get(name, {}))
-        for name, numbers in part.get(FEATURES, {}).items():
-            self._feature(name, numbers["of"]).add(numbers)
-        self._pictures.add(part)
-
-    def add_all(self, other: StatsSum) -> None:
+    def add(self, other: StatsSum) -> None:
         """Add another sum."""
-        for name, found in other._ranges.items():
-            self._ranges[name] = _merge_range(self._ranges.get(name), found)
+        for name, more in other._ranges.items():
+            if there := self._ranges.get(name):
+                more = {key: join(there[key], more[key]) for key, join in _JOINED.items()}
+            self._ranges[name] = more
         for name, counter in self._counts.items():
             counter.update(other._counts[name])
-        for name, (of, numbers) in other._features.items():
-            self._feature(name, of).add_all(numbers)
-        self._pictures.add_all(other._pictures)
-
-    def _feature(self, name: str, of: str) -> NumberSum:
-        return self._features.setdefault(name, (of, NumberSum()))[1]
+        for name, numbers in other._features.items():
+            self._features[name] = joined(self._features.get(name, {}), numbers)
+        self._pictures.add(other._pictures)
 
     def to_json(self) -> dict[str, Any]:
         """Return the statistics as published."""
@@ -98,19 +102,8 @@ class StatsSum:
             if counter or name in _ALWAYS
         }
         features = {
-            name: {"of": of, **numbers.to_json()}
-            for name, (of, numbers) in sorted(self._features.items())
+            name: {"of": numbers["of"], **published(numbers)}
+            for name, numbers in sorted(self._features.items())
         }
         told = {FEATURES: features} if features else {}
         return {**self._ranges, **counts, **told, **self._pictures.to_json()}
-
-
-def _merge_range(left: Mapping[str, int] | None, right: Mapping[str, int]) -> dict[str, int]:
-    if left is None:  # in this order, which a sidecar does not keep
-        return {key: right[key] for key in ("min", "max", "sum", "count")}
-    return {
-        "min": min(left["min"], right["min"]),
-        "max": max(left["max"], right["max"]),
-        "sum": left["sum"] + right["sum"],
-        "count": left["count"] + right["count"],
-    }

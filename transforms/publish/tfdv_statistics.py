@@ -16,8 +16,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import Feature, Source, StoredFeature
 from shardwright.format.splits import SplitInfo
-from shardwright.transforms.publish.feature_statistics import FEATURES
-from shardwright.transforms.publish.picture_statistics import PICTURES
+from shardwright.format.stats_keys import FEATURES, SIGNALS
 
 _Stats = statistics_pb2.FeatureNameStatistics
 _TYPES = {"int64": _Stats.INT, "float": _Stats.FLOAT, "bytes": _Stats.BYTES}
@@ -73,7 +72,7 @@ def _fill_image(entry: Any, stats: Mapping[str, Any]) -> None:
     if lengths := stats.get("image_length"):
         entry.bytes_stats.avg_num_bytes = lengths["sum"] / lengths["count"]
         entry.bytes_stats.max_num_bytes = lengths["max"]
-    for name, signal in stats.get(PICTURES, {}).items():
+    for name, signal in stats.get(SIGNALS, {}).items():
         if "mean" in signal:
             entry.custom_stats.add(name=f"{name} ({signal['basis']})", num=signal["mean"])
 

@@ -35,11 +35,11 @@ def with_timing(root: Folder, manifest: Manifest) -> Manifest:
     Raises:
         StorageError: The folder cannot be listed.
     """
-    plan, provenance = root.stamp(naming.PLAN), manifest.provenance
+    plan, provenance = root.info(naming.PLAN), manifest.provenance
     created = provenance.get("created")
     if plan is None or created is None:
         return manifest
-    stamps = root.stamps(naming.INDEX_DIR)
+    stamps = root.files(naming.INDEX_DIR)
     ended = []
     for split in manifest.splits:
         for name, shard in manifest.named_shards(split):
@@ -65,6 +65,8 @@ def timing_of(begun: float, planned: float, shards: Iterable[Finished]) -> dict[
         this run has written until then.
     """
     found = sorted(shards)
+    # Both times are compared although the store's clock stamps one of them: a wrong clock only
+    # changes the chart.
     own = [shard for shard in found if shard.at >= begun]
     records = num_bytes = 0
     grown = []

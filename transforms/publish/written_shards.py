@@ -47,7 +47,8 @@ class WrittenShards:
             *(summary.sidecar or (None, None)),
         )
         self.infos[split].append(info)
-        self.stats[split].add(summary.stats)
+        # Added at once, not kept: see above.
+        self.stats[split].add(StatsSum(summary.stats))
         self.rejects[split].update(summary.rejects)
         if summary.reject_file is not None:
             self.files[summary.name.rejects] = summary.reject_file
@@ -60,7 +61,7 @@ class WrittenShards:
         """Add the shards of another part of the dataset."""
         for split, infos in other.infos.items():
             self.infos[split] += infos
-            self.stats[split].add_all(other.stats[split])
+            self.stats[split].add(other.stats[split])
             self.rejects[split].update(other.rejects[split])
         self.files |= other.files
         for reason, names in other.examples.items():

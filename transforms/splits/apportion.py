@@ -38,6 +38,8 @@ def apportion(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
     owed = np.zeros(len(totals))
     for row in np.flatnonzero(spare):
         owed += remains[row]
+        # Only splits with a fraction left may get a record more: the others have their share
+        # exactly.
         chosen = np.argsort(np.where(remains[row] > 0, -owed, np.inf), kind="stable")[: spare[row]]
         cells[row, chosen] += 1
         owed[chosen] -= 1

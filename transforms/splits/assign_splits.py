@@ -89,6 +89,7 @@ class AssignSplits(beam.PTransform):
 
     def _draw(self, references: beam.PCollection) -> Routed:
         rule = self._rule
+        # A record's split follows from its own hash: no other record need be seen.
         if self._given or rule is None or (isinstance(rule, SplitFractions) and not self._stratify):
             return references | Route(
                 assign_splits, pa.RecordBatch, fractions=rule, given=self._given

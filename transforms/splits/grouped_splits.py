@@ -70,6 +70,7 @@ def count_groups(batch: pa.RecordBatch, *, stratify: bool) -> Iterator[tuple[int
         classes_of(batch, stratify=stratify),
         np.ones(batch.num_rows, np.int64),
     )
+    # By the unit's hash, so that all records of a group are in one bucket.
     buckets, starts = np.unique(units >> np.uint64(64 - _BUCKET_BITS), return_index=True)
     for bucket, start, stop in zip(buckets, starts, np.append(starts, len(units))[1:], strict=True):
         yield int(bucket), (units[start:stop], classes[start:stop], counts[start:stop])
@@ -169,6 +170,7 @@ class _Placement:
         ):
             end = start
             if stop - start > 1:
+                # 0.29 * 100 is slightly less than 29.
                 shares = np.floor((stop - start) * self._shares + 1e-9).astype(np.int64)
                 end += int(shares.sum())
                 splits[start:end] = np.repeat(np.arange(len(shares)), shares)
@@ -205,6 +207,7 @@ class _Placement:
                 count * (count - 2 * missing[column]) / max(wanted[column], 1e-9)
                 for column, count in held
             )
+            # False sorts before True: a split with room for the group is better than any without.
             return missing[-1] < held[-1][1], change
 
         return min(range(len(self._names)), key=rank)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, StorageError, UsageError
-from shardwright.format.json_text import load_json
+from shardwright.format.json_files import load_json
 from shardwright.format.naming import is_split_name
 from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute
@@ -20,10 +20,12 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.hashing import hash64
-from shardwright.transforms.inputs.tables.table_columns import as_text, canonical_splits
-from shardwright.transforms.inputs.tables.table_files import read_table_file, table_format
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from shardwright.transforms.inputs.tables.table_schemas import read_table_schema
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS, as_text, canonical_splits
+from shardwright.transforms.inputs.tables.table_files import (
+    read_table_file,
+    read_table_schema,
+    table_format,
+)
 from shardwright.transforms.references import keep_rows, reject_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -85,6 +87,7 @@ class ListedIds:
 
     def __init__(self, ids: pa.Array, splits: pa.Array) -> None:
         hashes = hash64(ids, _SALT)
+        # Stable, so that of two lines with one id the first one stays.
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._ids, self._splits = (
             hashes[order],
@@ -126,6 +129,7 @@ class ListedIds:
             return found
         first = np.searchsorted(self._hashes, hash64(ids, _SALT))
         for step in range(self._longest_run):
+            # Beyond the end it looks at the last id again, which changes nothing.
             at = np.minimum(first + step, len(self) - 1)
             found = np.where(
                 pc.equal(self._ids.take(pa.array(at)), ids).to_numpy(zero_copy_only=False),

@@ -73,6 +73,8 @@ class SplitFractions:
         if len(self.names) == 1:
             return pa.array([self.names[0]] * len(units), pa.string())
         points = split_hash(units) / _TWO_64
+        # Without the last sum, which rounding may leave below 1: the last split has all that is
+        # above.
         chosen = np.searchsorted(np.cumsum(self.fractions)[:-1], points, side="right")
         return pa.array(self.names, pa.string()).take(pa.array(chosen))
 
@@ -158,6 +160,7 @@ def parse_split(text: str) -> SplitRule:
     ]
     _check_one_rest(numbers)
     given = [number for number in numbers if number is not None]
+    # `test=1,train=rest` is one record, not all of them.
     if all(0 < number < 1 for number in given):
         rest = 1 - sum(given)
         return SplitFractions(
@@ -230,6 +233,7 @@ def assign_splits(
     if not given:
         yield set_column(batch, "split", (fractions or SplitFractions()).choose(units_of(batch)))
         return
+    # A name is checked once, not once for each row.
     names = batch.column("split").dictionary_encode()
     usable = pa.array(
         [name is not None and is_split_name(name) for name in names.dictionary.to_pylist()],

@@ -164,6 +164,7 @@ def find_cuts(histogram: HashHistogram, rule: SplitRule, *, stratify: bool) -> C
         histogram.bits,
         classes,
         buckets,
+        # What is left of the cut's position inside its bucket: 0 is the start of the bucket.
         np.where(ranks == counts[:, None], -1, positions - before[entries]),
     )
 
@@ -184,6 +185,7 @@ def collect_hashes(
     classes = np.searchsorted(cuts.classes, classes_of(batch, stratify=stratify))
     hashes = split_hash(batch.column("id"))
     buckets = hashes >> np.uint64(64 - cuts.bits)
+    # Any of the cuts of its own class.
     wanted = ((cuts.buckets[classes] == buckets[:, None]) & cuts.is_open[classes]).any(axis=1)
     return classes[wanted], hashes[wanted]
 
@@ -211,6 +213,7 @@ def find_thresholds(
     # One sorted key of class and bucket: a single search finds where each bucket starts.
     keys = (classes << shift) | (hashes >> np.uint64(64 - cuts.bits))
     wanted = (np.arange(len(cuts.classes), dtype=np.uint64)[:, None] << shift) | cuts.buckets
+    # The threshold is the hash at this place: the first one of the next split.
     positions = np.searchsorted(keys, wanted) + cuts.ranks
     if cuts.is_open.any() and (
         positions[cuts.is_open].max() >= len(keys)
@@ -230,6 +233,8 @@ def cut_batch(batch: pa.RecordBatch, thresholds: Thresholds) -> pa.RecordBatch:
     """Return the batch with its splits."""
     classes = np.searchsorted(thresholds.classes, classes_of(batch, stratify=thresholds.stratify))
     hashes = split_hash(batch.column("id"))
+    # Thresholds of a class ascend, so the number that a hash has reached is the number of its
+    # split.
     chosen = (hashes[:, None] >= thresholds.hashes[classes]).sum(axis=1)
     return set_column(batch, "split", name_splits(thresholds.names, chosen))
 

@@ -107,11 +107,13 @@ def commit_additions(append: Append, base: Manifest, additions: Additions) -> Ma
     version = commit(append.root, _change_of(append, base, additions))
     folder = append.root.below(append.folder)
     spool = folder.below(naming.SPOOL_DIR)
+    # After the commit: a stop before it finds the listing here, and need not read INPUT again.
     spool.remove_all(spool.names())
     if additions.manifest is None:  # else its build has removed those of an earlier try
         paths = (f"{naming.REJECTS_DIR}/{name}" for name in folder.names(naming.REJECTS_DIR))
         folder.remove_all([path for path in paths if naming.is_failed_rejects(path)])
     append.root.below(naming.GENERATIONS_DIR).remove_empty()
+    # Last: until here `gc` must leave the folder alone.
     end_build(append.root, append.folder)
     return version
 
@@ -129,6 +131,7 @@ def propose_versions(append: Append, additions: Additions) -> VersionPair:
 
 
 def _change_of(append: Append, base: Manifest, additions: Additions) -> VersionChange:
+    # Half of an INPUT says nothing about what is gone.
     keep_missing = append.keep_missing or additions.is_partial
     return VersionChange(
         Operation.APPEND,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -98,6 +99,7 @@ def outdated_ids(root: Folder, change: VersionChange) -> pa.Array:
     try:
         return _ids(map_reads(read, list(change.outdated.items()), _READERS))
     except StorageError as error:
+        # It is still there, so the error is of the disk or store.
         if number_of(change.base) in map(number_of, read_versions(root)):
             raise
         raise BuildError(
@@ -115,14 +117,8 @@ def remove_rows(
     root: Folder, shards: Shards, outdated: Mapping[ShardName, NDArray[np.uint32]]
 ) -> dict[ShardName, Removal]:
     """Return the shards that lose these rows, by name. Raises `StorageError` as `read_index_of`."""
-
-    def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, Removal]:
-        name, info = shard
-        rows = read_index_of(root, name, info, _COLUMNS)
-        return name, _removal(info, rows, outdated[name])
-
     touched = [(name, info) for name, info in shards if name in outdated]
-    return dict(map_reads(look, touched, _READERS))
+    return _removals(root, touched, lambda name, _: outdated[name])
 
 
 def remove_ids(
@@ -140,18 +136,24 @@ def remove_ids(
         StorageError: An index cannot be read.
     """
 
-    def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, Removal | None]:
+    def find(_: ShardName, rows: pa.Table) -> NDArray[Any]:
+        return np.flatnonzero(pc.is_in(rows["id"], value_set=ids).to_numpy() != keep)
+
+    return _removals(root, shards, find)
+
+
+def _removals(
+    root: Folder, shards: Shards, find: Callable[[ShardName, pa.Table], NDArray[Any]]
+) -> dict[ShardName, Removal]:
+    """Return the shards of which `find` returns rows that they still have."""
+
+    def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, Removal] | None:
         name, info = shard
         rows = read_index_of(root, name, info, _COLUMNS)
-        lost: NDArray[np.bool_] = pc.is_in(rows["id"], value_set=ids).to_numpy() != keep
-        lost[info.removed_rows] = False
-        found = np.flatnonzero(lost).astype(np.uint32)
-        return name, _removal(info, rows, found) if len(found) else None
+        # A row that another append has taken away already must not be counted twice.
+        lost = np.setdiff1d(find(name, rows), info.removed_rows)
+        removed = np.union1d(info.removed_rows, lost).astype("<u4").tobytes()
+        found = name, Removal(replace(info, removed=removed), rows.take(lost))
+        return found if len(lost) else None
 
-    found = map_reads(look, shards, _READERS)
-    return {name: removal for name, removal in found if removal is not None}
-
-
-def _removal(info: ShardInfo, rows: pa.Table, lost: NDArray[np.uint32]) -> Removal:
-    all_rows = np.union1d(info.removed_rows, lost).astype("<u4")
-    return Removal(replace(info, removed=all_rows.tobytes()), rows.take(lost))
+    return dict(filter(None, map_reads(look, shards, _READERS)))

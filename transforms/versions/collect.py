@@ -28,7 +28,7 @@ from shardwright.format.versions import (
     version_numbers,
 )
 from shardwright.storage.folder import Folder
-from shardwright.storage.stamps import FileStamp
+from shardwright.storage.local import FileInfo
 from shardwright.transforms.output_state import abort_leftovers
 from shardwright.transforms.promotion import remove_outputs
 
@@ -46,7 +46,7 @@ class Generation:
     """
 
     folder: str
-    files: Mapping[str, FileStamp]
+    files: Mapping[str, FileInfo]
     is_orphan: bool
 
     @property
@@ -111,13 +111,16 @@ def plan_collection(
     readable = list(read_versions(root))
     newest = set(map(number_of, readable[:keep]))
     older = {number_of(version) for version in readable} - newest
+    # A pin of a version that stays anyway needs no mention.
     pins = tuple(pin for pin in _held(root) if pin.version in older)
     kept = newest | {pin.version for pin in pins}
     named = _named_by(version for version in readable if number_of(version) in kept)
+    # Also collected ones: what they named is still removed, if a stop left it.
     leaving = [number for number in version_numbers(root) if number not in kept]
     found = list(_generations(root, named, _once_named(root, leaving)))
     now = clock() if found else 0.0
     old = now - orphans_after.total_seconds()
+    # A generation that a version once named is no build: its age does not matter.
     ripe = [one for one in found if not one.is_orphan or one.written <= old]
     left = tuple(one for one in ripe if _is_under_way(root, one, now))
     # The first version can be read as long as its generation is there.
@@ -139,11 +142,17 @@ def collect(root: Folder, plan: Collection) -> Collection:
     """
     folders = [one.folder for one in plan.generations if one.folder]
     with noted(root, Note.REMOVE, [*plan.versions, *folders]) as notes:
+        # Read after the notes are there: whoever pins later sees the note, and fails.
         pins = tuple(pin for pin in _held(root) if pin.version in plan.versions)
         gone = set(plan.versions) - {pin.version for pin in pins}
+        # The manifest of version 1 goes with the files of its generation.
         for number in gone - {1}:
-            name = naming.version_file(number)
-            root.write_bytes(name, _collected(read_stated(root, number)).to_bytes())
+            before = read_stated(root, number)
+            history = {**before.history, "collected": True}
+            # Before any file goes: a reader that opens the version fails clearly, not at a missing
+            # shard.
+            after = replace(before, splits={}, provenance={}, num_inputs=0, history=history)
+            root.write_bytes(naming.version_file(number), after.to_bytes())
         left = tuple(one for one in plan.generations if _is_in_use(root, one))
         root.remove_all([notes[one.folder] for one in left])  # else their commits would give way
         # After the notes of others: one that has none has ended by now, or will see ours.
@@ -183,12 +192,12 @@ def _generations(root: Folder, named: set[str], once_named: set[str]) -> Iterato
             yield Generation(folder, files, is_orphan=folder not in once_named)
 
 
-def _files_in(root: Folder, folder: str) -> dict[str, FileStamp]:
+def _files_in(root: Folder, folder: str) -> dict[str, FileInfo]:
     """Return path -> stamp of the files of a generation."""
     below = root.below(folder)
     found = {}
     for part in ("", *naming.SHARD_DIRS, *([naming.SPOOL_DIR] if folder else [])):
-        for name, stamp in below.stamps(part).items():
+        for name, stamp in below.files(part).items():
             path = f"{part}/{name}" if part else name
             if naming.is_build_output(path):
                 found[f"{folder}/{path}" if folder else path] = stamp
@@ -199,6 +208,7 @@ def _is_in_use(root: Folder, one: Generation) -> bool:
     """Return whether a generation of a plan is built or committed, or goes on being written."""
     if _is_under_way(root, one):
         return True
+    # A build of an earlier release writes no note, but files.
     return one.is_orphan and _files_in(root, one.folder) != one.files
 
 
@@ -220,16 +230,7 @@ def _remove(root: Folder, one: Generation) -> None:
     if one.folder:
         spool = f"{one.folder}/{naming.SPOOL_DIR}/"
         root.remove_all([name for name in one.files if name.startswith(spool)])
+        # An upload that ends later would put a file into the removed generation.
         abort_leftovers(below)
         below.remove_empty()
         end_build(root, one.folder)
-
-
-def _collected(version: Manifest) -> Manifest:
-    return replace(
-        version,
-        splits={},
-        provenance={},
-        num_inputs=0,
-        history={**version.history, "collected": True},
-    )

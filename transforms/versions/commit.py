@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -93,7 +92,9 @@ def _check_whole(root: Folder, folder: str) -> None:
 def _commit(root: Folder, change: VersionChange) -> Manifest:
     for tried in range(_MOST_TRIES):
         generations = Generations(root)
+        # Read anew in each try: the version that was faster is what the change is applied to.
         current = present_version(root, read_version(root), generations)
+        # Nothing is written until `create_bytes`, so a failed try leaves nothing.
         version = apply(root, current, present_change(change, generations))
         if version is None:
             return current
@@ -139,34 +140,40 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
     ]
     if change.replaced and len(kept) == len(current.named_shards()):
         return None  # another compaction has replaced them, or this one before a repetition
-    added = _added_shards(current, change)
+    new: list[Manifest] = []
+    if change.added is not None and change.folder not in current.history.get("generations", ()):
+        _check_fits(current, change.added)
+        new.append(change.added)
+    added = [shard for generation in new for shard in shards_of(generation, change.folder)]
+    # Nothing has come between: rows are taken away by number, without reading ids.
     if number_of(current) == number_of(change.base):
         lost = remove_rows(root, kept, change.outdated)
     elif change.operation is Operation.APPEND:
+        # Row numbers of the base may not fit the shards of now, so records are found by id from
+        # here on.
         check_places(root, change, kept, added)
         lost = remove_ids(root, kept, _outdated_since(root, change, added))
     else:
+        # A compaction has copied records that an append has taken away meanwhile: they must not
+        # come back.
         lost = _lost_since(root, current, change, added)
     if not added and not lost:
         return None
-    splits = _splits_of(dict([*kept, *added]), lost, _counted_in(root, current, change, kept, lost))
-    version = _version_of(current, change, splits, lost)
-    if change.operation is not Operation.APPEND:
-        return version
-    replaced = _num_replaced(root, added, lost)
-    return replace(version, history={**version.history, "replaced": replaced})
-
-
-def _added_shards(current: Manifest, change: VersionChange) -> Shards:
-    """Return the shards of the generation, by their names in the dataset."""
-    if change.added is None or _has(current, change.folder):
-        return []
-    _check_fits(current, change.added)
-    return shards_of(change.added, change.folder)
-
-
-def _has(current: Manifest, folder: str) -> bool:
-    return folder in current.history.get("generations", ())
+    counts = {
+        "added": sum(generation.num_records for generation in new),
+        "removed": sum(len(removal.rows) for removal in lost.values()),
+    }
+    if change.operation is Operation.APPEND:
+        counts["replaced"] = _num_replaced(root, added, lost)
+    left = {name: lost[name].shard if name in lost else info for name, info in (*kept, *added)}
+    parts = Counted([current, *new], lost)
+    if change.operation is Operation.COMPACT:
+        # Beside the compacted shards there are only those of appends that came meanwhile.
+        folders = sorted({info.folder for _, info in kept})
+        others = {folder: read_manifest(root.below(folder)) for folder in folders}
+        parts = count_generations(root, kept, others)
+        parts = Counted([*new, *parts.parts], {**lost, **parts.lost})
+    return _version_of(current, change, splits_of_live(left, parts), counts)
 
 
 def _check_fits(current: Manifest, added: Manifest) -> None:
@@ -180,6 +187,7 @@ def _check_fits(current: Manifest, added: Manifest) -> None:
     for name, there in _names(current).items():
         here = here_by_name.get(name, ())
         common = min(len(there), len(here))
+        # One may be longer: an append adds names at the end, and never changes a number.
         if there[:common] != here[:common]:
             raise BuildError(
                 f"another append has given numbers of {name!r} to other names meanwhile "
@@ -218,48 +226,26 @@ def _lost_since(
     return remove_ids(root, added, live_ids(root, left), keep=True)
 
 
-def _counted_in(
-    root: Folder,
-    current: Manifest,
-    change: VersionChange,
-    kept: Shards,
-    lost: Mapping[ShardName, Removal],
-) -> Counted:
-    added = [] if change.added is None or _has(current, change.folder) else [change.added]
-    if change.operation is not Operation.COMPACT:
-        return Counted([current, *added], lost)
-    # Beside the compacted shards there are only those of appends that came meanwhile.
-    folders = sorted({info.folder for _, info in kept})
-    others = count_generations(
-        root, kept, {folder: read_manifest(root.below(folder)) for folder in folders}
-    )
-    return Counted([*added, *others.parts], {**lost, **others.lost})
-
-
-def _splits_of(
-    shards: Mapping[ShardName, ShardInfo], lost: Mapping[ShardName, Removal], counted: Counted
-) -> dict[str, SplitInfo]:
-    left = {name: lost[name].shard if name in lost else info for name, info in shards.items()}
-    return splits_of_live(left, counted)
-
-
 def _version_of(
     current: Manifest,
     change: VersionChange,
     splits: Mapping[str, SplitInfo],
-    lost: Mapping[ShardName, Removal],
+    counts: Mapping[str, int],
 ) -> Manifest:
     newest = change.added or current
     # Rejects are those of a generation, and files that its own manifest lists.
     version = replace(
         current, splits=splits, schema=_schema_of(current, newest), rejects={}, files={}, folder="",
-        provenance=newest.provenance, history={}, erased=(),
+        provenance=newest.provenance, erased=(),
     )  # fmt: skip
-    return replace(
-        version,
-        num_inputs=version.num_records,
-        history=_history(current, change, version, lost),
-    )
+    history = {
+        "version": number_of(current) + 1,
+        "created": time_text(),
+        "operation": str(change.operation),
+        "generations": version.folders,
+        **counts,
+    }
+    return replace(version, num_inputs=version.num_records, history=history)
 
 
 def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
@@ -268,6 +254,7 @@ def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
     words = {**here.vocabularies, **there.vocabularies}
     return replace(
         here,
+        # `_check_fits` has found that one is the beginning of the other.
         class_names=max(here.class_names, there.class_names, key=len),
         vocabularies={
             name: max(here.vocabularies.get(name, ()), there.vocabularies.get(name, ()), key=len)
@@ -282,22 +269,6 @@ def _num_replaced(root: Folder, added: Shards, lost: Mapping[ShardName, Removal]
         return 0
     gone = pa.chunked_array([ids for each in lost.values() for ids in each.rows["id"].chunks])
     return pc.sum(pc.is_in(live_ids(root, added), value_set=gone.combine_chunks())).as_py() or 0
-
-
-def _history(
-    current: Manifest, change: VersionChange, version: Manifest, lost: Mapping[ShardName, Removal]
-) -> dict[str, Any]:
-    is_new = not _has(current, change.folder)
-    num_added = change.added.num_records if change.added is not None and is_new else 0
-    num_lost = sum(len(removal.rows) for removal in lost.values())
-    return {
-        "version": number_of(current) + 1,
-        "created": time_text(),
-        "operation": str(change.operation),
-        "generations": version.folders,
-        "added": num_added,
-        "removed": num_lost,
-    }
 
 
 def check_places(root: Folder, change: VersionChange, kept: Shards, added: Shards) -> None:

@@ -19,12 +19,11 @@ import pyarrow as pa
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.format.stats_keys import CHANNELS
 from shardwright.storage.folder import Folder
-from shardwright.transforms.publish.picture_statistics import CHANNELS
-from shardwright.transforms.publish.statistics import StatsSum, describe_rows
+from shardwright.transforms.publish.statistics import RANGES, StatsSum, describe_rows
 from shardwright.transforms.versions.changes import Removal, Shards, remove_rows, shards_of
 
-_RANGES = ("image_length", "width", "height")
 _COUNTS = ("labels", "formats")
 
 
@@ -94,11 +93,13 @@ def version_stats(parts: Iterable[Mapping[str, Any]], lost: pa.Table | None) -> 
         lost: Index rows of records in these parts that are taken away.
     """
     parts = list(parts)
+    # As it was published, with statistics that cannot be added.
     if len(parts) == 1 and lost is None:
         return dict(parts[0])
     total, channels = StatsSum(), []
     for part in parts:
-        total.add({name: part[name] for name in (*_RANGES, *_COUNTS) if name in part})
+        told = {name: part[name] for name in (*RANGES, *_COUNTS) if name in part}
+        total.add(StatsSum(told))
         if CHANNELS in part:
             channels.append(part[CHANNELS])
     stats = total.to_json()
@@ -108,8 +109,9 @@ def version_stats(parts: Iterable[Mapping[str, Any]], lost: pa.Table | None) -> 
 
 
 def _subtract(stats: dict[str, Any], lost: Mapping[str, Any]) -> None:
-    for name in _RANGES:
+    for name in RANGES:
         if name in lost and name in stats:
+            # The least and the largest cannot be subtracted: they stay as bounds.
             sums = {key: stats[name][key] - lost[name][key] for key in ("sum", "count")}
             stats[name] = {**stats[name], **sums}
             if not sums["count"]:
@@ -127,6 +129,7 @@ def _merge_channels(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
     for channel in range(3):
         mean = math.fsum(part["mean"][channel] * part["pixels"] for part in parts) / pixels
         square = (
+            # Variances cannot be averaged, but mean squares can.
             math.fsum(
                 (part["std"][channel] ** 2 + part["mean"][channel] ** 2) * part["pixels"]
                 for part in parts

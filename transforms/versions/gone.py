@@ -46,9 +46,11 @@ def check_gone(append: Append, seen: SeenRecords, *, is_partial: bool) -> None:
     num_gone = append.num_records - seen.num_unchanged - seen.num_changed
     limits = _USUAL if append.max_gone is None else (append.max_gone,)
     kept = append.keep_missing or is_partial
+    # The usual case costs nothing: the counts are known from the comparison, and no index is read.
     if kept or not _exceeds(limits, num_gone, append.num_records):
         return
     found = _look(append, seen)
+    # Before the error, which names the file.
     write_rejects(append.root.below(append.folder), naming.GONE_REJECTS, found.gone)
     limit = "10% and more than 20 records, the default of --max-gone"
     if append.max_gone is not None:
@@ -125,6 +127,7 @@ def _cause(append: Append, new: NewRecords, num_gone: int, found: _Looked) -> st
     names = {_name(one.id): one.id for one in found.gone}
     by_etag = [(found.etags[etag], one) for _, one, etag in new.sample if etag in found.etags]
     by_name = [(names[_name(one)], one) for _, one, _ in new.sample if _name(one) in names]
+    # Half of what would match if all had moved: both the new records and the gone ones are samples.
     enough = max(1, len(new.sample) * len(found.gone) / num_gone / 2)
     is_moved = 2 * new.num_records >= num_gone
     # Names such as 0001.png, which every folder and every day has, say nothing.

@@ -73,12 +73,14 @@ def present_version(root: Folder, version: Manifest, generations: Generations) -
         NotADatasetError: A generation is gone.
         StorageError: An index cannot be read.
     """
+    # Its manifest is that of its generation, which the erasure itself has written.
     if number_of(version) == 1:
         return version
     named = version.named_shards()
     generations.load(version.folders)
     now = {}
     for name, info in named:
+        # The rows that later versions took away have moved up by the erased ones before them.
         rows = generations.rows_now(name, info, info.removed_rows).astype("<u4").tobytes()
         own = generations.info(name)
         now[name] = replace(own, folder=info.folder, count=info.count, removed=rows)
@@ -97,6 +99,7 @@ def present_change(change: VersionChange, generations: Generations) -> VersionCh
     Raises:
         NotADatasetError: The generation that it adds is gone.
     """
+    # An append that is committed after the erasure must not bring back its own shards as they were.
     if change.added is not None and _is_rewritten(generations[change.folder], change.added):
         change = replace(change, added=generations[change.folder])
     infos = dict(change.base.named_shards())

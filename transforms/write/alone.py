@@ -28,6 +28,7 @@ def make_alone(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
         if isinstance(chunk, Death):
             yield _rejected(references, row, f"decoding or transforming it {chunk.detail}")
         else:
+            # The child has made it of one row, so its own number there is 0.
             yield replace(chunk, rows=[row] * len(chunk.rows))
 
 

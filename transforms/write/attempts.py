@@ -12,6 +12,7 @@ from shardwright.storage.folder import Folder
 def has_died(root: Folder, note: str, digest: str) -> bool:
     """Return whether an earlier attempt at images with this digest died, or is still at work."""
     try:
+        # Of another plan, the note says nothing about these images.
         return root.read_bytes(note) == digest.encode()
     except MissingError:
         return False

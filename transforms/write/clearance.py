@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import google_crc32c
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
+from shardwright.format.parquet import parquet_bytes
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.output_state import (
@@ -84,6 +84,7 @@ def judge(
         check_rejects(reasons, num_records, limits, grows=seen is not None)
         if append is not None and seen is not None:
             check_gone(append, seen, is_partial=RejectReason.INCOMPLETE in reasons)
+    # Kept, not raised: the rejects are written to files first, which the error then names.
     except BuildError as error:
         return Verdict(error, root, naming.reject_files(naming.FAILED_REJECTS, num_files))
     fingerprint = fingerprint_of(digests)
@@ -118,9 +119,7 @@ def write_near_duplicates(part: tuple[int, pa.RecordBatch], verdict: Verdict) ->
     number, rows = part
     if isinstance(verdict.outcome, Clearance):
         name = naming.near_duplicates_part(number)
-        buffer = pa.BufferOutputStream()
-        pq.write_table(pa.table(rows), buffer, compression="zstd")
-        verdict.root.write_bytes(name, buffer.getvalue().to_pybytes())
+        verdict.root.write_bytes(name, parquet_bytes(pa.table(rows)))
         yield name
 
 
@@ -136,6 +135,8 @@ def clear(
     """
     failed = isinstance(verdict.outcome, BuildError)
     usual = naming.FAILED_REJECTS if failed else naming.PLAN_REJECTS
+    # Its name is used only if there are rejects, and an old list would be published with the
+    # dataset.
     if usual not in reject_files:
         verdict.root.remove(usual)  # of an earlier try
     if isinstance(verdict.outcome, BuildError):

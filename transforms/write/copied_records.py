@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google_crc32c import value
 
+from shardwright.errors import ImageFault
 from shardwright.format.crc import combine, combine_all
 from shardwright.format.entries import find_features, read_values
 from shardwright.format.example import ExampleFault
@@ -27,7 +28,7 @@ from shardwright.format.records import (
 )
 from shardwright.format.schema import ExampleSchema
 from shardwright.images.decode import stored_image
-from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.images.storing import ImageToStore
 from shardwright.transforms.inputs.file_rules import Problem
 from shardwright.transforms.internal_errors import fault_of
@@ -109,6 +110,8 @@ def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
     names = ["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN, HASH, RECORD_CRC]
     rows = references.select(names)
     rows = set_column(rows, _IMAGE_BYTES, rows.column("num_bytes"))
+    # The record's span instead of the image's: `read_ahead` and the readers take them from the same
+    # columns.
     rows = set_column(rows, "offset", pc.struct_field(rows.column(ORIGIN), "offset"))
     return set_column(rows, "num_bytes", pc.struct_field(rows.column(ORIGIN), "length"))
 
@@ -160,7 +163,7 @@ def _read_copies(
             copies.append(_opened(row, read(), origin, size, crc, described))
         except Exception as error:
             fault = fault_of(error)
-            faults[row] = (fault.reason, fault.detail)
+            faults[row] = (RejectReason(fault.reason), fault.what)
     return copies, faults
 
 
@@ -173,12 +176,13 @@ def _opened(
     described: Sequence[_Described],
 ) -> _Copy:
     """Return a record whose length is intact, with the values of features."""
+    # Compared as bytes: a right length with a right checksum is one value.
     if frame[:HEADER_BYTES] != frame_header(len(frame) - FRAME_BYTES):
-        raise RejectedImage(*_damaged(origin, "its length is damaged"))
+        raise ImageFault(_damaged(origin, "its length is damaged"))
     try:
         values = _values_of(frame, described)
     except ExampleFault as error:
-        raise RejectedImage(*_damaged(origin, str(error))) from error
+        raise ImageFault(_damaged(origin, str(error))) from error
     return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, crc, origin, values)
 
 
@@ -186,11 +190,14 @@ def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> list[tuple[_
     """Return intact records, with the CRC32C of data and frame; add the others to `faults`."""
     intact = []
     for copy, (data, frame) in zip(copies, _described_crcs(copies), strict=True):
+        # `data` and `frame` follow from the image's checksum in the index. So they are right only
+        # if header, features, image and footer all are.
         is_whole = value(copy.frame) == frame and copy.frame[-FOOTER_BYTES:] == frame_footer(data)
         if is_whole and copy.crc in (None, data):
             intact.append((copy, data, frame))
         else:
-            faults[copy.row] = _damaged(copy.origin, "its bytes or its index row are damaged")
+            told = _damaged(copy.origin, "its bytes or its index row are damaged")
+            faults[copy.row] = (RejectReason.CORRUPT, told)
     return intact
 
 
@@ -212,9 +219,9 @@ def _described_crcs(copies: Sequence[_Copy]) -> list[tuple[int, int]]:
     return list(zip(data.tolist(), frames.tolist(), strict=True))
 
 
-def _damaged(origin: dict[str, Any], what: str) -> Problem:
+def _damaged(origin: dict[str, Any], what: str) -> str:
     detail = f"the record at byte {origin['offset']} of the shard: {what}"
-    return RejectReason.CORRUPT, f"{detail}; `shardwright verify` lists all damaged records"
+    return f"{detail}; `shardwright verify` lists all damaged records"
 
 
 def _framed(intact: Sequence[tuple[_Copy, int, int]]) -> FramedRecords:
@@ -267,6 +274,8 @@ def _columns_of(
     if job.hashes is not None:
         kept = hashes.take(pa.array([copy.row for copy in copies], pa.int64()))
         if hashes.null_count:
+            # Hashes that the index has stay: they are of INPUT's columns, which a record may not
+            # tell.
             kept = pc.coalesce(kept, job.hashes.of_records(pa.RecordBatch.from_pydict(columns)))
         names = [extra_name(each.stored[0].key) for each in described_features(job.schema)]
         columns = {name: columns[name] for name in names} | {HASH: kept}

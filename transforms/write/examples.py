@@ -20,13 +20,14 @@ from shardwright.format.crc import combine, combine_all
 from shardwright.format.example import bytes_entry_header, varint
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
 from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
-from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.images.storing import ImageToStore
-from shardwright.transforms.references import LABEL_INDEX, extra_name
+from shardwright.transforms.references import LABEL_INDEX, extra_name, stacked
 
 T = TypeVar("T")
 
 _MEASURED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)
+_FEW_ROWS = 64
 _COLUMNS = {Source.ID: "id", Source.LABEL: LABEL_INDEX, Source.LABEL_TEXT: "label"}
 
 
@@ -117,9 +118,12 @@ class ExampleEncoder:
             small = known + found
             if self._image_key is not None:
                 small += bytes_entry_header(self._image_key, num_bytes)
+            # The length includes the image, which is written after this head as the object that was
+            # read.
             heads.append(b"\x0a" + varint(len(small) + num_bytes) + small)
         lengths = [len(head) + num_bytes for head, num_bytes in zip(heads, sizes, strict=True)]
         crcs = combine([value(head) for head in heads], image_crcs, sizes).tolist()
+        # Moved by one: the footer of a record is written together with the header of the next.
         footers = [b"", *map(frame_footer, crcs)]
         # One piece from the last image to this one: footer, header and small features.
         joints = [
@@ -133,6 +137,7 @@ class ExampleEncoder:
             image_offsets=[HEADER_BYTES + len(head) for head in heads],
             image_crcs=list(image_crcs),
             record_crcs=crcs,
+            # No byte of an image is read again for the shard's checksum.
             crc32c=combine_all(
                 _interleave([value(joint) for joint in joints], image_crcs),
                 _interleave([len(joint) for joint in joints], sizes),
@@ -149,17 +154,37 @@ def _interleave(joints: Sequence[T], images: Sequence[T]) -> list[T]:
 def _encode_columns(
     columns: Sequence[tuple[StoredFeature, pa.Array]], num_rows: int
 ) -> list[bytes]:
-    entries = [_encode_column(stored, column) for stored, column in columns]
-    return [b"".join(row) for row in zip(*entries, strict=True)] if entries else [b""] * num_rows
+    entries: dict[int, list[bytes]] = {}
+    # Of many rows, adding the keys takes longer than a call for each column.
+    few = num_rows <= _FEW_ROWS
+    rules = [
+        (stored.type, stored.shape) if few else number for number, (stored, _) in enumerate(columns)
+    ]
+    for numbers, whole in stacked([column for _, column in columns], rules):
+        stored = columns[numbers[0]][0]
+        if len(numbers) == 1:
+            entries[numbers[0]] = _encode_column(stored, whole, stored.key)
+            continue
+        # Each value without its key, to which the own key of each column is then added.
+        values = [_strip_length(each)[2:] for each in _encode_column(stored, whole, "")]
+        for start, number in enumerate(numbers):
+            key = columns[number][0].key.encode()
+            head = b"\x0a" + varint(len(key)) + key
+            entries[number] = [
+                b"\x0a" + varint(len(head) + len(each)) + head + each
+                for each in values[start * num_rows : (start + 1) * num_rows]
+            ]
+    in_order = (entries[number] for number in range(len(columns)))
+    return [b"".join(row) for row in zip(*in_order, strict=True)] if columns else [b""] * num_rows
 
 
-def _encode_column(stored: StoredFeature, column: pa.Array) -> list[bytes]:
+def _encode_column(stored: StoredFeature, column: pa.Array, key: str) -> list[bytes]:
     """Return one map entry per row: the one-feature example without its outer `0x0a <length>`."""
     if stored.shape:
         lists = column.cast(pa.large_list(stored.type))
     else:
         lists = pa.LargeListArray.from_arrays(np.arange(len(column) + 1), column.cast(stored.type))
-    batch = pa.RecordBatch.from_arrays([lists], [stored.key])
+    batch = pa.RecordBatch.from_arrays([lists], [key])
     return [
         _strip_length(example)
         for example in example_coder.RecordBatchToExamplesEncoder().encode(batch)
@@ -167,6 +192,7 @@ def _encode_column(stored: StoredFeature, column: pa.Array) -> list[bytes]:
 
 
 def _strip_length(example: bytes) -> bytes:
+    # The varint ends with the first byte below 0x80.
     start = 1
     while example[start] & 0x80:
         start += 1

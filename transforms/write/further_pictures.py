@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from shardwright.errors import ImageFault
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.images.masks import encode_mask
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.storing import NO_IMAGE, ImageToStore, store_image
@@ -55,15 +55,17 @@ def take_pictures(
     An image that the record lacks has no bytes.
 
     Raises:
-        RejectedImage: An image is rejected, and its record with it; the detail has the feature.
+        ImageFault: An image is rejected, and its record with it; its text has the feature.
     """
     taken = {}
     for feature, of_feature in reads:
         try:
             read = of_feature[row]
             data = None if read is NO_PICTURE else read()
-        except RejectedImage as fault:
-            raise RejectedImage(fault.reason, f"{feature.name}: {fault.detail}") from fault
+        except ImageFault as fault:
+            # With the feature's name: a record may have several images, and the reject names one
+            # id.
+            raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault
         taken[feature.name] = take_picture(data, feature, check, options)
     return taken
 
@@ -74,7 +76,7 @@ def take_picture(
     """Return one additional image to store, without bytes if the record lacks it.
 
     Raises:
-        RejectedImage: The image is rejected; the detail has the feature.
+        ImageFault: The image is rejected; its text has the feature.
     """
     if data is None:
         return NO_IMAGE
@@ -82,5 +84,5 @@ def take_picture(
         if feature.kind == FeatureKind.MASK:
             return ImageToStore(*encode_mask(data, options, check=check))
         return store_image(data, options, check=check)
-    except RejectedImage as fault:
-        raise RejectedImage(fault.reason, f"{feature.name}: {fault.detail}") from fault
+    except ImageFault as fault:
+        raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault

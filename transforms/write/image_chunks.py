@@ -10,9 +10,9 @@ import pyarrow as pa
 from google_crc32c import value
 
 from shardwright.images.decode import stored_image
-from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.internal_errors import fault_of
-from shardwright.transforms.rejects import Reject
+from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
 from shardwright.transforms.write.image_reads import ImageRead
 from shardwright.transforms.write.made_records import MadeRecord, StoredRows
@@ -71,6 +71,8 @@ def chunk_bounds(sizes: Sequence[int], scale: int = 1) -> Iterator[tuple[int, in
     most_records, most_bytes = scale * CHUNK_RECORDS, scale * CHUNK_BYTES
     start, total = 0, 0
     for row, size in enumerate(sizes):
+        # By records, too: the fixed cost of a chunk is shared by 64 images, and memory is bounded
+        # by bytes.
         if row > start and (row - start == most_records or total + size > most_bytes):
             yield start, row
             start, total = row, 0
@@ -126,10 +128,11 @@ def _make_records(
         watched.begin(row)
         try:
             records = rows.records_of(row)
+        # `fault_of` raises again what is no fault of this image, such as an unreachable store.
         except Exception as error:
             fault = fault_of(error)
             image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
-            rejects.append(Reject(image_id, uri, fault.reason, fault.detail))
+            rejects.append(Reject(image_id, uri, RejectReason(fault.reason), fault.what))
             continue
         made += records
         # Now, because the image is still in the processor's cache: later it takes several times

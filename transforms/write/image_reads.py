@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright.errors import StorageError
+from shardwright.errors import ImageFault, StorageError
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.object_reads import read_object, read_object_part
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
 from shardwright.transforms.references import QUERY, picture_columns, record_bytes
 from shardwright.transforms.rejects import RejectReason, reason_of
@@ -46,10 +45,11 @@ class ImageLocation(NamedTuple):
         return self.offset is not None and self.num_bytes == 0
 
 
-ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises RejectedImage
+ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises ImageFault
 NO_PICTURE: ImageRead = bytes  # the read of an image that a record lacks: no bytes
 
 AHEAD_BYTES = 64 << 20  # of objects read ahead, per shard being written
+_CHANGED = "the file changed between listing and reading: build again"
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -111,6 +111,7 @@ def read_ahead(
     At most about `AHEAD_BYTES` are read ahead.
     """
     waiting: deque[tuple[pa.RecordBatch, list[ImageRead], int]] = deque()
+    # Twice, so that the pool always has a queue while a chunk is taken away.
     wanted = 2 * (in_flight or REQUESTS_IN_FLIGHT)
     images = num_bytes = 0
     try:
@@ -155,12 +156,13 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
     """Return an image's bytes from a store, if they are unchanged since they were listed.
 
     Raises:
-        RejectedImage: The object is missing, denied, changed, or fails while others are served.
+        ImageFault: The object is missing, denied, changed, or fails while others are served.
         StorageError: The whole store fails.
     """
     uri, offset, num_bytes, etag, query = place
     try:
         if offset is None:
+            # Without an etag the object was not looked up: its length is a guess of the plan.
             expected = None if etag is None else num_bytes
             data = read_object(uri, storage, num_bytes=expected, etag=etag, query=query).data
         else:
@@ -171,9 +173,9 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
         reason = reason_of(error, uri if offset is None else "")
         if reason is None:
             raise
-        raise RejectedImage(reason, str(error)) from error
+        raise ImageFault(str(error), reason) from error
     if problem := size_problem(len(data)):
-        raise RejectedImage(*problem)
+        raise ImageFault(problem[1], problem[0])
     return data
 
 
@@ -181,7 +183,7 @@ def read_local_image(place: ImageLocation) -> bytes:
     """Return an image's bytes from disk, if they are unchanged since they were listed.
 
     Raises:
-        RejectedImage: The file is missing, denied, or changed.
+        ImageFault: The file is missing, denied, or changed.
         StorageError: This process has run out of file descriptors or memory.
     """
     uri = place.uri
@@ -189,36 +191,48 @@ def read_local_image(place: ImageLocation) -> bytes:
         # O_NONBLOCK, because opening a named pipe would block forever.
         descriptor = os.open(uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            start, num_bytes = _checked_span(place, os.fstat(descriptor))
+            status = os.fstat(descriptor)
+            start, num_bytes = _checked_span(place, status)
+            # Of the descriptor whose status was checked, so that the file cannot be another one in
+            # between.
             data = os.pread(descriptor, num_bytes, start)
             while len(data) < num_bytes and (
                 more := os.pread(descriptor, num_bytes - len(data), start + len(data))
             ):
                 data += more
+            is_whole = place.offset is None  # a container may grow while it is read
+            if len(data) < num_bytes or (is_whole and _differ(os.fstat(descriptor), status)):
+                raise ImageFault(_CHANGED, RejectReason.CHANGED)
         finally:
             os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RejectedImage(RejectReason.MISSING_FILE, "there is no such file") from error
+        raise ImageFault("there is no such file", RejectReason.MISSING_FILE) from error
     except ValueError as error:  # a path with a NUL character
-        raise RejectedImage(RejectReason.UNREADABLE, str(error)) from error
+        raise ImageFault(str(error), RejectReason.UNREADABLE) from error
     except OSError as error:
         if error.errno in _OUT_OF_RESOURCES:
             raise StorageError(
                 f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit "
                 "(ulimit -n)"
             ) from error
-        raise RejectedImage(RejectReason.UNREADABLE, error.strerror or str(error)) from error
+        raise ImageFault(error.strerror or str(error), RejectReason.UNREADABLE) from error
     return data
+
+
+def _differ(one: os.stat_result, other: os.stat_result) -> bool:
+    """Return whether a file was written in between."""
+    return (one.st_size, one.st_mtime_ns) != (other.st_size, other.st_mtime_ns)
 
 
 def _checked_span(place: ImageLocation, status: os.stat_result) -> tuple[int, int]:
     """Return (start, length) of the image in its file, if the file is unchanged."""
     if place.offset is None and place.etag is None:  # the file was not looked up before
         if problem := file_problem(status):
-            raise RejectedImage(*problem)
+            raise ImageFault(problem[1], problem[0])
         return 0, status.st_size
     start = place.offset or 0
     is_cut = (
+        # A whole file of another length has changed; a container may have grown behind its members.
         status.st_size != place.num_bytes
         if place.offset is None
         else status.st_size < start + place.num_bytes
@@ -226,9 +240,7 @@ def _checked_span(place: ImageLocation, status: os.stat_result) -> tuple[int, in
     if is_cut or (
         not _is_spooled(place) and place.etag is not None and etag_of(status) != place.etag
     ):
-        raise RejectedImage(
-            RejectReason.CHANGED, "the file changed between listing and reading: build again"
-        )
+        raise ImageFault(_CHANGED, RejectReason.CHANGED)
     return start, place.num_bytes
 
 

@@ -38,6 +38,7 @@ def scan_images(
         StorageError: A whole store fails, rather than one object.
     """
     found: list[T | None] = []
+    # By bytes, because `map_reads` bounds the number of images in memory, and they may be large.
     for start, stop in runs_of(places):
         in_flight = threads or (
             REQUESTS_IN_FLIGHT

@@ -60,11 +60,13 @@ class StoredRows:
         self._may_lack_image = job.schema.may_lack_image
 
     def records_of(self, row: int) -> list[MadeRecord]:
-        """Return the record of a row, or raise RejectedImage if it is rejected."""
+        """Return the record of a row, or raise ImageFault if it is rejected."""
         job, image_id, read = self._job, self._ids[row], self._reads[row]
         name = image_name(image_id, self._uris[row])
         image = (
             NO_IMAGE
+            # Where an image is required, a row without one goes on to `store_image`, which rejects
+            # no bytes.
             if read is NO_PICTURE and self._may_lack_image
             else store_image(read(), job.encode, check=job.check, name=name)
         )

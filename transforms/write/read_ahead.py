@@ -68,8 +68,11 @@ class ReadAhead(Generic[T]):
     def _timed(self, task: Callable[[], T]) -> T:
         wall, cpu, waited = time.monotonic(), time.thread_time(), self._seconds_waited()
         result = task()
+        # Time that a task waits for memory would look like a slow disk, and more threads would need
+        # still more memory.
         wall, waited = time.monotonic() - wall, self._seconds_waited() - waited
         taken = (wall - waited) / max(time.thread_time() - cpu, 1e-6)
+        # Without a lock: an update lost between two threads changes a running mean by little.
         self._wall_per_cpu += _SMOOTHING * (taken - self._wall_per_cpu)
         return result
 
@@ -91,6 +94,8 @@ class _Queue(Generic[T]):
         future: Future[T] = Future()
         with self._lock:
             self._waiting.append((future, task))
+            # Counted under the lock in which the task is queued: a thread that is about to end
+            # takes the task or is counted out.
             starts = self._threads < self._most()
             self._threads += starts
         if starts:
@@ -108,6 +113,7 @@ class _Queue(Generic[T]):
 
     def _next(self) -> tuple[Future[T], Callable[[], T]] | None:
         with self._lock:
+            # A thread ends by itself if fewer are wanted now.
             if self._waiting and self._threads <= self._most():
                 return self._waiting.popleft()
             self._threads -= 1

@@ -116,6 +116,8 @@ class _Rows:
         """
         values = self._values(span)
         image = values.get(Source.IMAGE, b"")
+        # The index states an image by its place at the end of the data, where copies and readers
+        # look for it.
         if not isinstance(image, bytes) or not span.data.endswith(image):
             raise RecordFault(span.offset, "the image is not the record's last feature")
         record = {
@@ -157,6 +159,7 @@ class _Rows:
             name: pa.array(values, INDEX_SCHEMA.field(name).type)
             for name, values in self._columns.items()
         }
+        # By id: Beam's writer decides which record is in which shard.
         places = pc.index_in(columns["id"], value_set=origins.column("id").combine_chunks())
         if places.null_count:
             stranger = columns["id"].filter(places.is_null())[0].as_py()

@@ -74,6 +74,7 @@ def _measure(image: ImageToStore, stored: StoredImage) -> _Measurement:
     if not image.data:
         return _NOTHING
     try:
+        # Waits until all threads together hold few enough pixels.
         with PIXELS.hold(image.info.width * image.info.height):
             preview = decode_preview(image.data, stored)
     except ImageFault:

@@ -7,6 +7,7 @@ index, its statistics, and its file of signals, for which their images are decod
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -27,16 +28,17 @@ from shardwright.format.index import (
     read_summary,
     write_sidecar,
 )
-from shardwright.format.manifest import Manifest
+from shardwright.format.manifest import Manifest, shard_of
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
+from shardwright.format.stats_keys import FEATURES
 from shardwright.images.decode import stored_image
+from shardwright.images.kinds import ImageInfo
 from shardwright.images.signals_file import signal_values, write_signals
 from shardwright.storage.folder import Folder, Sink
-from shardwright.transforms.images.kinds import ImageInfo
 from shardwright.transforms.images.storing import ImageToStore
-from shardwright.transforms.publish.feature_statistics import FEATURES, describe_features
+from shardwright.transforms.publish.feature_statistics import describe_features
 from shardwright.transforms.publish.picture_statistics import describe_pictures
 from shardwright.transforms.publish.statistics import describe_rows
 from shardwright.transforms.references import extra_name
@@ -62,7 +64,7 @@ def rewrite_shard(
 ) -> ShardSummary:
     """Write a shard and the files that belong to it to another folder, without some records.
 
-    The dataset stays as it is; `transforms/publish/republication.py` puts the new files in place.
+    The dataset stays as it is; `transforms/change_set.py` puts the new files in place.
 
     Args:
         root: The folder of the dataset's files.
@@ -81,7 +83,8 @@ def rewrite_shard(
         RecordFault: A record that stays is damaged.
         StorageError: The index or the file of rejects is missing or damaged.
     """
-    info = manifest.splits[name.split].shards[name.index]
+    info = shard_of(manifest, name)
+    # The index is checked against the manifest, so the rows are those of the shard's bytes.
     rows, before = read_index_of(root, name, info), read_summary(root, name)
     if before is None:
         raise StorageError(f"{root.path(name.sidecar)} does not describe its shard")
@@ -104,6 +107,7 @@ def rewrite_shard(
         reject_file=write_rejects(to, name.rejects, [*listed, *rejects]),
         signals_file=contents.write_signals(to, name),
     )
+    # Last, as in a build: it marks the new shard as whole.
     return write_sidecar(to, summary, _shifted(stays))
 
 
@@ -128,6 +132,7 @@ def _copy(
     """Write the frames, and return the CRC32C of all."""
     crc32c = 0
     for row, frame in frames:
+        # A damaged record must not get a new, valid checksum by being copied.
         check_record(row, frame)
         contents.add(row, frame)
         sink.write([frame])
@@ -173,13 +178,9 @@ def _statistics(
         lost: The labels of the records that became rejects.
     """
     stats = describe_rows(table, before.get("fixes"), lost)
-    told = before.get(REJECTED_LABELS, {})
-    more = stats.get(REJECTED_LABELS, {})
-    if told:
-        stats[REJECTED_LABELS] = {
-            label: told.get(label, 0) + more.get(label, 0) for label in {**told, **more}
-        }
-    return stats
+    labels = Counter(before.get(REJECTED_LABELS, {}))
+    labels.update(stats.get(REJECTED_LABELS, {}))
+    return {**stats, REJECTED_LABELS: dict(labels)} if labels else stats
 
 
 class _Contents:

@@ -61,10 +61,14 @@ def _chunk_tasks(
     def chunks() -> Iterator[pa.RecordBatch]:
         for start, stop in chunk_bounds(record_bytes(references), scale):
             yield references.slice(start, stop - start)
+        # After the last chunk was taken: its reads are under way, so the next shard may begin to
+        # read.
         all_begun.set()
 
     first_row = 0
     for rows, reads in read_ahead(chunks(), job.storage, job.threads):
+        # Encoded here, in the thread that makes tasks, in the order of the rows; the tasks may run
+        # in any order.
         known = list(itertools.islice(entries, rows.num_rows))
         if job.copies:
             yield functools.partial(copy_chunk, rows, reads, first_row=first_row, job=job)

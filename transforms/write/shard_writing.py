@@ -48,6 +48,7 @@ def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardS
         return None
     if RejectReason.LOST in summary.rejects:
         return None  # a repair gave records up, but all sources of the plan are there (again)
+    # A shard may be missing beside its sidecar, if somebody has removed it or a copy was cut.
     if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
         return None
     signals = summary.signals_file
@@ -90,16 +91,19 @@ def write_records(
         job.root.remove(plan.name.sidecar)
     attempt = (job.root, plan.name.attempt, plan.digest)
     if job.may_crash and has_died(*attempt):
+        # Replaces reads that have begun above: their results are dropped.
         chunks = make_alone(plan.references, job)
     rows = WrittenRows(plan, job)
     with ExitStack() as stack:
         if job.may_crash:
+            # Before the sink, so that it is removed after the shard is in place.
             stack.enter_context(noted_attempt(*attempt))
         sink = stack.enter_context(job.root.open_sink(plan.name.shard))
         for chunk in chunks:
             _write(chunk, rows, sink)
             if all_begun.is_set():
                 break
+        # The open upload and the note go on to the thread that ends the shard.
         return partial(_finish, plan, job, chunks, rows, sink, stack.pop_all())
 
 
@@ -138,6 +142,8 @@ def _finish_own(
         with opened:
             for chunk in chunks:
                 _write(chunk, rows, sink)
+            # Inside the sink's block: the block's end puts the shard in place, and an error leaves
+            # it as it is.
             _check_unfinished(plan, job)
     except _FinishedElsewhereError as other:
         return other.summary, read_rejects(job.root, plan.name.rejects)
@@ -153,6 +159,7 @@ def _finish_own(
         etag=sink.etag,
         rejects=count_reasons(rows.rejects),
         stats=rows.describe(table),
+        # Before the sidecar, whose summary counts them: a finished shard has its list.
         reject_file=write_rejects(job.root, plan.name.rejects, rows.rejects),
         signals_file=rows.write_signals(),
     )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from shardwright.errors import ImageFault
 from shardwright.format.schema import Feature
-from shardwright.transforms.images.arrays import encode_png
 from shardwright.transforms.images.checks import check_image
-from shardwright.transforms.images.kinds import RejectedImage
+from shardwright.transforms.images.pixels import encode_png
 from shardwright.transforms.images.storing import NO_IMAGE, ImageToStore, store_image
 from shardwright.transforms.references import (
     LABEL_INDEX,
@@ -52,7 +52,7 @@ class TransformedRows:
         """Return the records made of a row.
 
         Raises:
-            RejectedImage: The row is rejected, with all records made of it.
+            ImageFault: The row is rejected, with all records made of it.
         """
         given = self._references.slice(row, 1).to_pylist()[0]
         return [
@@ -64,6 +64,7 @@ class TransformedRows:
         data = None
         if self._reads[row] is not NO_PICTURE or not self._job.schema.may_lack_image:
             data = self._reads[row]()
+            # Before the function sees it: a damaged image is the input's fault, not the function's.
             check_image(data, self._job.check, stored=False)
         features = {name_of_extra(name): given[name] for name in self._keys}
         pictures: dict[str, Picture | None] = {
@@ -92,29 +93,29 @@ class TransformedRows:
             if job.schema.may_lack_image:
                 return NO_IMAGE
             told = "a transform returned no image, and the feature of the image has no default"
-            raise RejectedImage(RejectReason.TRANSFORM, told)
+            raise ImageFault(told, RejectReason.TRANSFORM)
         if feature is None:
             told = "a transform returned an image, which the dataset does not have"
-            raise RejectedImage(RejectReason.TRANSFORM, f"{told}: declare it in --schema")
+            raise ImageFault(f"{told}: declare it in --schema", RejectReason.TRANSFORM)
         name = _name_of(record)
         return store_image(_encoded(record.image), job.encode, check=job.check, name=name)
 
     def _refuse_unknown(self, record: Record) -> None:
         unknown = record.features.keys() - set(map(name_of_extra, self._keys))
         if unknown:
-            raise RejectedImage(
-                RejectReason.TRANSFORM,
+            raise ImageFault(
                 f"a transform returned the feature {min(unknown)!r}, which the dataset does not "
                 "have: declare it in --schema",
+                RejectReason.TRANSFORM,
             )
 
     def _label_of(self, record: Record) -> int | None:
         if not self._class_names:
             return None
         if record.label not in self._class_names:
-            raise RejectedImage(
-                RejectReason.UNKNOWN_LABEL,
+            raise ImageFault(
                 f"a transform returned the label {record.label!r}, which is not a known class name",
+                RejectReason.UNKNOWN_LABEL,
             )
         return self._class_names[record.label]
 
@@ -125,14 +126,15 @@ class TransformedRows:
         try:
             if value is None:
                 raise ValueError("it is missing")
+            # Arrow checks type and range, and refuses a float for an integer.
             found = pa.array([value], kind)[0].as_py()
             if isinstance(found, list) and not self._stored[key].takes(len(found)):
                 raise ValueError(f"it must have {self._stored[key].told_count} values")
             return found
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise RejectedImage(
-                RejectReason.BAD_VALUE,
+            raise ImageFault(
                 f"a transform returned {value!r} for feature {key!r}, which is {kind}: {error}",
+                RejectReason.BAD_VALUE,
             ) from error
 
 
@@ -144,8 +146,8 @@ def _picture(record: Record, feature: Feature) -> bytes | None:
     """Return an additional image of a record, None without one."""
     picture = record.pictures.get(feature.name)
     if picture is None and feature.default is None:
-        raise RejectedImage(
-            RejectReason.BAD_VALUE, f"a transform returned no picture for {feature.name!r}"
+        raise ImageFault(
+            f"a transform returned no picture for {feature.name!r}", RejectReason.BAD_VALUE
         )
     return None if picture is None else _encoded(picture)
 

@@ -72,10 +72,13 @@ class _Watchdog:
                 self._arm(watched.seconds)
 
     def remove(self, watched: Watched) -> None:
+        # Without the lock: a dict's operations are atomic, and the watchdog goes over a copy.
         del self._under_way[id(watched)]
 
     def _arm(self, seconds: float) -> None:
         """Set a timer in native code: the thread never runs while a loop holds the GIL."""
+        # Renewed every second while the interpreter runs: it goes off only if no Python code runs
+        # for that long.
         faulthandler.dump_traceback_later(seconds + _GRACE, exit=True, file=2)
         self._armed = True
 

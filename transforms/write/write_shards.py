@@ -46,6 +46,7 @@ class _WriteFn(beam.DoFn):
     """A DoFn that ends each shard of a bundle while the next one is begun."""
 
     def setup(self) -> None:
+        # For the life of the DoFn: a runner may have thousands of small bundles.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
 
     def start_bundle(self) -> None:
@@ -53,6 +54,7 @@ class _WriteFn(beam.DoFn):
 
     def process(self, plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Any]:
         job = job.cleared(clearance)
+        # Also after a retry of the bundle: shards that the failed try has finished are kept.
         finished = find_finished(job.root, plan, unpublished=job.unpublished)
         if finished is not None:
             count("shards_reused")
@@ -66,6 +68,7 @@ class _WriteFn(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[Any]:
         for result in _results_of(self._shards.finish()):
+            # `finish_bundle` must name a window; batch builds have only the global one.
             yield in_global_window(result)
 
     def teardown(self) -> None:

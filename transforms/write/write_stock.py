@@ -205,6 +205,7 @@ def _finish_shard(
     # Only awaited: a file in place counts, even if a retried rename no longer reports its name.
     del written
     (name,), rejected = known[1]["name"], known[1]["rejects"]
+    # The job was made before the vocabularies were learned, in the same graph.
     schema = job.with_vocabularies(clearance.vocabularies).schema
     with timed("index_shard_msec"):
         summary, rows = index_shard(

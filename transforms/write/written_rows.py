@@ -95,6 +95,7 @@ class WrittenRows:
         if self._job.hashes is not None and self._copied:
             columns[HASH] = concat(self._copied).column(HASH)
         if self._job.transforms:
+            # A function's ids begin with the input's id, so the difference says where that ends.
             lengths = (pc.utf8_length(ids) for ids in (columns["id"], kept.column("id")))
             columns[SUFFIX] = pc.subtract(*lengths)
         return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
@@ -113,6 +114,7 @@ class WrittenRows:
         """Return the statistics of the shard with this index."""
         labels = self._references.column(LABEL_INDEX)
         rejected = np.ones(len(labels), bool)
+        # By rows of the plan: a row that made any record is not rejected.
         rejected[self._rows] = False
         stats = describe_rows(table, self._fixes, labels.filter(pa.array(rejected)))
         for batch in self._described():

@@ -22,7 +22,7 @@ from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.repairs.dataset import GivenBuild, recorded_job
 from shardwright.storage.folder import Folder
-from shardwright.transforms.staged_files import Change, note_change
+from shardwright.transforms.change_set import Change, note_change
 from tests.support.build_helpers import make_images, manifest_of, rejects_of
 
 

@@ -30,16 +30,17 @@ LOCAL = PlannedWork(
     sample=SAMPLE,
     workers=Workers("FnApiRunner", is_local=True, machines=1, processes=1),
 )
-DATAFLOW = Workers(
-    "DataflowRunner", False, is_dataflow=True, machines=2, processes=4, threads=2,
-    memory_gb_per_process=4,
-)  # fmt: skip
+DATAFLOW = Workers("DataflowRunner", False, is_dataflow=True, machines=2, processes=4, threads=2)
 PRICES = Prices(
     {
         "s3": {"read": 0.5, "write": 5.0, "list": 6.0},
-        "dataflow": {"vcpu_hour": 0.06, "memory_gb_hour": 0.003, "shuffle_gb": 0.01},
-    },
-    {"s3": "a page", "gs": "another", "dataflow": "a third"},
+        "dataflow": {
+            "vcpu_hour": 0.06,
+            "memory_gb_hour": 0.003,
+            "memory_gb_per_vcpu": 4,
+            "shuffle_gb": 0.01,
+        },
+    }
 )
 
 
@@ -65,7 +66,10 @@ def test_a_local_build_from_a_store() -> None:
             "cost": 0.518,
         }
     )
-    assert (estimate.unknown, estimate.warning, estimate.sources) == ([], "", ["s3: a page"])
+    assert (estimate.unknown, estimate.warning) == ([], "")
+    without = estimate_build(LOCAL)
+    assert [figure for figure in estimate.figures if figure.unit != "dollars"] == without.figures
+    assert without.unknown == []
 
 
 def test_the_times_of_an_image_follow_from_their_formulas() -> None:
@@ -86,7 +90,7 @@ def test_a_store_to_write_to() -> None:
     assert found["gs reads"] == 2 * 14 + 31 + 4 + 2
     assert found["gs lists"] == 3 + 10
     assert found["memory"] == 350e6 + 190 * 1000 + 40e6
-    unknown = [f"cost of gs {kind}: the price table has none" for kind in ("reads", "writes")]
+    unknown = [f"cost of gs {kind}: the prices have none" for kind in ("reads", "writes")]
     assert list(estimate_build(work, PRICES).unknown[:2]) == unknown
     assert "cost" not in found
 
@@ -113,6 +117,8 @@ def test_dataflow() -> None:
     assert found["shard"] == 700 * 0.002  # of one process, by its CPU
     assert found["memory a worker"] == 4 * (250e6 + 2 * 64e6)
     hours = (7200 / 0.5 + 8 * 240) / 3600
+    assert found["vCPU hours"] == pytest.approx(hours)
+    assert found["bytes shuffled"] == 3.6e9
     assert found["cost of vCPUs"] == pytest.approx(hours * 0.06)
     assert found["cost of memory"] == pytest.approx(hours * 4 * 0.003)
     assert found["cost of shuffle"] == pytest.approx(3.6 * 0.01)
@@ -120,20 +126,21 @@ def test_dataflow() -> None:
     assert found["cost"] == pytest.approx(sum(parts))
     decoding = values(replace(work, decodes=True))
     assert decoding["all"] == 7200 / 8 / 0.85 + 240
-    assert estimate_build(work, PRICES).sources == ["s3: a page", "dataflow: a third"]
 
 
 def test_what_is_unknown_is_left_out() -> None:
-    workers = workers_of(["--runner=DataflowRunner"], {})
-    estimate = estimate_build(replace(LOCAL, workers=workers), PRICES)
+    workers = workers_of(["--runner=DataflowRunner"])
+    prices = Prices({**PRICES.by_section, "dataflow": {"vcpu_hour": 0.06}})
+    estimate = estimate_build(replace(LOCAL, workers=workers), prices)
     names = {figure.name for figure in estimate.figures}
     assert {"all", "cost of memory"}.isdisjoint(names)
-    assert {"shard", "work", "cost of vCPUs"} <= names
+    assert {"shard", "work", "vCPU hours", "cost of vCPUs"} <= names
     assert list(estimate.unknown) == [
-        "cost of memory: give a --worker_machine_type of the price table",
+        "cost of workers: [dataflow] of the prices lacks memory_gb_hour, memory_gb_per_vcpu, "
+        "shuffle_gb",
         "time in all: give --max_num_workers and --worker_machine_type",
     ]
-    flink = replace(LOCAL, workers=workers_of(["--runner=FlinkRunner", "--parallelism", "6"], {}))
+    flink = replace(LOCAL, workers=workers_of(["--runner=FlinkRunner", "--parallelism", "6"]))
     flink = replace(flink, workers=replace(flink.workers, is_local=False, machines=6))
     assert list(estimate_build(flink, PRICES).unknown) == [
         "cost of workers: no price of FlinkRunner machines"
@@ -147,13 +154,13 @@ def test_what_is_unknown_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "machines", "processes", "threads", "memory"),
+    ("args", "machines", "processes", "threads"),
     [
-        ([], None, None, 2, None),
-        (["--max_num_workers=3", "--worker_machine_type", "n2-standard-4"], 3, 4, 2, 4.0),
-        (["--num_workers=5", "--machine_type=n2-highcpu-16"], 5, 16, 2, None),
-        (["--number_of_worker_harness_threads=7", "--max_num_workers=x"], None, None, 7, None),
-        (["--worker_machine_type=custom-4-extended"], None, None, 2, None),
+        ([], None, None, 2),
+        (["--max_num_workers=3", "--worker_machine_type", "n2-standard-4"], 3, 4, 2),
+        (["--num_workers=5", "--machine_type=n2-highcpu-16"], 5, 16, 2),
+        (["--number_of_worker_harness_threads=7", "--max_num_workers=x"], None, None, 7),
+        (["--worker_machine_type=custom-4-extended"], None, None, 2),
     ],
 )
 def test_workers_of_dataflow(
@@ -161,12 +168,11 @@ def test_workers_of_dataflow(
     machines: int | None,
     processes: int | None,
     threads: int,
-    memory: float | None,
 ) -> None:
-    found = workers_of(["--runner", "DataflowRunner", *args], {"n2-standard": 4.0})
+    found = workers_of(["--runner", "DataflowRunner", *args])
     assert found == Workers(
         "DataflowRunner", False, is_dataflow=True, machines=machines, processes=processes,
-        threads=threads, memory_gb_per_process=memory,
+        threads=threads,
     )  # fmt: skip
 
 
@@ -189,6 +195,7 @@ def test_a_shard_of_over_five_minutes() -> None:
     [
         (1234.0, "requests", "1,234"),
         (2e9, "bytes", "2.0 GB"),
+        (3.14159, "hours", "3.14 h"),
         (3.14159, "dollars", "$3.14"),
         (0.00049, "dollars", "$0.00049"),
         (0.0, "dollars", "$0.00000"),
@@ -208,5 +215,4 @@ def test_lines() -> None:
     assert "s3 reads 1,000 = 1,000 images (GET, HEAD)" in told
     assert "shard 3.5 s = 700 records of the largest shard x image" in told
     assert "cost $0.52 = $0.50 + $0.02" in told
-    assert len({line.index(" = ") for line in lines[1:-1]}) == 1
-    assert lines[-1] == "  prices: s3: a page"
+    assert len({line.index(" = ") for line in lines[1:]}) == 1

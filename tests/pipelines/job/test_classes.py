@@ -116,6 +116,18 @@ def test_a_warning_without_a_choice(
     assert class_lines(capsys.readouterr().out)[-1] == told
 
 
+def test_names_that_look_alike_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["Red fox", "cat", "dog", "redfox", "\uff43at"]
+    root = make_files(tmp_path / "in", *(f"{name}/1.png" for name in names))
+    assert plan.main([str(root), str(tmp_path / "out")]) == 0
+    assert class_lines(capsys.readouterr().out)[1:] == [
+        "warning: classes that differ only in case, width or spaces: Red fox, redfox, cat, "
+        "\uff43at; if two are one class, give them one name"
+    ]
+
+
 def test_what_has_no_labels_by_choice_is_no_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,6 +101,11 @@ def test_names_from_the_output() -> None:
     assert {output: parse_options(["in", output]).name for output in names} == names
 
 
+def test_a_command_without_words() -> None:
+    with pytest.raises(UsageError, match="missing INPUT, OUTPUT"):
+        parse_options([])
+
+
 def test_places_may_be_named() -> None:
     for argv in (
         "--input in --output=out --seed 3",

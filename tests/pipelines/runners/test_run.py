@@ -8,11 +8,17 @@ from pathlib import Path
 
 import grpc
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions
 
 from shardwright.errors import BuildError
+from shardwright.inspect.build_scan import BuildScan
 from shardwright.pipelines.options.build import BuildOptions
-from shardwright.pipelines.runners.run import follow, reason_of, written_so_far
+from shardwright.pipelines.runners.run import (
+    ViewedOptions,
+    follow,
+    reason_of,
+    written_so_far,
+)
 from shardwright.transforms.progress import Progress
 
 NO_MODULE = "ModuleNotFoundError: No module named 'my_package'"
@@ -63,6 +69,22 @@ def test_the_end_of_a_job(options: BuildOptions) -> None:
         follow_to("CANCELLED", options)
 
 
+def test_views_are_made_once_and_see_each_others_values() -> None:
+    options = ViewedOptions(["--direct_num_workers", "3"])
+    setup = options.view_as(SetupOptions)
+    assert options.view_as(SetupOptions) is setup
+    setup.save_main_session = True
+    setup.view_as(DirectOptions).direct_num_workers = 4
+    assert options.view_as(DirectOptions).direct_num_workers == 4
+    assert options.get_all_options(drop_default=True) == {
+        "direct_num_workers": 4,
+        "save_main_session": True,
+    }
+    assert PipelineOptions.from_runner_api(options.to_runner_api()).get_all_options()[
+        "save_main_session"
+    ]
+
+
 def put_plan(options: BuildOptions, settings: object, **splits: tuple[int, int, int]) -> None:
     names = ("num_shards", "num_records", "num_bytes")
     plan = {split: dict(zip(names, numbers, strict=True)) for split, numbers in splits.items()}
@@ -71,20 +93,22 @@ def put_plan(options: BuildOptions, settings: object, **splits: tuple[int, int, 
 
 
 def test_progress_is_the_part_of_the_plan_in_output(options: BuildOptions) -> None:
-    assert written_so_far(options) is None
+    scan = BuildScan(options.root)
+    assert written_so_far(scan, options.settings) is None
     put_plan(options, options.settings, train=(4, 10, 4000), test=(1, 3, 900))
-    assert written_so_far(options) == Progress(13, 5)
+    assert written_so_far(scan, options.settings) == Progress(13, 5)
     for position in ("00000-of-00004", "00003-of-00004", "00000-of-00009"):
         options.root.write_bytes(f"index/train-{position}.parquet", b"")
     options.root.write_bytes("index/test-00000-of-00001.parquet", b"")
-    assert written_so_far(options) == Progress(13, 5, images=8, shards=3, num_bytes=2900)
+    expected = Progress(13, 5, images=8, shards=3, num_bytes=2900)
+    assert written_so_far(scan, options.settings) == expected
     options.root.write_bytes("manifest.json", b"{}")  # of the dataset that this build is to replace
-    assert written_so_far(options) is None
+    assert written_so_far(scan, options.settings) is None
 
 
 def test_another_builds_plan_is_no_progress(options: BuildOptions) -> None:
     put_plan(options, {})
-    assert written_so_far(options) is None
+    assert written_so_far(BuildScan(options.root), options.settings) is None
 
 
 @pytest.mark.parametrize(

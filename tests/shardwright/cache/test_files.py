@@ -15,8 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.cache.eviction import CURRENT, note_next_use
-from shardwright.cache.files import USAGE, CacheFiles, DiskFullError, NoRoomError
+from shardwright.cache.files import (
+    CURRENT,
+    USAGE,
+    CacheFiles,
+    DiskFullError,
+    NoRoomError,
+    note_next_use,
+)
 from shardwright.cache.locks import FileLock
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import StorageError

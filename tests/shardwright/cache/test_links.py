@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.cache.forgetting import forget_dataset
+from shardwright.cache.manifests import forget_dataset
 from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import LinkError
 from shardwright.storage.folder import Folder

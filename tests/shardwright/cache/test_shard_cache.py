@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -140,6 +141,7 @@ def test_shards_ahead(root: Folder, tmp_path: Path, max_bytes: int, ahead: int) 
 def test_prefetch_downloads_in_the_background_and_open_shard_raises_what_failed(
     s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:
+    others = set(threading.enumerate())
     root = put_dataset(s3_server, tmp_path / "data", [SIZE] * 4)
     delete_object(s3_server, root.path(NAMES[3].shard))
 
@@ -156,6 +158,8 @@ def test_prefetch_downloads_in_the_background_and_open_shard_raises_what_failed(
         message = "tfrecord-00003-of-00004 is in the manifest, but missing from the store"
         with pytest.raises(MissingError, match=message):
             cache.open_shard(NAMES[3])
+    threads = set(threading.enumerate()) - others
+    assert [thread.name for thread in threads if "shardwright-cache" in thread.name] == []
 
 
 def test_prefetch_neither_waits_nor_evicts_what_is_open(root: Folder, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import shardwright as sw
 from shardwright.errors import NotADatasetError, ShardwrightError, StorageError
 from shardwright.format import manifest_check
 from shardwright.format.index import ShardSummary
-from shardwright.format.json_text import MAX_DEPTH, check_depth, load_json
+from shardwright.format.json_files import MAX_DEPTH, check_depth, load_json
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import is_companion
 from shardwright.inspect.show import find_record

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import Feature
 from shardwright.format.schema import FeatureKind as K
+from shardwright.format.tfds_features import names_files, names_text
 from shardwright.schemas.image_classification import image_classification
 
 EXTRAS = (

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from shardwright.format import naming
 from shardwright.format.naming import ShardName
+from shardwright.storage.addresses import is_temporary, temporary_name
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
 SPLITS = st.from_regex(r"[A-Za-z0-9_]{1,12}", fullmatch=True)
@@ -114,7 +115,7 @@ def test_a_rebuild_removes_what_a_build_makes_and_nothing_else() -> None:
 
 
 def test_temporary_names_are_hidden_and_told_from_others() -> None:
-    temporary = naming.temporary_name("manifest.json", "12ab")
+    temporary = temporary_name("manifest.json", "12ab")
     assert temporary == ".manifest.json.12ab.tmp"
-    assert naming.is_temporary(temporary)
-    assert not naming.is_temporary("manifest.json")
+    assert is_temporary(temporary)
+    assert not is_temporary("manifest.json")

@@ -37,7 +37,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> A
 
 
 def test_the_command(root: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    made = told(capsys, "pin", root, "resnet-7", "--at", 1, "--until", TODAY)
+    made = told(capsys, "pin", root, "resnet-7", "--version", 1, "--until", TODAY)
     assert (made["name"], made["version"], made["until"]) == ("resnet-7", 1, str(TODAY))
     told(capsys, "pin", root, "another_1")
     assert [one["version"] for one in told(capsys, "pin", root)["pins"]] == [2, 1]
@@ -77,7 +77,7 @@ def test_a_pin_is_renewed(root: Folder) -> None:
         (["x" * 101], "the name of a pin must have"),
         (["x", "--until", "soon"], "until must be a day such as 2026-12-31, got 'soon'"),
         (["x", "--until", "2020-01-01"], "until must be today or later, in UTC, got 2020-01-01"),
-        (["x", "--at", "3"], "has no version 3, but versions 1 to 2"),
+        (["x", "--version", "3"], "has no version 3, but versions 1 to 2"),
         (["x", "--remove"], "has no pin 'x': its pins are none"),
     ],
 )
@@ -89,7 +89,7 @@ def test_wrong_use(
     assert read_pins(root) == []
 
 
-@pytest.mark.parametrize("words", [["--until", "2030-01-01"], ["--remove"], ["--at", "1"]])
+@pytest.mark.parametrize("words", [["--until", "2030-01-01"], ["--remove"], ["--version", "1"]])
 def test_changes_need_a_name(root: Folder, words: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["pin", root.uri, *words])

@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.errors import ImageFault
+from shardwright.images import kinds as image_kinds
 from shardwright.images.decode import StoredImage
-from shardwright.images.formats.kinds import MAX_PIXELS
-from shardwright.images.headers import essential_png
+from shardwright.images.kinds import MAX_PIXELS
+from shardwright.images.png import essential_png
 from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
-from shardwright.transforms.images import kinds as image_kinds
 from tests.support.image_corpus import (
     BMP,
     FRAME,
@@ -27,7 +27,16 @@ from tests.support.image_corpus import (
     STRANGE_MASKS,
     WEBP,
 )
-from tests.support.image_makers import chunk, gif_with_codes, inserted, lzw_codes, patched, png
+from tests.support.image_makers import (
+    chunk,
+    gif_with_codes,
+    inserted,
+    lzw_codes,
+    patched,
+    picture,
+    png,
+    saved,
+)
 
 FILES = StoredImage()
 STRAY = inserted(JPEG, 20, b"abc")
@@ -102,6 +111,25 @@ def test_bombs_are_refused_by_their_headers(data: bytes, message: str) -> None:
     assert MAX_PIXELS == image_kinds.MAX_PIXELS, "the limit is that of the build"
     with pytest.raises(ImageFault, match=message):
         TrainImage(8).apply(data, FILES, 0, None)
+
+
+def test_damage_between_restart_markers_is_a_fault() -> None:
+    """Libjpeg reports it as bytes before a marker, which do no harm elsewhere."""
+    camera = saved(picture(size=(320, 240)), "JPEG", restart_marker_blocks=4)
+    for at in range(len(camera) // 3, len(camera) - 500, 97):
+        with pytest.raises(ImageFault, match="damaged or cut short"):
+            DecodedImage().apply(patched(camera, at, bytes(300)), FILES, 0, None)
+
+
+def test_libjpeg_refuses_scans_after_one_of_all_components() -> None:
+    """So they need not be counted."""
+    whole = saved(picture(size=(1100, 1000)), "JPEG")
+    scan = whole[whole.rindex(b"\xff\xda") : -2]
+    for stray in (b"", b"stray"):
+        data = memoryview(inserted(whole, 20, stray))
+        assert DecodedImage().apply(data, FILES, 0, None).any()
+    with pytest.raises(ImageFault, match="damaged or cut short"):
+        DecodedImage().apply(whole[:-2] + scan * 600 + b"\xff\xd9", FILES, 0, None)
 
 
 def test_ancillary_chunks_of_a_png_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:

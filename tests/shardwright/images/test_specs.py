@@ -20,10 +20,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from shardwright.errors import ImageFault, UsageError
-from shardwright.images.crops import draw_crop, draw_flip
-from shardwright.images.decode import StoredImage
+from shardwright.images import specs
+from shardwright.images.crops import draw_crop, draw_flip, draw_of_crop
+from shardwright.images.decode import StoredImage, open_image
 from shardwright.images.libraries import load_library
-from shardwright.images.specs import DecodedImage, EvalImage, ImageTransform, TrainImage
+from shardwright.images.specs import (
+    DecodedImage,
+    EvalImage,
+    ImageTransform,
+    MultiCrop,
+    TrainImage,
+)
 from tests.support.image_makers import HEIGHT, WIDTH, drawn, picture, saved
 
 FILES = StoredImage()
@@ -58,12 +65,18 @@ def applied(spec: ImageTransform, pixels: NDArray[np.uint8], draw: int) -> NDArr
     (lambda: TrainImage(224, ratio=(1, float("inf"))), "ratio must be"),
     (lambda: TrainImage(224, dtype="int8"),
      "dtype must be one of uint8, bfloat16, float32, got 'int8'"),
-    (lambda: EvalImage(224, resize=0), "resize must be a number of pixels from 1 to 16384, got 0"),
+    (lambda: EvalImage(224, resize=0),
+     "resize must be a number of pixels from 1 to 16384, or 'letterbox', got 0"),
+    (lambda: EvalImage(224, resize="cover"), "resize must be .*'letterbox', got 'cover'"),
     (lambda: EvalImage(224, resize=2.5), "resize must be"),  # type: ignore[arg-type]
     (lambda: EvalImage(224, dtype="float64"), "float64"),
     (lambda: EvalImage(0), "size must be"),
     (lambda: DecodedImage(0), "size must be"),
     (lambda: DecodedImage(dtype=np.int32), "int32"),
+    (lambda: MultiCrop(), "needs crops such as .* one or more, got None"),
+    (lambda: MultiCrop(TrainImage(8), 224), "got 224"),  # type: ignore[arg-type]
+    (lambda: MultiCrop(TrainImage(8, boxes="objects/bbox")), "leave boxes= and masks= out"),
+    (lambda: MultiCrop(TrainImage(8), EvalImage(8, masks="mask")), "EvalImage.* moves boxes or"),
 ])  # fmt: skip
 def test_wrong_values_are_errors(make: Callable[[], object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -89,12 +102,74 @@ def test_names_of_a_dtype_and_the_default_resize() -> None:
 
 @pytest.mark.parametrize("spec", [
     TrainImage(9, flip=False), TrainImage(9, dtype="bfloat16"), EvalImage((3, 4)), DecodedImage(),
+    EvalImage((3, 4), resize="letterbox"),
 ])  # fmt: skip
 def test_specs_are_values(spec: ImageTransform) -> None:
     for other in (pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec)):
         assert other == spec
         assert hash(other) == hash(spec)
         assert (other.apply(PNG, FILES, 5, None) == spec.apply(PNG, FILES, 5, None)).all()
+
+
+CROPS = MultiCrop(
+    TrainImage(40), TrainImage((20, 30), dtype="float32"), TrainImage(40), EvalImage(16),
+    DecodedImage(),
+)  # fmt: skip
+
+
+def test_several_crops_are_those_of_each_alone() -> None:
+    """Of one decode, with a draw each, into slots or new arrays."""
+    first, _, third, *_ = CROPS.crops
+    for data in (LARGE_PNG, LARGE_JPEG):
+        for draw in range(8):
+            slots = [np.empty(crop.shape, crop.dtype) for crop in CROPS.crops[:-1]]
+            found = CROPS.apply(data, FILES, draw, [*slots, None])
+            for number, (crop, pixels) in enumerate(zip(CROPS.crops, found, strict=True)):
+                alone = TrainImage(**vars(crop) | {"fast": False}) if crop.fast else crop
+                wanted = alone.apply(data, FILES, draw_of_crop(draw, number), None)
+                assert pixels.dtype == wanted.dtype
+                np.testing.assert_array_equal(pixels, wanted)
+            assert all(pixels is slot for pixels, slot in zip(found, slots, strict=False))
+            assert not np.array_equal(found[0], found[2])
+            assert first == third
+    for other in (pickle.loads(pickle.dumps(CROPS)), copy.deepcopy(CROPS)):
+        assert (other, hash(other)) == (CROPS, hash(CROPS))
+
+
+def test_draws_of_crops_are_independent() -> None:
+    draws = [[draw_of_crop(draw, number) for number in range(9)] for draw in (0, 1, 2**64 - 1)]
+    assert [each[0] for each in draws] == [0, 1, 2**64 - 1]
+    assert len({draw for each in draws for draw in each}) == 27
+    assert all(0 <= draw < 2**64 for each in draws for draw in each)
+    flips = [[draw_flip(draw_of_crop(draw, number)) for number in (0, 1)] for draw in range(999)]
+    assert 200 < sum(first and second for first, second in flips) < 300
+
+
+def test_several_crops_decode_once_in_the_size_that_the_largest_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = []
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        image = open_image(*arguments, **options)
+
+        def decode(reduction: int) -> Any:
+            decoded.append((reduction, image.max_reduction))
+            return image.decode(reduction)
+
+        return image._replace(decode=decode)
+
+    monkeypatch.setattr(specs, "open_image", opened)
+    whole: dict[str, Any] = {"scale": (1, 1), "ratio": (4 / 3, 4 / 3), "flip": False}
+    large, small = TrainImage((240, 320), **whole), TrainImage((60, 80), **whole)
+    both = MultiCrop(small, large).apply(LARGE_JPEG, FILES, 0, [None, None])
+    alone = [crop.apply(LARGE_JPEG, FILES, 0, None) for crop in (small, large)]
+    assert decoded == [(2, 8), (8, 8), (2, 8)]
+    np.testing.assert_array_equal(both[1], alone[1])
+    assert np.abs(both[0].astype(int) - alone[0]).mean() < 3
+    exact = MultiCrop(small, EvalImage(8)).apply(LARGE_JPEG, FILES, 0, [None, None])
+    assert decoded[3:] == [(1, 1)]
+    assert np.abs(exact[0].astype(int) - alone[0]).mean() < 3
 
 
 FLIPS = [2, 3]  # two draws, one without and one with a flip
@@ -115,6 +190,24 @@ def test_a_slot_gets_the_pixels_of_a_new_array(spec_class: Any, draw: int, dtype
         expected[1, :, margin : margin + 30] = new
         assert spec.apply(PNG, FILES, draw, batch[1, :, margin : margin + 30]).base is batch
         assert (batch == expected).all()
+
+
+@pytest.mark.parametrize(("size", "frame"), [
+    ((HEIGHT, WIDTH), (0, 0, HEIGHT, WIDTH)),
+    ((2 * HEIGHT, 4 * WIDTH), (0, WIDTH, 2 * HEIGHT, 2 * WIDTH)),
+    ((47, 30), (12, 0, 23, 30)),  # of 47 x 61
+    ((1, 8 * WIDTH), (0, 4 * WIDTH - 1, 1, round(WIDTH / HEIGHT))),
+])  # fmt: skip
+def test_a_letterbox_shows_the_whole_image_between_bars(
+    size: tuple[int, int], frame: tuple[int, int, int, int]
+) -> None:
+    top, left, height, width = frame
+    expected = np.zeros((*size, 3), np.uint8)
+    expected[top : top + height, left : left + width] = DecodedImage((height, width)).apply(
+        PNG, FILES, 0, None
+    )
+    used = np.full((*size, 3), 7, np.uint8)  # of an earlier batch
+    assert (EvalImage(size, resize="letterbox").apply(PNG, FILES, 0, used) == expected).all()
 
 
 @given(draw=st.integers(0, 2**64 - 1), flip=st.booleans())

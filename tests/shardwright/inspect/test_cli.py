@@ -92,8 +92,8 @@ def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixt
         ("biuld", "did you mean 'build'?"),
         (
             "xyz",
-            "the commands are build, plan, repair, compact, gc, erase, watch, inspect, verify, "
-            "show, stats, report, diff, log, pin, doctor",
+            "the commands are build, append, plan, watch, inspect, show, stats, report, diff, "
+            "verify, doctor, log, pin, compact, gc, erase, repair",
         ),
     ],
 )

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import shardwright as sw
 from shardwright.inspect.cli import main
 from shardwright.inspect.doctor import (
     STAGES,
@@ -77,6 +79,17 @@ def test_it_measures_a_dataset(zoo: Path) -> None:
     assert found.num_records >= 4
     assert 0 < found.stored_pixels < 9 * 20
     assert not found.is_remote
+
+
+def test_it_measures_a_dataset_with_boxes(tmp_path: Path) -> None:
+    boxes = {
+        f"objects/{name}": [value] for name, value in {"bbox": [0.0] * 4, "label": "a"}.items()
+    }
+    records = [{"image": np.zeros((8, 8, 3), np.uint8), **boxes} for _ in range(2)]
+    sw.write(records, str(tmp_path / "out"), schema="detection")
+    with training_reader(str(tmp_path / "out"), image_side=4, batch_size=2) as reader:
+        assert "objects/bbox" not in reader.element_spec
+        assert diagnose(reader, seconds=0.1).num_records
 
 
 def test_the_command(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:

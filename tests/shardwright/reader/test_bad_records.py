@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardwright.errors import BadRecordError
-from shardwright.reader.bad_records import add_bad_records
-from shardwright.reader.record_reader import BadRecord
+from shardwright.reader.record_reader import BadRecord, add_bad_records
 
 FIRST, SECOND = (BadRecord("a-shard", row, 90 * row, "damaged") for row in range(2))
 

@@ -62,6 +62,13 @@ def test_batches(local: str, remote: Callable[..., sw.Reader], options: dict[str
     assert there == here != []
 
 
+def test_processes_share_the_cache(local: str, remote: Callable[..., sw.Reader]) -> None:
+    options: dict[str, Any] = {"shuffle": True, "window": 3, "epochs": 2}
+    here = ids_of(sw.Reader(local, global_batch_size=6, **options))
+    with remote(processes=2, cache_bytes=4 * largest(local) + 100_000, **options) as reader:
+        assert ids_of(reader) == here
+
+
 def test_a_state_moves_to_a_local_folder(local: str, remote: Callable[..., sw.Reader]) -> None:
     options: dict[str, Any] = {"shuffle": True, "epochs": 2}
     whole = global_batches([remote(window=4, **options)])

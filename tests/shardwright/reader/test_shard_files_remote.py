@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.cache.eviction import LOCK
+from shardwright.cache.files import LOCK
 from shardwright.cache.locks import FileLock
 from shardwright.errors import ClientError, StorageError
 from shardwright.storage.folder import Folder

@@ -66,7 +66,7 @@ def has_access(bucket: Bucket, options: StorageOptions = NO_OPTIONS) -> bool:
     """Return whether both obstore and the stores' own clients have access."""
     folder = Folder.at(f"{bucket.uri}/set", options)
     folder.write_bytes("x", b"x")
-    return folder.read_bytes("x") == b"x" and folder.abort_uploads() == []
+    return folder.read_bytes("x") == b"x" and folder.abort_uploads(bool) == []
 
 
 def request_for(uri: str, **options: str) -> Request:
@@ -286,7 +286,11 @@ def test_tokens_that_cannot_be_obtained(gcs_bucket: Bucket, home: Path, set_env:
     with answering(lambda _: refusal) as endpoint:
         set_env(**{GOOGLE_FILE: external_account(endpoint, home)})
         folder = Folder.at(gcs_bucket.uri, at_endpoint(gcs_bucket))
-        for ask in (lambda: folder.read_bytes("x"), folder.names, folder.abort_uploads):
+        for ask in (
+            lambda: folder.read_bytes("x"),
+            folder.names,
+            lambda: folder.abort_uploads(bool),
+        ):
             with pytest.raises(CredentialsError, match=message) as caught, takes(0, 30):
                 ask()
             assert str(caught.value).count("invalid_grant") == 1

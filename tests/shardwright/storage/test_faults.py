@@ -135,6 +135,19 @@ def test_an_etag_of_an_encrypted_object_is_no_md5(s3_bucket: Bucket) -> None:
 
 
 @on_s3_and_gcs
+@pytest.mark.parametrize("key", ["photos/oauth2/x", "computeMetadata/token request (ü).jpg"])
+def test_a_name_like_that_of_a_login_is_no_login(
+    bucket: Bucket, proxy: FaultProxy, key: str
+) -> None:
+    """A request that breaks off is retried; without credentials it would end at once."""
+    bucket.put(key, DATA)
+    proxy.add(Fault("reset", 1, method="GET"))
+    counted = Counted()
+    assert bucket.behind(proxy).folder().read_bytes(key) == DATA
+    assert sum(counted.retries.values()) == 1
+
+
+@on_s3_and_gcs
 def test_the_head_of_an_empty_object_is_refused_once(bucket: Bucket, proxy: FaultProxy) -> None:
     """The request for the reason asks for a byte, and there is none."""
     bucket.put("empty", b"")

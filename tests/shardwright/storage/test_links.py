@@ -35,13 +35,12 @@ READS: dict[str, Call] = {
     "open_small": Folder.open_small,
     "open_descriptor": Folder.open_descriptor,
     "own_path": Folder.own_path,
-    "stamp": Folder.stamp,
+    "info": Folder.info,
     "copy": lambda root, name: root.copy(name, root.below("to")),
 }
 LISTS: dict[str, Call] = {
     "names": Folder.names,
-    "stated": Folder.stated,
-    "stamps": Folder.stamps,
+    "files": Folder.files,
     "first_names": lambda root, name: root.below(name).first_names(),
     "remove_empty": lambda root, name: root.below(name).remove_empty(),
 }
@@ -123,8 +122,7 @@ def test_a_link_itself_is_removed_replaced_or_in_the_way(root: Folder, tmp_path:
 
 def test_links_are_listed_by_name_alone(root: Folder) -> None:
     assert root.names() == ["folder", "from", "link", "own"]
-    assert set(root.stated()) == {"from", "own"}
-    assert (root.stamps(), set(root.stamps("own"))) == ({}, {"file"})
+    assert (root.files(), set(root.files("own"))) == ({}, {"file"})
 
 
 def test_the_folder_itself_and_those_of_the_user_may_be_links(tmp_path: Path, root: Folder) -> None:

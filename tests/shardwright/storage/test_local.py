@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import ExistsError, MissingError, StorageError
 from shardwright.storage.folder import Folder, files_of
-from shardwright.storage.local import LocalFiles, StatedFile
+from shardwright.storage.local import FileInfo, LocalFiles
 
 FILES = LocalFiles()
 
@@ -129,13 +129,14 @@ def test_a_local_file_is_its_own_copy(root: Folder, tmp_path: Path) -> None:
     assert listing(tmp_path) == ["file"]
 
 
-def test_stated_files(root: Folder, tmp_path: Path) -> None:
+def test_files(root: Folder, tmp_path: Path) -> None:
     root.write_bytes("index/a", b"12")
     root.write_bytes("b", b"")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    assert root.stated("index") == {"a": StatedFile(2, etag=None, crc32c=None)}
-    assert (root.stated()["b"], "broken" in root.stated()) == (StatedFile(0), False)
-    assert (root.stated("nowhere"), root.stated_crc32c("b")) == ({}, None)
+    modified = (tmp_path / "index" / "a").stat().st_mtime
+    assert root.files("index") == {"a": FileInfo(2, modified, etag=None, crc32c=None)}
+    assert {name: found.num_bytes for name, found in root.files().items()} == {"b": 0}
+    assert (root.files("nowhere"), root.stated_crc32c("b")) == ({}, None)
 
 
 def test_removal(root: Folder, tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_removal(root: Folder, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=f"^cannot remove {path}: Is a directory"):
             remove("a")
     assert listing(tmp_path) == ["a"]
-    assert root.abort_uploads() == []
+    assert root.abort_uploads(bool) == []
 
 
 def test_is_file(root: Folder, tmp_path: Path) -> None:

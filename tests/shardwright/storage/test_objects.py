@@ -16,10 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import ChangedError, ExistsError, MissingError
+from shardwright.format import naming
 from shardwright.storage import objects
 from shardwright.storage.downloads import PART_BYTES, download
 from shardwright.storage.folder import Folder
-from shardwright.storage.objects import BUFFER_BYTES, head_object
+from shardwright.storage.object_reads import head_object
+from shardwright.storage.objects import BUFFER_BYTES
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import SERVERS, Bucket, Counted, bucket_on, on_s3_and_gcs
 
@@ -146,8 +148,8 @@ def test_names_files_and_outputs(folder: Folder) -> None:
     nowhere = Folder(folder.path("nowhere"), folder.options)
     parent.write_bytes("set-2/manifest.json", b"")
     parent.write_bytes("setting", b"")
-    assert folder.outputs() == ours
-    assert (nowhere.names(), nowhere.outputs()) == ([], [])
+    assert naming.build_outputs(folder) == ours
+    assert (nowhere.names(), naming.build_outputs(nowhere)) == ([], [])
     names = [".hidden", "README.md", "index", "manifest.json", "other", "rejects", ours[-1]]
     found = [folder.names(below) for below in ("", "index", "nowhere", "README.md")]
     assert found == [names, ["notes.txt", "train-00000-of-00001.parquet"], [], []]

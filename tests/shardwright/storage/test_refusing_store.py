@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from shardwright.errors import ImageFault
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.write.image_reads import ImageLocation, read_remote_image
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
@@ -33,7 +33,7 @@ def read_for(
     def read(uri: str) -> str | None:
         try:
             read_remote_image(ImageLocation(uri, None, 1000, None), options)
-        except RejectedImage as rejected:
+        except ImageFault as rejected:
             return str(rejected)
         served.append(time.monotonic() - begun)
         return None

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 import pytest
 
 from shardwright.errors import DeniedError, StorageError, ThrottledError
+from shardwright.format import naming
 from shardwright.storage import uploads
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
@@ -83,7 +84,7 @@ def test_the_answer_says_what_arrived(s3_bucket: Bucket, s3_proxy: FaultProxy) -
     with s3_bucket.behind(s3_proxy).folder().open_sink("x") as sink:
         sink.write([DATA])
     assert s3_proxy.num_requests == 5
-    assert sink.etag == s3_bucket.folder().stated()["x"].etag
+    assert sink.etag == s3_bucket.folder().files()["x"].etag
 
 
 def test_an_answer_that_counts_other_parts_is_not_believed(s3_bucket: Bucket) -> None:
@@ -280,7 +281,12 @@ def test_leftovers_of_a_killed_process_are_aborted(bucket: Bucket) -> None:
     name = "index/train-00000-of-00001.parquet"
     assert bucket.pending() == [f"set/{name}"]
     prefixes = ("se", "set/index", "set", "set")
-    assert [bucket.folder(prefix).abort_uploads() for prefix in prefixes] == [[], [], [name], []]
+    assert [bucket.folder(prefix).abort_uploads(naming.is_build_output) for prefix in prefixes] == [
+        [],
+        [],
+        [name],
+        [],
+    ]
     assert left(bucket) == ["set/manifest.json"]
 
 
@@ -313,5 +319,5 @@ def test_leftovers_on_every_page_of_a_listing_are_aborted() -> None:
 
     with answering(answer) as endpoint:
         options = StorageOptions.of({"base_url": endpoint, "bearer_token": "x"})
-        assert Folder.at("gs://bucket/set", options).abort_uploads() == names
+        assert Folder.at("gs://bucket/set", options).abort_uploads(naming.is_build_output) == names
     assert deleted == [f"/bucket/set/{name}" for name in names]

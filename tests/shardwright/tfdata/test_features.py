@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
@@ -134,6 +135,16 @@ def test_masks_are_resized_without_mixing() -> None:
     assert batch["mask"].shape[1:] == (8, 3, 1)
     assert set(batch["mask"].numpy().ravel()) <= set(PIXELS.ravel())
     assert batch["image"].shape[1:] == (8, 3, 3)
+
+
+def test_masks_have_the_numbers_and_the_dtype_that_the_schema_states() -> None:
+    wide = PIXELS.astype(np.uint16) * 300
+    for dtype, pixels in (("uint16", wide), ("uint16", PIXELS), ("", PIXELS), ("uint8", PIXELS)):
+        mask = decode_picture(Feature("mask", K.MASK, dtype=dtype), tf.constant(png(pixels)))
+        assert mask.dtype == (dtype or "uint8")
+        assert mask.numpy().tolist() == pixels.tolist()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must give it the dtype 'uint16'"):
+        decode_picture(Feature("mask", K.MASK), tf.constant(png(wide)))
 
 
 def test_pictures_keep_their_dtype_and_channels() -> None:

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import shardwright as sw
-from shardwright.cache.eviction import LOCK
+from shardwright.cache.files import LOCK
 from shardwright.cache.locks import FileLock
 from shardwright.errors import NotADatasetError, UsageError
 from shardwright.storage.folder import Folder

@@ -107,7 +107,9 @@ def test_each_epoch_of_fit_is_the_next_of_a_reader_with_an_end(
             found = seen[len(seen) - (3 - epoch) * (part + len(validated)) :]
             assert found[:part] == trained[epoch * part : (epoch + 1) * part]
             assert found[part : part + len(validated)] == validated
-        assert reader.state()["epoch"] == 3 * number
+        assert reader.state_after()["epoch"] == 3 * number
+        with pytest.raises(UsageError, match="only you know how many"):
+            reader.state()
 
 
 def test_an_evaluation_is_that_of_all_records(datasets: Datasets) -> None:

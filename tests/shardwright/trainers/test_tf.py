@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 
 import shardwright as sw
 from shardwright.errors import UsageError
@@ -32,6 +33,22 @@ def as_lists(column: Any) -> Any:
     if isinstance(column, (list, tuple)):
         return [as_lists(value) for value in column]
     return column.encode("utf-8", "surrogateescape") if isinstance(column, str) else column
+
+
+@pytest.mark.parametrize("host_count", [1, 2])
+def test_workers_of_a_strategy_share_the_batches_unless_each_is_a_host(
+    datasets: Datasets, host_count: int
+) -> None:
+    """TensorFlow shards the dataset of a worker by its policy, as it does for a strategy's."""
+    options = {"epochs": 1, "global_batch_size": 4, "host_count": host_count}
+    readers = [shuffled(datasets, host_index=index % host_count, **options) for index in range(2)]
+    parts = [
+        tensor_ids(_AutoShardDataset(reader.tf_data(), 2, index))
+        for index, reader in enumerate(readers)
+    ]
+    whole = ids_of(shuffled(datasets, **{**options, "host_count": 1}))
+    assert sorted(parts[0] + parts[1]) == sorted(whole)
+    assert len(parts[0]) < len(whole)
 
 
 SPARSE = sw.Sparse()
@@ -158,7 +175,7 @@ def test_iterating_again_reads_the_next_pass(datasets: Datasets, epochs: int) ->
     for _ in range(3):
         assert len(dataset) == len(reader)
         assert tensor_ids(dataset) == ids_of(twin)
-        assert reader.state() == twin.state()
+        assert reader.state_after() == twin.state()
     assert tensor_ids(reader.tf_data()) == ids_of(twin), "a new dataset goes on, too"
     once, twice = shuffled(datasets, epochs=1).tf_data(), shuffled(datasets, epochs=2).tf_data()
     assert tensor_ids(once.repeat(2)) == tensor_ids(twice)
@@ -174,6 +191,21 @@ def test_a_pass_that_was_left_is_not_continued(datasets: Datasets) -> None:
     assert tensor_ids(dataset.take(2)) == passes[0][:8]
     assert tensor_ids(dataset) == passes[1]
     assert tensor_ids(dataset) == passes[2]
+
+
+@pytest.mark.parametrize("epochs", [None, 1])
+def test_a_state_counts_what_a_loop_took_whatever_tf_data_takes_ahead(
+    datasets: Datasets, epochs: int | None
+) -> None:
+    reader = shuffled(datasets, epochs=epochs)
+    whole = ids_of(take(shuffled(datasets, epochs=2), 5))
+    assert tensor_ids(reader.tf_data().prefetch(10).take(3)) == whole[:12]
+    with pytest.raises(UsageError, match=r"only you know how many .* Use state_after\(that number"):
+        reader.state()
+    resumed = shuffled(datasets, epochs=2, state=reader.state_after(3))
+    assert ids_of(take(resumed, 2)) == whole[12:]
+    reader.go_to(4)
+    assert reader.state()["position"] == 4
 
 
 def test_a_reader_inside_a_pass_ends_it_first(datasets: Datasets) -> None:

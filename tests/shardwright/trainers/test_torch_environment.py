@@ -30,6 +30,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "TMPDIR": str(tmp_path_factory.mktemp("torch")),
         "SHARDWRIGHT_TEST_PICTURES": str(trainer_datasets.pictures(tmp_path_factory)),
         "SHARDWRIGHT_TEST_DIGITS": str(trainer_datasets.digits(tmp_path_factory)),
+        "SHARDWRIGHT_TEST_SCENES": str(trainer_datasets.scenes(tmp_path_factory)),
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 from shardwright.pipelines.commands import plan
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.duplicates.drop_duplicates import DropDuplicates
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, make_images, manifest_of, png_of, rejects_of

@@ -1,4 +1,4 @@
-"""check_image: what passes, what is rejected and why; only a RejectedImage is ever raised."""
+"""check_image: what passes, what is rejected and why; only an ImageFault is ever raised."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.errors import ImageFault
+from shardwright.images.headers import read_header
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.images.checks import CHECKS, check_image
-from shardwright.transforms.images.headers import read_header
-from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import ImagePolicy, PolicyFault
 from shardwright.transforms.images.storing import store_image
@@ -41,16 +42,16 @@ STORED = (
 )
 
 
-def fault_of(call: Callable[[], object]) -> RejectedImage | None:
+def fault_of(call: Callable[[], object]) -> ImageFault | None:
     """Return the fault that a call ends with; any other exception fails the test."""
     try:
         call()
-    except RejectedImage as raised:
+    except ImageFault as raised:
         fault = raised
     else:
         return None
-    assert fault.detail
-    assert "\n" not in fault.detail
+    assert fault.what
+    assert "\n" not in fault.what
     return fault
 
 
@@ -95,7 +96,7 @@ def test_none_returns_as_much_as_the_header_tells_and_there_is_no_full() -> None
     ("gif-half", "fetch it again"), ("jpeg-bomb", "65,280 x 65,280 pixels"),
 ])  # fmt: skip
 def test_the_detail_names_the_format_or_the_fix(name: str, words: str) -> None:
-    with pytest.raises(RejectedImage, match=words):
+    with pytest.raises(ImageFault, match=words):
         check_image(SAMPLES[name].data, "decode")
 
 
@@ -110,20 +111,20 @@ def test_the_reason_of_an_unsupported_bmp(
     bits: int, compression: int, tail: bytes, words: str
 ) -> None:
     data = bmp(bits, bytes(32 * 5), compression=compression, tail=tail)
-    with pytest.raises(RejectedImage, match=words):
+    with pytest.raises(ImageFault, match=words):
         check_image(data, "header")
 
 
 def test_the_reason_of_a_bmp_with_a_short_header() -> None:
     header = struct.pack("<IHHHH", 12, 8, 5, 1, 24)
     data = b"BM" + struct.pack("<IHHI", 26 + 24 * 5, 0, 0, 26) + header + bytes(24 * 5)
-    with pytest.raises(RejectedImage, match="a BMP with a header of 12 bytes"):
+    with pytest.raises(ImageFault, match="a BMP with a header of 12 bytes"):
         check_image(data, "header")
 
 
 def test_a_fault_survives_pickling() -> None:
-    fault = pickle.loads(pickle.dumps(RejectedImage(R.CORRUPT, "broken")))
-    assert (fault.reason, fault.detail, str(fault)) == (R.CORRUPT, "broken", "corrupt: broken")
+    fault = pickle.loads(pickle.dumps(ImageFault("broken", R.TRUNCATED)))
+    assert (fault.reason, fault.what, str(fault)) == (R.TRUNCATED, "broken", "broken")
 
 
 FIRST_PIXEL = {
@@ -204,5 +205,5 @@ def test_a_lost_sector_is_found_without_decoding_every_image(image_format: str) 
     assert not read_header(whole).odd
     damaged = whole[:1536] + bytes(512) + whole[2048:]
     assert read_header(damaged).odd == "a sector of zeros"
-    with pytest.raises(RejectedImage):
+    with pytest.raises(ImageFault):
         check_image(damaged, "header")

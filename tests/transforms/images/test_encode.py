@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from shardwright.transforms.images.arrays import encode_png
+from shardwright.errors import ImageFault
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.images.checks import check_image
-from shardwright.transforms.images.exif import exif_orientation
-from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
+from shardwright.transforms.images.metadata import exif_orientation
 from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.pixels import encode_png
 from shardwright.transforms.rejects import RejectReason as R
-from tests.support.encoded_images import encode_image
+from tests.support.encoded_images import encode_image, rejected
 from tests.support.image_corpus import ANIMATED_GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import (
     BGR_MASKS,
@@ -42,7 +43,7 @@ def test_keep_returns_the_very_bytes_and_rejects_the_empty_file_only() -> None:
     assert data is JPEG
     assert info == ImageInfo("jpeg", 61, 47, 3)
     assert encode_image(b"hello", EncodeOptions())[0] == b"hello"
-    with pytest.raises(RejectedImage, match="empty_file"):
+    with rejected("empty_file"):
         encode_image(b"", EncodeOptions())
 
 
@@ -62,7 +63,7 @@ def test_without_resize_the_size_stays(sample: Sample, encode: Any) -> None:
     info = sample.info
     size = (info.width, info.height) if info else opened(sample.data).size
     if max(size) > 65_500 and encode == "jpeg":
-        with pytest.raises(RejectedImage, match="use resize"):
+        with pytest.raises(ImageFault, match="use resize"):
             encode_image(sample.data, EncodeOptions(encode))
         return
     data, info = encode_image(sample.data, EncodeOptions(encode))
@@ -204,7 +205,7 @@ def test_quality_and_metadata() -> None:
 )  # fmt: skip
 def test_reasons_of_what_does_not_decode(data: bytes, reason: R) -> None:
     for encode in ("jpeg", "png", "raw"):
-        with pytest.raises(RejectedImage, match=f"^{reason}: "):
+        with rejected(f"^{reason}: "):
             encode_image(data, EncodeOptions(encode, (8, 8)))  # type: ignore[arg-type]
 
 

@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.errors import ImageFault
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.images.checks import check_image
-from shardwright.transforms.images.kinds import ImageInfo, RejectedImage
 from shardwright.transforms.images.masks import encode_mask
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import PolicyFault
 from shardwright.transforms.images.storing import store_image
 from shardwright.transforms.rejects import RejectReason as R
+from tests.support.encoded_images import rejected
 from tests.support.image_corpus import JPEG, Sample, all_samples
 from tests.support.image_makers import Size, drawn, exif_block, opened, picture, saved
 from tests.support.policy_images import policy_of
@@ -76,7 +78,7 @@ def test_reasons_of_what_is_no_mask(check: str) -> None:
         (b"", R.EMPTY_FILE, "no bytes"),
         (b"hello", R.NOT_AN_IMAGE, "starts with"),
     ):
-        with pytest.raises(RejectedImage, match=f"^{reason}: .*{message}"):
+        with rejected(f"^{reason}: .*{message}"):
             encode_mask(data, KEEP, check=check)
 
 
@@ -137,7 +139,7 @@ def test_any_file_is_a_mask_or_a_typed_fault(sample: Sample) -> None:
     for options in (KEEP, EncodeOptions("jpeg", (9, 7))):
         try:
             stored, info = encode_mask(sample.data, options)
-        except RejectedImage:
+        except ImageFault:
             continue
         assert (info.format, info.channels) == ("png", 1)
         assert options is KEEP or check_image(stored, "decode") == info

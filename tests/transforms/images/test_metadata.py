@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.errors import ImageFault
 from shardwright.transforms.images.checks import check_image
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.images.metadata import strip
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import PolicyFault
 from shardwright.transforms.images.storing import store_image
 from tests.support import image_corpus as corpus
 from tests.support import image_makers as make
+from tests.support.encoded_images import rejected
 from tests.support.policy_images import policy_of
 from tests.support.random_tests import examples
 
@@ -200,12 +201,12 @@ def test_an_applied_orientation_is_no_feature() -> None:
     (corpus.GIF[:-1] + b"?;", "gif"),
 ])  # fmt: skip
 def test_parts_that_do_not_lead_to_the_end(data: bytes, image_format: str) -> None:
-    with pytest.raises(RejectedImage, match=r"^corrupt: .*metadata cannot be stripped"):
+    with rejected(r"^corrupt: .*metadata cannot be stripped"):
         strip(data, image_format, metadata=True, profile=False)
 
 
 def test_a_file_that_is_no_image_is_rejected_even_unchecked() -> None:
-    with pytest.raises(RejectedImage, match=r"^not_an_image: "):
+    with rejected(r"^not_an_image: "):
         store_image(b"hello " + SECRET, STRIP, check="none")
 
 
@@ -219,6 +220,6 @@ def test_damage_is_a_typed_fault(sample: corpus.Sample, check: str, share: float
     for data in (sample.data, sample.data[: int(share * len(sample.data))]):
         try:
             stored = store_image(data, STRIP, check=check)
-        except RejectedImage:
+        except ImageFault:
             continue
         assert store_image(stored.data, STRIP, check=check).data == stored.data

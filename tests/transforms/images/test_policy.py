@@ -11,13 +11,20 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from shardwright.errors import ImageFault
 from shardwright.transforms.images.checks import check_image, look_at
-from shardwright.transforms.images.faults import find_faults, named_format
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.images.policy import ImagePolicy, PolicyFault, policy_table
+from shardwright.transforms.images.policy import (
+    ImagePolicy,
+    Look,
+    PolicyFault,
+    find_faults,
+    named_format,
+    policy_table,
+)
 from shardwright.transforms.images.storing import ImageToStore, store_image
 from shardwright.transforms.rejects import RejectReason as R
+from tests.support.encoded_images import rejected
 from tests.support.image_corpus import BMP, GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import opened, picture, png, saved
 from tests.support.policy_images import FAULTY, Faulty, policy_of
@@ -61,7 +68,7 @@ def assert_decodes(stored: ImageToStore) -> None:
 def test_rejected(image: Faulty) -> None:
     is_bomb = image.fault == PolicyFault.BOMB
     reason = R.TOO_MANY_PIXELS if is_bomb else R(f"policy_{image.fault}")
-    with pytest.raises(RejectedImage, match=rf"^{reason}: .*\(--on {image.fault}=reject\)$"):
+    with rejected(rf"^{reason}: .*\(--on {image.fault}=reject\)$"):
         checked(image, options_of("reject", image.fault))
 
 
@@ -72,7 +79,7 @@ def test_kept(image: Faulty) -> None:
     why = dict.fromkeys(NEVER_KEPT, "unsupported_format: .*TensorFlow does not decode")
     why["frames-no-trailer.gif"] = "truncated: the GIF lacks its end"
     if image.name in why:
-        with pytest.raises(RejectedImage, match=f"^{why[image.name]}"):
+        with rejected(f"^{why[image.name]}"):
             checked(image, options)
         return
     stored = checked(image, options)
@@ -86,7 +93,8 @@ def test_fixed(image: Faulty) -> None:
     options = options_of("fix", image.fault)
     stored = checked(image, options)
     assert stored.fixes == (str(image.fault),)
-    assert find_faults(stored.data, look_at(stored.data, "header"), image.name, options) == {}
+    look = Look(stored.data, look_at(stored.data, "header"), image.name, options.policy)
+    assert find_faults(look, options.watched) == {}
     assert stored.info == check_image(stored.data, "decode")
     assert_decodes(stored)
 
@@ -122,7 +130,7 @@ def test_every_stored_sample_decodes_in_tensorflow(sample: Sample) -> None:
         options = EncodeOptions(policy=ImagePolicy(dict.fromkeys(PolicyFault, action), **limits))
         try:
             stored = store_image(sample.data, options, check="decode", name=name)
-        except RejectedImage as fault:
+        except ImageFault as fault:
             assert action != "keep" or fault.reason == sample.decode  # noqa: PT017
             continue
         assert action != "keep" or sample.decode is None
@@ -183,7 +191,7 @@ def test_sizes_after_a_fix(name: str, size: tuple[int, int]) -> None:
 def test_a_name_of_a_format_that_is_not_written() -> None:
     for named in ("gif", "webp", "tiff"):
         message = f"the name says {named}, the content is jpeg; only JPEG and PNG are written"
-        with pytest.raises(RejectedImage, match=f"^policy_extension: {message}"):
+        with rejected(f"^policy_extension: {message}"):
             store_image(JPEG, options_of("fix", PolicyFault.EXTENSION), name=f"a.{named}")
 
 
@@ -198,13 +206,13 @@ def test_named_formats(name: str, named: str) -> None:
 def test_check_none_does_not_reject_unchecked_bytes() -> None:
     options = options_of("reject")
     assert store_image(b"hello", options, check="none", name="x.jpg").data == b"hello"
-    with pytest.raises(RejectedImage, match=r"^policy_grayscale: "):
+    with rejected(r"^policy_grayscale: "):
         store_image(png((1, 1)), options, check="none", name="x.png")
 
 
 def test_a_damaged_image_is_rejected_as_damaged_and_not_fixed() -> None:
     for data in (JPEG[:-100], PNG[: len(PNG) // 2], WEBP[:-30]):
-        with pytest.raises(RejectedImage, match=r"^truncated: "):
+        with rejected(r"^truncated: "):
             store_image(data, options_of("fix"), name="x")
 
 

@@ -11,9 +11,10 @@ import pytest
 from PIL import Image, ImageCms
 
 from shardwright.transforms.images.checks import check_image
+from shardwright.transforms.images.colors import needs_conversion
+from shardwright.transforms.images.metadata import profile_of
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import PolicyFault
-from shardwright.transforms.images.profiles import needs_conversion, profile_of
 from shardwright.transforms.images.storing import ImageToStore, store_image
 from tests.support.image_corpus import JPEG
 from tests.support.image_makers import chunk, drawn, opened, patched, picture, png, saved

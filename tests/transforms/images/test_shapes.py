@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.images.checks import check_image
-from shardwright.transforms.images.kinds import ImageInfo
 from shardwright.transforms.images.options import EncodeOptions
 from tests.support.encoded_images import encode_image
 from tests.support.image_makers import drawn, exif_block, opened, picture, saved

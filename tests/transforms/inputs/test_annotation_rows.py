@@ -13,9 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.inputs.annotations import annotation_rows, coco
-from shardwright.transforms.inputs.annotations.annotation_rows import IMAGE, TEXT, AnnotationRows
-from shardwright.transforms.inputs.annotations.coco_table import CocoReader
+from shardwright.transforms.inputs.annotations import coco, coco_files
+from shardwright.transforms.inputs.annotations.coco_files import (
+    IMAGE,
+    TEXT,
+    AnnotationRows,
+    CocoReader,
+)
 from tests.support.detection_makers import coco_json, listed, picture, write
 
 _NUM_IMAGES = 7
@@ -32,7 +36,7 @@ def test_rows_come_back_by_image_and_order(
 ) -> None:
     rows = AnnotationRows()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(annotation_rows, "_CHUNK_BYTES", chunk_bytes)
+        patch.setattr(coco_files, "_CHUNK_BYTES", chunk_bytes)
         for place, (image, order) in enumerate(added):
             rows.add(f"text {place}", image, order)
         rows.flush()
@@ -64,7 +68,7 @@ def test_small_chunks_and_batches_list_the_same(
     text = coco_json(*boxes[:20], bad, *boxes[20:], images=images)
     write(tmp_path, {**dict.fromkeys(names, picture()), "x.json": text})
     whole = listed(tmp_path / "x.json")[1:]
-    monkeypatch.setattr(annotation_rows, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(coco_files, "_CHUNK_BYTES", 1000)
     monkeypatch.setattr(coco, "_BATCH_BYTES", 700)
     assert listed(tmp_path / "x.json")[1:] == whole
     assert [row["id"] for row in whole[0]] == [f"{number}.png" for number in (0, 1, 3, 5, 6, 7, 8)]
@@ -76,7 +80,7 @@ def test_small_chunks_and_batches_list_the_same(
 def test_annotations_of_coco_are_not_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(annotation_rows, "_CHUNK_BYTES", 250_000)
+    monkeypatch.setattr(coco_files, "_CHUNK_BYTES", 250_000)
     polygon = [[number / 8 for number in range(1000)]]
     item = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "segmentation": polygon}
     content = {
@@ -90,7 +94,7 @@ def test_annotations_of_coco_are_not_in_memory(
     assert list(reader.read(str(tmp_path / "coco.json"))) == []
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert len(reader.table.objects) == 500
+    assert len(reader.objects) == 500
     assert held < 1_000_000, "of 3 MB of polygons"
 
 

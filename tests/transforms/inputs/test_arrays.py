@@ -17,10 +17,9 @@ import shardwright as sw
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.inputs.arrays.array_files import read_records
-from shardwright.transforms.inputs.arrays.array_source import FORMAT
+from shardwright.transforms.inputs.arrays.array_source import FORMAT, read_records
+from shardwright.transforms.inputs.columns import MAX_COLUMNS
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_schemas import MAX_COLUMNS
 from tests.support.build_helpers import build, manifest_of
 
 RANDOM = np.random.default_rng(0)

@@ -12,8 +12,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.annotations import coco_files
-from shardwright.transforms.inputs.annotations.coco_files import look_at_coco
-from shardwright.transforms.inputs.annotations.json_sections import read_sections
+from shardwright.transforms.inputs.annotations.coco_files import look_at_coco, read_sections
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, manifest_of, reasons_of
@@ -269,6 +268,6 @@ def test_sections_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for num_bytes in range(1, 40):
         path.write_text(json.dumps(value, ensure_ascii=False, indent=num_bytes % 3))
         monkeypatch.setattr(
-            "shardwright.transforms.inputs.annotations.json_sections._READ_BYTES", num_bytes
+            "shardwright.transforms.inputs.annotations.coco_files._READ_BYTES", num_bytes
         )
         assert list(read_sections(str(path), NO_OPTIONS)) == expected, num_bytes

@@ -10,8 +10,7 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
-from shardwright.transforms.inputs.folders.folder_look import find_splits
-from shardwright.transforms.inputs.folders.local_folders import list_folder
+from shardwright.transforms.inputs.folders.folder_files import find_splits, list_folder
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.references import BATCH_ROWS

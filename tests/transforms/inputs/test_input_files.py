@@ -11,6 +11,7 @@ import pytest
 
 from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.storage.options import NO_OPTIONS
+from shardwright.transforms.inputs.folder_contents import expand_braces
 from shardwright.transforms.inputs.input_files import (
     InputFile,
     checked,
@@ -19,7 +20,6 @@ from shardwright.transforms.inputs.input_files import (
     state_of,
 )
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.wildcards import expand_braces
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import make_files

@@ -13,10 +13,10 @@ import pytest
 
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs import list_images
-from shardwright.transforms.inputs.folders.folder_look import FolderFacts
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
+from shardwright.transforms.inputs.folders.folder_files import FolderFacts
 from shardwright.transforms.inputs.list_images import ListImages
-from shardwright.transforms.inputs.tables.table_layout import TableFacts
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.tables.table_references import TableFacts
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import columns_of, detect
 

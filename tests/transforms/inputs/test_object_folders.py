@@ -14,10 +14,9 @@ import pytest
 from shardwright.errors import StorageError, UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.folders.folder_look import find_splits
-from shardwright.transforms.inputs.folders.object_folders import list_prefix
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
+from shardwright.transforms.inputs.folders.folder_files import find_splits, list_prefix
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from shardwright.transforms.rejects import Reject, RejectReason
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs

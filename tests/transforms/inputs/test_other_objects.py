@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.storage.listing import ObjectRow
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.file_rules import Problem, magic_problem
-from shardwright.transforms.inputs.folders.object_folders import EVERY, SAMPLE, OtherObjects
+from shardwright.transforms.inputs.folders.folder_files import EVERY, SAMPLE, OtherObjects
+from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.rejects import RejectReason
 from tests.support.helpers import TINY_PNG
 
@@ -27,9 +27,8 @@ class _InMemory(OtherObjects):
 
 
 def look(others: OtherObjects, keys: list[str]) -> list[Problem | None]:
-    problems: list[Problem | None] = [None] * len(keys)
-    others.look([ObjectRow(key, 12, "e") for key in keys], problems)
-    return problems
+    page = [(ImageRow(key, f"s3://b/{key}", 12, "e"), None) for key in keys]
+    return [problem for _, problem in others.look(page)]
 
 
 def test_known_extensions_are_never_read() -> None:

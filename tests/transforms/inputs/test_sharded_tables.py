@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.sizes import counted
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.image_paths import stems_of
 from shardwright.transforms.inputs.source import InputSource
-from shardwright.transforms.inputs.tables.table_files import table_format
-from shardwright.transforms.inputs.tables.table_layout import TableFacts, TableLayout
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from shardwright.transforms.inputs.tables.table_schemas import read_table_schema
+from shardwright.transforms.inputs.tables.table_files import read_table_schema, table_format
+from shardwright.transforms.inputs.tables.table_references import TableFacts, TableLayout
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, detect, list_source

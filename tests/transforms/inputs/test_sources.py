@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import UsageError
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.detection import known_formats
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from shardwright.transforms.references import REFERENCE_SCHEMA
 from tests import ROOT
 from tests.structure import imports_of, module_name
@@ -84,22 +84,21 @@ def test_invalid_inputs(
         detect(uri, {**NONE, **columns})
 
 
-def test_looking_imports_no_listing() -> None:
-    """A file that recognizes a format imports, however far away, no file that lists one."""
+def test_formats_import_what_they_share_and_not_the_other_way_round() -> None:
+    """Files of `inputs/` itself import no format, and formats import each other in no circle."""
     folder = ROOT / "transforms" / "inputs"
     trees = {module_name(path, ROOT): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
-    imports = {
-        name: {other for other, _ in imports_of(tree, set(trees))} for name, tree in trees.items()
-    }
-    listing = {name for name, tree in trees.items() if "def list_part(" in ast.unparse(tree)}
-    listing.remove("shardwright.transforms.inputs.source")
-    looking = {name for name in trees if name.endswith("_look")}
-    assert looking
-    assert listing
-    reached = set(looking)
-    while more := set().union(*(imports[name] for name in reached)) - reached:
-        reached |= more
-    assert not reached & listing
+    above: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        package = name.rpartition(".")[0]
+        others = {other.rpartition(".")[0] for other, _ in imports_of(tree, set(trees))}
+        above.setdefault(package, set()).update(others - {package})
+    shared = "shardwright.transforms.inputs"
+    assert above[shared] == set()
+    assert len(above) > 5
+    while lowest := {package for package, others in above.items() if not others}:
+        above = {one: others - lowest for one, others in above.items() if one not in lowest}
+    assert not above
 
 
 def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.transforms.inputs.archives.tar_members import _ends_of
+from shardwright.transforms.inputs.archives.tars import _ends_of
 from shardwright.transforms.rejects import Reject
 from tests.support.listings import detect, list_source
 

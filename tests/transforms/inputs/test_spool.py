@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.errors import BuildError, MissingError, UsageError
+from shardwright.errors import BuildError, ImageFault, MissingError, UsageError
 from shardwright.format import naming
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.hashing import content_hash
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.inputs import spool
 from shardwright.transforms.inputs.spool import (
     SpoolWriter,
@@ -111,10 +110,10 @@ def test_references_do_not_depend_on_when_it_was_written(folder: Folder, source:
 def test_a_spool_that_was_cut_or_is_gone_is_a_fault(folder: Folder, source: str) -> None:
     row = spooled_rows(folder, source, Listing())[2]
     os.truncate(row["uri"], 100)
-    with pytest.raises(RejectedImage) as cut:
+    with pytest.raises(ImageFault) as cut:
         pictures([row])
     os.unlink(row["uri"])
-    with pytest.raises(RejectedImage) as gone:
+    with pytest.raises(ImageFault) as gone:
         pictures([row])
     assert cut.value.reason == RejectReason.CHANGED
     assert gone.value.reason == RejectReason.MISSING_FILE

@@ -10,15 +10,15 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.schemas.image_classification import image_classification
 from shardwright.transforms.features.rows import settle_references
-from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
-from shardwright.transforms.inputs.tables.table_columns import (
+from shardwright.transforms.inputs.columns import (
     as_text,
     canonical_splits,
     empty_as_null,
     extra_feature,
     extra_type,
-    settle_sizes,
 )
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
+from shardwright.transforms.inputs.tables.table_references import settle_sizes
 from shardwright.transforms.references import set_column
 from shardwright.transforms.rejects import Reject
 from tests.support.helpers import references, rejects_of, rows_of

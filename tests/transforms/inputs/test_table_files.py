@@ -13,8 +13,11 @@ import pytest
 
 from shardwright.errors import BuildError
 from shardwright.transforms.inputs.tables import table_files
-from shardwright.transforms.inputs.tables.table_files import read_table_file, table_format
-from shardwright.transforms.inputs.tables.table_schemas import read_table_schema
+from shardwright.transforms.inputs.tables.table_files import (
+    read_table_file,
+    read_table_schema,
+    table_format,
+)
 from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject
 from tests.support.helpers import make_files, rejects_of, rows_of

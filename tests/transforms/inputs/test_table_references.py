@@ -12,13 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.file_rules import etag_of
 from shardwright.transforms.inputs.image_paths import resolve_paths
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_layout import TableLayout
-from shardwright.transforms.inputs.tables.table_look import table_of
-from shardwright.transforms.inputs.tables.table_references import list_table
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.tables.table_references import TableLayout, list_table, table_of
 from shardwright.transforms.references import REFERENCE_SCHEMA
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of

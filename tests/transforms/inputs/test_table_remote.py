@@ -12,8 +12,8 @@ import pytest
 
 from shardwright.errors import CredentialsError, StorageError, UsageError
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.image_paths import resolve_paths, split_queries
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from shardwright.transforms.rejects import Reject
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket

@@ -9,11 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError, UsageError
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.inputs.tables.table_files import read_table_file
-from shardwright.transforms.inputs.tables.table_layout import TableLayout
-from shardwright.transforms.inputs.tables.table_look import table_of
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.tables.table_references import TableLayout, table_of
 
 
 def detect(path: Path, **columns: str) -> TableLayout:
@@ -59,7 +58,7 @@ def test_roles(
     tmp_path: Path, header: str, given: dict[str, str], roles: dict[str, str], extras: list[str]
 ) -> None:
     source = detect(csv(tmp_path, header, ",".join("1" for _ in header.split(","))), **given)
-    assert (roles_of(source), source.extra_columns) == (roles, extras)
+    assert (roles_of(source), list(source.extras)) == (roles, extras)
     assert source.root == str(tmp_path)
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.storage import objects
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.archives import tar_members as members
-from shardwright.transforms.inputs.archives.tar_members import TarReader
+from shardwright.transforms.inputs.archives.tars import TarReader
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG
 from tests.support.random_tests import examples
@@ -95,8 +95,8 @@ def test_headers_are_not_all_kept(tmp_path: Path) -> None:
 def test_few_requests_and_bytes_for_headers_between_large_members(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "READ_AHEAD_BYTES", 4096)
-    monkeypatch.setattr(members, "MAX_READ_BYTES", 32768)
+    monkeypatch.setattr(objects, "SKIPPED_BYTES", 4096)
+    monkeypatch.setattr(objects, "BUFFER_BYTES", 32768)
     place = places.make("s3")
     options = StorageOptions.of(place.storage_options)
 

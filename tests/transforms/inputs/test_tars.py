@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardwright.errors import UsageError
+from shardwright.errors import ImageFault, UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.images.kinds import RejectedImage
-from shardwright.transforms.inputs.archives import archive_look as archives
-from shardwright.transforms.inputs.archives.tar_members import is_tar_name, tar_stem
+from shardwright.transforms.inputs.archives import archive_source as archives
+from shardwright.transforms.inputs.archives.tars import is_tar_name, tar_stem
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.write.image_reads import ImageLocation as Picture
 from shardwright.transforms.write.image_reads import read_remote_image
@@ -142,7 +141,7 @@ def test_an_archive_that_is_replaced_or_gone(tmp_path: Path) -> None:
     row = rows_of(list_source(source))[0]
     pack_tar(path, {"b.png": TINY_PNG})
     os.utime(path, ns=(1, 1))
-    with pytest.raises(RejectedImage) as changed:
+    with pytest.raises(ImageFault) as changed:
         read_row(row)
     assert changed.value.reason == RejectReason.CHANGED
     path.unlink()
@@ -242,6 +241,6 @@ def test_an_archive_in_a_store(places: Places, tmp_path: Path, kind: Kind) -> No
     (location,) = columns_of(rows[7:8], "uri", "offset", "num_bytes", "etag")
     assert read_remote_image(Picture(*location), options) == png(7)
     place.put("a-000.tar", data[::-1])
-    with pytest.raises(RejectedImage) as replaced:
+    with pytest.raises(ImageFault) as replaced:
         read_remote_image(Picture(*location), options)
     assert replaced.value.reason == RejectReason.CHANGED

@@ -14,7 +14,7 @@ from shardwright.format.records import FRAME_BYTES, scan_records
 from shardwright.format.schema import FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.tfrecords import tfrecord_look
+from shardwright.transforms.inputs.tfrecords import tfrecord_source
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import png_of
 from tests.support.helpers import rejects_of, rows_of
@@ -197,7 +197,7 @@ def made_of(record: Record) -> bytes:
 def test_a_later_record_that_does_not_fit(
     tmp_path: Path, record: Record, reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfrecord_look, "LOOK_RECORDS", 3)
+    monkeypatch.setattr(tfrecord_source, "LOOK_RECORDS", 3)
     records = [*pictures(3), made_of(record), *pictures(1, 4)]
     path = write_records(tmp_path / "x.tfrecord", records)
     source = source_of(path)
@@ -266,11 +266,14 @@ def test_class_names_beside_the_files(tmp_path: Path, labels: str) -> None:
     assert [row["label"] for row in rows_of(list_source(source))] == ["b", "a", "c", None, "7"]
 
 
-def test_damaged_files_beside_the_records(tmp_path: Path) -> None:
+def test_damaged_files_beside_the_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_records(tmp_path / "x.tfrecord", pictures(1))
     (tmp_path / "features.json").write_text("{")
     (tmp_path / "manifest.json").write_text(json.dumps({"of": "another program"}))
     assert len(rows_of(list_source(source_of(tmp_path)))) == 1
+    [message] = {record.getMessage() for record in caplog.records}
+    assert "class names follow from the records alone" in message
+    assert f"{tmp_path}/features.json" in message
     (tmp_path / "labels.txt").write_bytes(b"\xff\xfe\xff")
     told = r"labels.txt must hold class names in UTF-8, one per line"
     with pytest.raises(UsageError, match=told):

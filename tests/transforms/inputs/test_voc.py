@@ -11,7 +11,7 @@ from PIL import Image
 
 from shardwright.errors import UsageError
 from shardwright.transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
-from shardwright.transforms.inputs.annotations.voc_labels import BadLabel, parse_voc
+from shardwright.transforms.inputs.annotations.voc import BadLabel, parse_voc
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, reasons_of

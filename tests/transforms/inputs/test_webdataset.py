@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.archives.webdataset_samples import fits, infer_fields, split_key
+from shardwright.transforms.inputs.archives.webdataset import fits, infer_fields, split_key
 from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.references import PICTURE_TYPE
 from tests.support.archive_files import pack_tar, png, read_row
@@ -153,7 +153,7 @@ def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
 
 
 def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.inputs.archives.webdataset_look._LOOK_SAMPLES", 1)
+    monkeypatch.setattr("shardwright.transforms.inputs.archives.webdataset._LOOK_SAMPLES", 1)
     labels_and_fields: dict[str, tuple[object, Values | None]] = {
         "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
         "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": 1}), "none": (9, None),
@@ -197,6 +197,17 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
         opened(path, {"label": "nope"})
     with pytest.raises(UsageError, match="--size-column is for a table"):
         opened(path, {"size": "kind"})
+
+
+@pytest.mark.parametrize("cls", ["0", "cat"])
+def test_a_label_column_goes_before_the_cls(cls: str, tmp_path: Path) -> None:
+    for species, is_whole in (("ant", False), (7, True)):
+        sample = {"jpg": TINY_PNG, "cls": cls.encode(), "json": {"species": species}}
+        source = opened(shard(tmp_path / "a.tar", {"0": sample}), {"label": "species"})
+        rows, rejects, _ = listed(source)
+        assert (columns_of(rows, "label"), rejects) == ([(str(species),)], {})
+        assert source.facts.has_integer_labels == is_whole
+        assert "without .cls" in source.facts.description
 
 
 def test_members_and_fields_without_a_feature(tmp_path: Path) -> None:
@@ -258,6 +269,7 @@ KINDS = [*SINGLE, pa.list_(pa.int64()), pa.list_(pa.float64())]
 
 
 @example([{"a": 0.5}, {"a": 2**53 + 1}])
+@example([{"a": [0.0, False]}])
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), json_values, max_size=3), max_size=5))
 def test_inferred_types_hold_every_value_they_were_inferred_from(records: list[Values]) -> None:
     kinds, others = infer_fields(records)
@@ -268,8 +280,18 @@ def test_inferred_types_hold_every_value_they_were_inferred_from(records: list[V
         pa.array(values, kind).validate(full=True)
 
 
+def test_deep_values_get_no_type() -> None:
+    """Arrow's own types for them may be as deep, and its calls with them."""
+    deep: object = 1
+    for _ in range(900):
+        deep = [deep]
+    assert infer_fields([{"a": deep, "b": {"c": 1}, "d": 1}]) == ({"d": pa.int64()}, ["a", "b"])
+
+
 @given(value=json_values, kind=st.sampled_from(KINDS))
 @example(value=2**53 + 1, kind=pa.float64())
+@example(value=-(2**53) - 1, kind=pa.float64())
+@example(value=-(2**63) - 1, kind=pa.int64())
 @example(value=[0.5, -(2**53)], kind=pa.list_(pa.float64()))
 def test_values_that_fit_are_those_that_arrow_takes(value: object, kind: pa.DataType) -> None:
     if fits(value, kind):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import pickle
 import re
 import time
 from collections.abc import Sequence
@@ -16,10 +18,12 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import UsageError
+from shardwright.format.features import Feature
+from shardwright.format.manifest import json_bytes
 from shardwright.schemas.image_classification import image_classification
 from shardwright.transforms.features.rows import settle_references
-from shardwright.transforms.inputs.tables import table_schemas
-from shardwright.transforms.inputs.tables.table_columns import extra_feature
+from shardwright.transforms.inputs import columns
+from shardwright.transforms.inputs.columns import extra_feature
 from tests.support.helpers import rows_of
 from tests.support.listings import detect, list_source
 
@@ -53,9 +57,26 @@ def test_ten_thousand_columns(tmp_path: Path) -> None:
     assert time.process_time() - start < 15
 
 
+def test_a_schema_is_pickled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = image_classification()
+    packed = pickle.dumps(schema)
+    monkeypatch.setattr(Feature, "__reduce__", None)  # every step of a graph has the schema
+    assert pickle.loads(packed) == schema
+    assert pickle.dumps(schema) == packed
+
+
+def test_files_are_indented_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {"a": [{"b": 1.5e300, "c": [], "d": {}, "e": "\u00e9\ud800\n"}, [None, True]], "f": 1}
+    expected = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    number = json.dumps({"a": math.nan}, indent=1) + "\n"
+    assert json_bytes({"a": math.nan}) == number.encode()
+    monkeypatch.setattr(json.encoder, "_make_iterencode", None)  # the encoder in Python
+    assert json_bytes(content) == expected.encode("utf-8", "surrogatepass")
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
 def test_too_many_columns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_schemas, "MAX_COLUMNS", 1500)
+    monkeypatch.setattr(columns, "MAX_COLUMNS", 1500)
     path = write_table(tmp_path / name, [f"c{number}" for number in range(1500)])
     message = rf"{re.escape(str(path))} has 1,501 columns, more than the 1,500 allowed: store"
     with pytest.raises(UsageError, match=message):

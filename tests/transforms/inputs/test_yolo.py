@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.transforms.inputs.annotations import label_trees
-from shardwright.transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
+from shardwright.transforms.inputs.annotations.yolo import BadLine, parse_yolo, read_config
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.listings import columns_of, detect, list_source

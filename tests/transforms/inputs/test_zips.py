@@ -17,7 +17,7 @@ from shardwright.errors import UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.archives import zip_members
+from shardwright.transforms.inputs.archives import zips
 from tests.support.archive_files import pack_zip, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rows_of
 from tests.support.listings import Rows, detect, list_source, listed
@@ -164,7 +164,7 @@ def test_a_folder_of_zips(tmp_path: Path) -> None:
 def test_a_zip_in_a_store(
     places: Places, tmp_path: Path, kind: Kind, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zip_members, "_LOOKED_UP", 2)
+    monkeypatch.setattr(zips, "_LOOKED_UP", 2)
     place = places.make(kind)
     data = pack_zip(tmp_path / "a.zip", FILES, METHODS[method]).read_bytes()
     place.put("a.zip", data)

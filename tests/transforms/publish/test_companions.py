@@ -70,7 +70,16 @@ def test_the_schema_for_tfx_has_every_feature_with_its_type() -> None:
 
 
 def proto_of(schema: ExampleSchema) -> schema_pb2.Schema:
-    return text_format.Parse(schema_pbtxt(schema), schema_pb2.Schema())
+    text = schema_pbtxt(schema)
+    proto = text_format.Parse(text, schema_pb2.Schema())
+    assert text == text_format.MessageToString(proto)
+    return proto
+
+
+def test_names_are_escaped() -> None:
+    names = ['two "words"', "it's", "back\\slash", "äöü 日本", "a/b"]
+    schema = ExampleSchema(tuple(Feature(name, K.INT64) for name in names))
+    assert list(entries_of(schema)) == names
 
 
 def entries_of(schema: ExampleSchema) -> dict[str, schema_pb2.Feature]:

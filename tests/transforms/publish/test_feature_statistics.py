@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.transforms.publish.feature_statistics import FEATURES, describe_features
+from shardwright.format.stats_keys import FEATURES
+from shardwright.transforms.publish.feature_statistics import describe_features
 
 SCHEMA = ExampleSchema(
     (

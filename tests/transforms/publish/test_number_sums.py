@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.publish.number_sums import MAX_BINS, NumberSum, describe_numbers
+from shardwright.transforms.publish.number_sums import MAX_BINS, describe_numbers, joined, published
 from tests.support.random_tests import examples
 
+Part = Mapping[str, Any]
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 INTS = st.integers(-(2**63), 2**63 - 1)
 PARTS = st.one_of(  # a feature has one type
@@ -27,12 +29,11 @@ PARTS = st.one_of(  # a feature has one type
 )
 
 
-def total(parts: list[Any], edges: list[float] | None = None) -> NumberSum:
-    found = NumberSum()
+def total(parts: list[Any]) -> Part:
+    found: Part = {}
     for part in parts:
-        if described := describe_numbers(part, edges):
-            # As a sidecar stores it.
-            found.add(json.loads(json.dumps(described)))
+        (described,) = describe_numbers([part])
+        found = joined(found, json.loads(json.dumps(described)))  # as a sidecar stores it
     return found
 
 
@@ -41,18 +42,24 @@ def total(parts: list[Any], edges: list[float] | None = None) -> NumberSum:
 def test_the_order_of_parts_changes_no_byte(
     parts: list[Any], cut: int, data: st.DataObject
 ) -> None:
-    wanted = json.dumps(total(parts).to_json())
-    assert json.dumps(total(data.draw(st.permutations(parts))).to_json()) == wanted
-    joined = total(parts[cut:])
-    joined.add_all(total(parts[:cut]))
-    assert json.dumps(joined.to_json()) == wanted
+    wanted = json.dumps(published(total(parts)))
+    assert json.dumps(published(total(data.draw(st.permutations(parts))))) == wanted
+    both = joined(total(parts[cut:]), total(parts[:cut]))
+    assert json.dumps(published(both)) == wanted
+
+
+@examples(40)
+@given(parts=PARTS)
+def test_columns_are_described_together_as_they_are_alone(parts: list[Any]) -> None:
+    alone = [describe_numbers([part])[0] for part in parts]
+    assert not parts or json.dumps(describe_numbers(parts)) == json.dumps(alone)
 
 
 @examples(40)
 @given(parts=PARTS)
 def test_values_and_bins(parts: list[Any]) -> None:
     values = [value for part in parts for value in part.tolist()]
-    found = total(parts).to_json()
+    found = published(total(parts))
     assert found["count"] == len(values)
     if not values:
         return
@@ -73,7 +80,7 @@ def test_values_and_bins(parts: list[Any]) -> None:
 
 def test_each_value_is_inside_of_its_bin() -> None:
     values = [-7.0, -1.5, 0.0, 0.0, 0.25, 3.0, 3.2, 100.0]
-    found = total([np.array(values, np.float32)]).to_json()["histogram"]
+    found = published(total([np.array(values, np.float32)]))["histogram"]
     edges = found["edges"]
     for low, high, count in zip(edges[:-1], edges[1:], found["counts"], strict=True):
         inside = [value for value in values if low < value < high]
@@ -83,7 +90,7 @@ def test_each_value_is_inside_of_its_bin() -> None:
 
 
 def test_small_whole_numbers_have_bins_of_their_own() -> None:
-    found = total([np.array([1, 2, 2, 3, 5, 8], np.int64)]).to_json()["histogram"]
+    found = published(total([np.array([1, 2, 2, 3, 5, 8], np.int64)]))["histogram"]
     counts = dict(zip(found["edges"], found["counts"], strict=False))
     assert {edge: count for edge, count in counts.items() if count} == {
         1: 1,
@@ -95,12 +102,14 @@ def test_small_whole_numbers_have_bins_of_their_own() -> None:
 
 
 def test_given_edges_hold_what_is_outside_too() -> None:
-    found = total([np.array([-5.0, 0.0, 0.5, 1.0, 9.0])], [0.0, 0.5, 1.0]).to_json([0.0, 0.5, 1.0])
+    edges = [0.0, 0.5, 1.0]
+    (part,) = describe_numbers([np.array([-5.0, 0.0, 0.5, 1.0, 9.0])], edges)
+    found = published(part, edges)
     assert found["histogram"] == {"edges": [0.0, 0.5, 1.0], "counts": [2, 3]}
 
 
 def test_what_is_not_finite_is_counted_only() -> None:
-    found = total([np.array([1.0, math.nan, math.inf]), np.array([math.nan])]).to_json()
+    found = published(total([np.array([1.0, math.nan, math.inf]), np.array([math.nan])]))
     assert (found["count"], found["nonfinite"], found["mean"]) == (4, 3, 1.0)
-    assert total([np.array([math.nan])]).to_json() == {"count": 1, "nonfinite": 1}
-    assert describe_numbers(np.array([])) is None
+    assert published(total([np.array([math.nan])])) == {"count": 1, "nonfinite": 1}
+    assert describe_numbers([np.array([])]) == [{}]

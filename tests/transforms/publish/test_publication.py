@@ -18,6 +18,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.storage.local import FileInfo
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.packing import Layout, ShardCuts
 from shardwright.transforms.publish.publication import Publication, make_manifest, publish
@@ -88,7 +89,7 @@ def publish_in(
 ) -> Manifest:
     """Publish the shards in `root`; `changes` are those of the publication."""
     shards = make_summaries() if summaries is None else summaries
-    return publish(make_publication(root, **changes), WrittenShards(shards), LAYOUT, clearance)
+    return publish(WrittenShards(shards), make_publication(root, **changes), LAYOUT, clearance)
 
 
 @pytest.fixture
@@ -226,11 +227,27 @@ def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_p
 
     publication = replace(make_publication(root), root=Overtaken(str(root)))
     with pytest.raises(BuildError) as caught:
-        publish(publication, WrittenShards(make_summaries()), LAYOUT, CLEARANCE)
+        publish(WrittenShards(make_summaries()), publication, LAYOUT, CLEARANCE)
     told = f"another build has published a dataset at {root}"
     assert str(caught.value) == f"{told}: run this build again to compare with it"
     assert (root / "manifest.json").read_text() == "the other's"
     assert not list(root.rglob(".*"))
+
+
+def test_a_build_that_another_plan_overtakes_while_it_publishes_stops(root: Path) -> None:
+    """Else the other build, which has found no dataset, would write into a published one."""
+
+    class Overtaken(Folder):
+        def files(self, below: str = "", **options: Any) -> dict[str, FileInfo]:
+            found = super().files(below, **options)
+            (root / "plan.json").write_text('{"fingerprint": "another"}')
+            return found
+
+    (root / "plan.json").write_text('{"fingerprint": "fingerprint"}')
+    publication = replace(make_publication(root), root=Overtaken(str(root)))
+    with pytest.raises(BuildError, match="another build with a different INPUT or other options"):
+        publish(WrittenShards(make_summaries()), publication, LAYOUT, CLEARANCE)
+    assert not (root / "manifest.json").exists()
 
 
 def test_of_two_builds_of_one_plan_the_first_to_publish_has_its_files(root: Path) -> None:
@@ -245,7 +262,7 @@ def test_of_two_builds_of_one_plan_the_first_to_publish_has_its_files(root: Path
     later = {"created": "2026-11-23"}
     publication = make_publication(root, provenance=later)
     publication = replace(publication, root=Overtaken(str(root)))
-    publish(publication, WrittenShards(make_summaries()), LAYOUT, CLEARANCE)
+    publish(WrittenShards(make_summaries()), publication, LAYOUT, CLEARANCE)
     manifest = read_manifest(Folder(str(root)))
     assert manifest.provenance["created"] == "2026-11-22"
     page = (root / "report.html").read_bytes()

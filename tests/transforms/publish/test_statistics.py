@@ -31,7 +31,7 @@ def describe(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     total = StatsSum()
     for part in parts:
-        total.add(part)
+        total.add(StatsSum(part))
     return total.to_json()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.cache.eviction import find_files
+from shardwright.cache.files import find_files
 from shardwright.errors import NotADatasetError
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.cli import main
@@ -127,16 +127,18 @@ def test_commands_look_at_a_version(
     counts = [(one["version"], one["operation"], one["num_records"]) for one in versions]
     assert (code, counts) == (0, [(2, "append", len(LATER)), (1, "build", len(FIRST))])
     for at, content in (("latest", LATER), ("1", FIRST)):
-        _, out = told_by(capsys, "inspect", root, "--json", "--at", at)
+        _, out = told_by(capsys, "inspect", root, "--json", "--version", at)
         assert json.loads(out)["num_records"] == len(content)
         name = sorted(content)[0]
-        assert told_by(capsys, "show", root, name, "--at", at)[0] == 0
+        assert told_by(capsys, "show", root, name, "--version", at)[0] == 0
         page = tmp_path / "page.html"
-        assert told_by(capsys, "report", root, "--at", at, "-o", page)[0] == 0
+        assert told_by(capsys, "report", root, "--version", at, "-o", page)[0] == 0
         assert page.read_text().count('data-id="r') >= len(content) - 1
+    assert main(["show", str(root), "0", "--at", "1"]) == 0
+    assert "--at is --version now" in capsys.readouterr().err
     assert told_by(capsys, "show", root, "r01")[0] == 1
     assert told_by(capsys, "show", root, str(len(LATER)), "--by", "number")[0] == 1
-    _, out = told_by(capsys, "diff", root, root, "--at", "1", "--json")
+    _, out = told_by(capsys, "diff", root, root, "--version", "1", "--json")
     counts = json.loads(out)["records"]
     assert (counts["new"], counts["gone"], counts["changed"]) == (1, len(GONE), 1)
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.format.schema import ARROW_TYPES, ExampleSchema, Feature, FeatureKind
+from shardwright.images.kinds import ImageInfo
 from shardwright.schemas.image_classification import image_classification
-from shardwright.transforms.images.kinds import ImageInfo
 from shardwright.transforms.references import extra_name
 from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
 from tests.support.helpers import references
@@ -195,7 +195,7 @@ import pyarrow as pa
 from shardwright.schemas.image_classification import image_classification
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.transforms.write.examples import ExampleEncoder
-from shardwright.transforms.images.kinds import ImageInfo
+from shardwright.images.kinds import ImageInfo
 extras = tuple(Feature(f"f{number}", FeatureKind.INT64) for number in range(20))
 encoder = ExampleEncoder(image_classification(feature_names="model-garden", extras=extras))
 columns = {f"x/f{number}": [number, 2] for number in range(20)}

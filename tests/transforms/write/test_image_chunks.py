@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.errors import StorageError
+from shardwright.errors import ImageFault, StorageError
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.rejects import RejectReason as R
@@ -111,7 +110,7 @@ def test_images_are_read_one_after_another() -> None:
     def read(name: str) -> bytes:
         taken.append(name)
         if name == "b":
-            raise RejectedImage(R.CHANGED, "it is another one now")
+            raise ImageFault("it is another one now", R.CHANGED)
         return PNG
 
     batch = references(list("abc"), labelled=True)

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.errors import StorageError
+from shardwright.errors import ImageFault, StorageError
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
 from shardwright.transforms.rejects import RejectReason as R
 from shardwright.transforms.write.image_reads import (
@@ -44,9 +43,9 @@ def read(path: Path, etag: str | None = None, num_bytes: int = 1) -> bytes:
 
 
 def fault_of(path: Path, etag: str | None = None, num_bytes: int = 1) -> tuple[R, str]:
-    with pytest.raises(RejectedImage) as caught:
+    with pytest.raises(ImageFault) as caught:
         read(path, etag, num_bytes)
-    return caught.value.reason, caught.value.detail
+    return caught.value.reason, caught.value.what
 
 
 @pytest.mark.parametrize("size", [1, 2**20])
@@ -74,6 +73,22 @@ def test_a_file_that_changed_since_it_was_listed_is_a_fault(tmp_path: Path, chan
         os.replace(write(tmp_path / "b"), path)
     os.utime(path, ns=(0, status.st_mtime_ns + (change != "longer")))
     assert fault_of(path, etag_of(status), status.st_size) == CHANGED
+
+
+@pytest.mark.parametrize("data", [PNG[:9], b"?" * len(PNG)], ids=["cut", "written"])
+def test_a_file_that_changes_while_it_is_read_is_a_fault(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, pread = write(tmp_path / "a"), os.pread
+    os.utime(path, ns=(0, 0))
+
+    def read_late(file: int, length: int, at: int) -> bytes:
+        if at == 0:
+            path.write_bytes(data)
+        return pread(file, length, at)
+
+    monkeypatch.setattr(os, "pread", read_late)
+    assert fault_of(path) == CHANGED
 
 
 def make_huge(path: Path) -> None:
@@ -165,10 +180,10 @@ def test_local_files_are_not_read_ahead(tmp_path: Path) -> None:
     path = write(tmp_path / "a")
     (read_it,) = start_reads(batch_of(path), NO_OPTIONS)
     write(path, PNG + b"!")
-    with pytest.raises(RejectedImage, match="changed between listing and reading"):
+    with pytest.raises(ImageFault, match="changed between listing and reading"):
         read_it()
     path.unlink()
-    with pytest.raises(RejectedImage, match="there is no such file"):
+    with pytest.raises(ImageFault, match="there is no such file"):
         read_it()
 
 

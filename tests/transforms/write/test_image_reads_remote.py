@@ -10,10 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shardwright.errors import CredentialsError, ThrottledError
-from shardwright.storage.objects import head_object
+from shardwright.errors import CredentialsError, ImageFault, ThrottledError
+from shardwright.storage.object_reads import head_object
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.references import REFERENCE_SCHEMA
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.write.image_reads import (
@@ -128,9 +127,9 @@ def test_faults_of_one_image(bucket: Bucket, proxy: FaultProxy) -> None:
     assert read(x, options, 3, found.etag) == read(x, options, 0) == b"old"
 
     def fault(uri: str, num_bytes: int = 3, etag: str | None = None) -> tuple[RejectReason, str]:
-        with pytest.raises(RejectedImage) as caught:
+        with pytest.raises(ImageFault) as caught:
             read(uri, options, num_bytes, etag)
-        return caught.value.reason, caught.value.detail
+        return caught.value.reason, caught.value.what
 
     changed = (RejectReason.CHANGED, f"{x} has changed since it was listed")
     assert fault(x, 4, found.etag) == changed
@@ -156,7 +155,7 @@ def test_an_image_that_fails_while_others_do_not(s3_bucket: Bucket, s3_proxy: Fa
     while time.monotonic() < deadline:
         assert next(others)[1][0]() == b"000"
     message = r"001 cannot be read: .* returned 503 SlowDown, while other objects are served"
-    with pytest.raises(RejectedImage, match=message) as caught:
+    with pytest.raises(ImageFault, match=message) as caught:
         given[0][1]()
     assert caught.value.reason is RejectReason.UNREADABLE
     assert (given[0][0](), given[0][2]()) == (b"000", b"002")

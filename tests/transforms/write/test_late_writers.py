@@ -45,7 +45,9 @@ NUM_IMAGES = 3
 LAYOUT = Layout({"train": ShardCuts(NUM_IMAGES, 1)}, {"train": 1000}, {})
 CLEARANCE = Clearance({"label": ("a",)}, "fingerprint", {}, unpublished=True)
 SCHEMA = image_classification()
-_CALLS = ("read_bytes", "write_bytes", "create_bytes", "remove", "num_bytes_of", "stated", "names")
+_CALLS = (
+    "read_bytes", "write_bytes", "create_bytes", "remove", "num_bytes_of", "info", "files", "names",
+)  # fmt: skip
 
 
 class Killed(BaseException):
@@ -201,7 +203,7 @@ def test_a_shard_that_is_not_as_written_is_not_published(plan: ShardPlan, tmp_pa
 
 def publish_in(summary: ShardSummary, root: Folder, clearance: Clearance = CLEARANCE) -> Manifest:
     publication = Publication(root, "tiny", "1.0.0", SCHEMA, {}, {}, RejectLimits(1.0))
-    return publish(publication, WrittenShards([summary]), LAYOUT, clearance)
+    return publish(WrittenShards([summary]), publication, LAYOUT, clearance)
 
 
 def build_again(plan: ShardPlan, root: Folder) -> None:

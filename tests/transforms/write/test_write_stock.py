@@ -16,9 +16,9 @@ from shardwright.format.example import parse_example
 from shardwright.format.index import ShardSummary, read_index, read_summary
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
+from shardwright.images.kinds import ImageInfo
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
-from shardwright.transforms.images.kinds import ImageInfo
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.shard_plans import ShardPlan

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardwright.errors import ImageFault
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.images.headers import read_header
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.images.headers import read_header
-from shardwright.transforms.images.kinds import RejectedImage
 from shardwright.transforms.references import extra_name
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -79,6 +79,7 @@ def settle_boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDA
         area or with a corner that is not finite.
     """
     boxes = np.clip(corners, 0.0, 1.0).astype(np.float32)
+    # After the rounding to float32, which may make the two edges of a thin box equal.
     has_area = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
     return boxes, has_area & np.isfinite(corners).all(axis=1)
 
@@ -192,7 +193,7 @@ def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:
     try:
         try:
             info = read_header(files.read_range(uri, 0, _HEADER_BYTES)).info
-        except RejectedImage:  # the header may be longer
+        except ImageFault:  # the header may be longer
             info = read_header(files.read_bytes(uri)).info
     except Exception:  # the writer hits the same error, and rejects the image with its reason
         return None

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardwright.errors import BuildError, StorageError
-from shardwright.storage.addresses import is_remote, key_problem, parse_address
-from shardwright.storage.clients import client_for
+from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
-from shardwright.storage.listing import list_pages
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.annotations.boxes import ObjectRows, object_columns
 from shardwright.transforms.inputs.file_rules import (
     Problem,
-    etag_of,
-    file_problem,
     has_image_name,
-    is_litter,
-    size_problem,
 )
-from shardwright.transforms.inputs.folders.local_folders import walk
+from shardwright.transforms.inputs.folders.folder_files import Listed, files_below, objects_below
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.references import BATCH_ROWS, with_columns
 from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
@@ -33,96 +31,44 @@ MAX_LABEL_BYTES = 16 << 20
 _KIND_FOLDERS = frozenset({"annotations", "images", "jpegimages", "labels", "xmls"})
 
 
-class TreeFile(NamedTuple):
-    """A file of a tree: its path below the root, its address, its length in bytes, its etag."""
+class TreeObject(NamedTuple):
+    """An object of an image: its number or line in the label file, its box, and its values."""
 
-    path: str
-    uri: str
-    num_bytes: int
-    etag: str | None
-
-    def reject(self, reason: RejectReason, detail: str) -> Reject:
-        return Reject(self.path, self.uri, reason, detail)
+    number: int
+    box: tuple[float, ...]
+    values: tuple[object, ...]
 
 
 def list_tree(
     root: str, storage: StorageOptions, folders: tuple[str, ...] = ()
-) -> tuple[list[TreeFile], list[Reject]]:
+) -> tuple[list[ImageRow], list[Reject]]:
     """Return the files below a folder by path, without litter, and rejects of bad ones.
 
     Args:
         root: The folder.
         storage: Options of its store.
-        folders: As for `local_folders.walk`.
+        folders: As for `folder_files.walk`.
 
     Raises:
         BuildError: A link leads out of `folders`.
         StorageError: The store cannot be listed.
     """
-    found = sorted(
-        _objects(root, storage) if is_remote(root) else _files(root, folders),
-        key=lambda item: item[0].path,
-    )
-    files = [file for file, problem in found if problem is None]
-    return files, [file.reject(*problem) for file, problem in found if problem is not None]
-
-
-def _files(root: str, folders: tuple[str, ...]) -> Iterator[tuple[TreeFile, Problem | None]]:
-    for relative, entry, problem in walk(root, folders):
-        name = os.fsencode(relative).decode("utf-8", "backslashreplace")
-        file = TreeFile(name, f"{root}/{name}", 0, None)
-        if name != relative:
-            yield file, (RejectReason.BAD_ID, "the file's name is not UTF-8: rename it")
-        elif problem and problem[0] == RejectReason.OUTSIDE_INPUT:
+    if is_remote(root):
+        found: Iterable[Listed] = chain.from_iterable(objects_below(root, storage))
+    else:
+        found = files_below(root, folders)
+    files, rejects = [], []
+    for file, problem in sorted(found, key=lambda item: item[0].id):
+        is_empty = problem and problem[0] == RejectReason.EMPTY_FILE
+        # An empty label file means that its image has no objects.
+        if problem is None or (is_empty and not has_image_name(file.id)):
+            files.append(file)
+        elif problem[0] == RejectReason.OUTSIDE_INPUT:
             # Without a label file or a list, images would get no objects or another split.
             raise BuildError(f"{file.uri}: {problem[1]}")
-        elif problem or entry is None:
-            if problem and problem[0] != RejectReason.OTHER_FILE:
-                yield file, problem
-        else:
-            try:
-                status = entry.stat()
-            except OSError as error:
-                yield (
-                    file,
-                    (
-                        RejectReason.MISSING_FILE,
-                        f"a broken link, or deleted after it was listed ({error.strerror})",
-                    ),
-                )
-                continue
-            yield (
-                TreeFile(relative, entry.path, status.st_size, etag_of(status)),
-                _named_problem(relative, file_problem(status)),
-            )
-
-
-def _objects(root: str, storage: StorageOptions) -> Iterator[tuple[TreeFile, Problem | None]]:
-    store, prefix = parse_address(root)
-    start = len(prefix) + 1 if prefix else 0
-    for page in list_pages(client_for(store, storage), prefix):
-        for row in page:
-            relative = row.key[start:]
-            if any(is_litter(part) for part in relative.split("/") if part not in (".", "..")):
-                continue
-            if not row.num_bytes and "." not in relative.rpartition("/")[2]:
-                continue  # a folder marker
-            odd = key_problem(row.key)
-            problem = (
-                (RejectReason.BAD_ID, f"the object {odd}")
-                if odd
-                else _named_problem(relative, size_problem(row.num_bytes))
-            )
-            yield TreeFile(relative, f"{store}/{row.key}", row.num_bytes, row.etag or None), problem
-
-
-def _named_problem(path: str, problem: Problem | None) -> Problem | None:
-    """Ignore EMPTY_FILE for label files: an empty one means that its image has no objects."""
-    return (
-        None
-        if problem and problem[0] == RejectReason.EMPTY_FILE and not has_image_name(path)
-        else problem
-    )
+        elif problem[0] != RejectReason.OTHER_FILE:
+            rejects.append(file.reject(*problem))
+    return files, rejects
 
 
 def label_key(path: str) -> tuple[str, ...]:
@@ -135,19 +81,19 @@ def label_key(path: str) -> tuple[str, ...]:
 
 
 def read_labels(
-    files: Sequence[TreeFile], storage: StorageOptions
-) -> Iterator[tuple[TreeFile, bytes | Problem]]:
+    files: Sequence[ImageRow], storage: StorageOptions
+) -> Iterator[tuple[ImageRow, bytes | Problem]]:
     """Yield each file with its bytes, or why they cannot be read; objects are read concurrently.
 
     Raises:
         StorageError: The store fails.
     """
 
-    def read(file: TreeFile) -> bytes | Problem:
+    def read(file: ImageRow) -> bytes | Problem:
         if file.num_bytes > MAX_LABEL_BYTES:
             return (
                 RejectReason.BAD_VALUE,
-                f"the label file {file.path} has {file.num_bytes:,} bytes; "
+                f"the label file {file.id} has {file.num_bytes:,} bytes; "
                 f"the limit is {MAX_LABEL_BYTES:,}",
             )
         try:
@@ -163,8 +109,8 @@ def read_labels(
 
 
 def read_lists(
-    files: Sequence[TreeFile], storage: StorageOptions
-) -> Iterator[tuple[TreeFile, list[str]]]:
+    files: Sequence[ImageRow], storage: StorageOptions
+) -> Iterator[tuple[ImageRow, list[str]]]:
     """Yield each split list with its lines.
 
     Raises:
@@ -178,27 +124,68 @@ def read_lists(
         yield file, data.decode("utf-8-sig", "replace").splitlines()
 
 
-def tree_batch(
-    images: Sequence[TreeFile],
-    splits: Sequence[str | None],
-    objects: ObjectRows,
-    extras: Mapping[str, pa.Array],
-) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield a reject for each box without area, and the images with their objects and `extras`."""
-    columns, empty = object_columns(objects, [image.uri for image in images])
-    yield from empty
-    yield tree_references(images, splits, {**columns, **extras})
+def list_labelled(
+    pairs: Sequence[tuple[ImageRow, ImageRow | None]],
+    storage: StorageOptions,
+    parse: Callable[[ImageRow, ImageRow | None, bytes], Sequence[TreeObject] | Problem],
+    columns: Mapping[str, pa.DataType],
+    split_of_path: Callable[[str], str | None],
+    *,
+    corners: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.asarray,
+    extras: Callable[[Sequence[ImageRow]], Mapping[str, pa.Array]] = lambda _: {},
+) -> Rows:
+    """Yield images with their objects, and a reject for each bad label file and empty box.
+
+    Args:
+        pairs: The images, each with its label file, or None.
+        storage: Options of their store.
+        parse: Returns the objects of an image, given its label file and the content, or why there
+            are none.
+        columns: Name and type of each of `TreeObject.values`.
+        split_of_path: Returns the split of an image's path.
+        corners: Returns the boxes of objects as `boxes.ObjectRows` has them, shape [n, 4].
+        extras: Returns further columns of images.
+    """
+    for start in range(0, len(pairs), BATCH_ROWS):
+        batch = pairs[start : start + BATCH_ROWS]
+        # A batch at a time: the label files of millions of images do not fit into memory.
+        contents = dict(read_labels([label for _, label in batch if label], storage))
+        images: list[ImageRow] = []
+        rows: list[int] = []
+        objects: list[TreeObject] = []
+        for image, label in batch:
+            content = contents[label] if label else b""
+            found = parse(image, label, content) if isinstance(content, bytes) else content
+            if isinstance(found, tuple):
+                yield image.reject(*found)
+                continue
+            rows += [len(images)] * len(found)
+            images.append(image)
+            objects += found
+        if images:
+            edges = corners(np.array([one.box for one in objects], float).reshape(-1, 4))
+            found_objects = _object_rows(images, rows, objects, edges, columns)
+            of_objects, empty = object_columns(found_objects, [image.uri for image in images])
+            yield from empty
+            yield with_columns(
+                image_references(
+                    [image._replace(split=split_of_path(image.id)) for image in images]
+                ),
+                {**of_objects, **extras(images)},
+            )
 
 
-def tree_references(
-    images: Sequence[TreeFile], splits: Sequence[str | None], extras: Mapping[str, pa.Array]
-) -> pa.RecordBatch:
-    """Return a tree's images as a reference batch, followed by the columns of `extras`."""
-    rows = [
-        ImageRow(image.path, image.uri, image.num_bytes, image.etag, split, None)
-        for image, split in zip(images, splits, strict=True)
-    ]
-    batch = image_references(rows)
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, *extras.values()], [*batch.schema.names, *extras]
-    )
+def _object_rows(
+    images: Sequence[ImageRow],
+    rows: Sequence[int],
+    objects: Sequence[TreeObject],
+    edges: NDArray[np.float64],
+    columns: Mapping[str, pa.DataType],
+) -> ObjectRows:
+    """Return the objects of images, given the row of each one's image and its corners."""
+    values = {
+        name: pa.array([one.values[place] for one in objects], kind)
+        for place, (name, kind) in enumerate(columns.items())
+    }
+    names = [f"{images[row].id}#{one.number}" for row, one in zip(rows, objects, strict=True)]
+    return ObjectRows(np.array(rows, np.int64), edges, values, names)

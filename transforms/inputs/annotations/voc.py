@@ -9,41 +9,256 @@ dropped (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` becom
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, NoReturn
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
-import numpy as np
 import pyarrow as pa
 
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.boxes import ImageSize, read_size, stated_size
 from shardwright.transforms.inputs.annotations.label_trees import (
-    TreeFile,
+    TreeObject,
     label_key,
+    list_labelled,
     list_tree,
-    read_labels,
     read_lists,
-    tree_batch,
 )
-from shardwright.transforms.inputs.annotations.voc_labels import BadLabel, VocLabel, parse_voc
-from shardwright.transforms.inputs.annotations.voc_look import MASKS, SPLIT_LISTS, VocFacts, look
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.source import Rows, SourceFormat
-from shardwright.transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
+from shardwright.transforms.inputs.folder_contents import read_start
+from shardwright.transforms.inputs.image_rows import ImageRow
+from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.references import PICTURE_TYPE, ImagePlace, extra_name, reference_schema
 from shardwright.transforms.rejects import Reject, RejectReason
 
+_EDGES = ("ymin", "xmin", "ymax", "xmax")
+_NO_POSE = "unspecified"
+_START_BYTES = 4096
+_PROBES = 3  # xml files read for detection
+_XML_FOLDERS = frozenset({"annotations", "xmls"})
+# Folder of masks, in lower case -> the column of its images.
+MASKS: Mapping[str, str] = {
+    "segmentationclass": "segmentation",
+    "segmentationobject": "segmentation_object",
+}
+# List in ImageSets/Main -> its split.
+SPLIT_LISTS: Mapping[str, str] = {
+    "train.txt": "train",
+    "val.txt": "validation",
+    "test.txt": "test",
+    "trainval.txt": "train",
+}
+_OBJECT_TYPES = {
+    boxes.BOX: boxes.BOX_TYPE,
+    boxes.LABEL: pa.string(),
+    boxes.POSE: pa.string(),
+    boxes.IS_TRUNCATED: pa.int64(),
+    boxes.IS_DIFFICULT: pa.int64(),
+}
+_FEATURES = (
+    *boxes.box_features(()),
+    Feature(boxes.POSE, FeatureKind.CLASS_LABEL, shape=(None,), sequence="objects"),
+    boxes.flag_feature(boxes.IS_TRUNCATED),
+    boxes.flag_feature(boxes.IS_DIFFICULT),
+)
 _Key = tuple[str, ...]
+
+
+class BadLabel(Exception):  # noqa: N818 - a fault of the file, not of the program
+    """An invalid label file; the message is one line."""
+
+
+class VocObject(NamedTuple):
+    """An object: its class, its box in pixels (ymin, xmin, ymax, xmax), its pose and flags."""
+
+    name: str
+    edges: tuple[float, float, float, float]
+    pose: str
+    is_truncated: bool
+    is_difficult: bool
+
+
+class VocLabel(NamedTuple):
+    """The content of an annotation file; `size` is None if the file states none."""
+
+    size: ImageSize | None
+    objects: tuple[VocObject, ...]
+
+
+def parse_voc(data: bytes) -> VocLabel:
+    """Parse a file as TFDS does: pixels unchanged, poses in lower case.
+
+    A missing flag is False, a missing pose "unspecified".
+
+    Raises:
+        BadLabel: The file is not XML; it has a DOCTYPE, which no annotation needs and which can
+            make a parser fill all memory; or an object has no name or box.
+    """
+    root = _parse_xml(data)
+    if root.tag != "annotation":
+        raise BadLabel(f"its root is <{root.tag[:50]}>, not <annotation>")
+    sides = (_number(root.findtext(f"size/{side}")) for side in ("height", "width"))
+    return VocLabel(stated_size(*sides), tuple(_objects(root)))
+
+
+def _objects(root: Element) -> Iterator[VocObject]:
+    for number, element in enumerate(root.findall("object"), 1):
+        name = _text(element, "name")
+        if not name:
+            raise BadLabel(f"object {number} has no <name>")
+        edges = tuple(_number(element.findtext(f"bndbox/{edge}")) for edge in _EDGES)
+        missing = next(
+            (edge for edge, value in zip(_EDGES, edges, strict=True) if value is None), None
+        )
+        if missing:
+            raise BadLabel(f"object {number} ({name}) has no <bndbox> with a number as {missing}")
+        flags = (_text(element, flag) == "1" for flag in ("truncated", "difficult"))
+        yield VocObject(name, edges, _text(element, "pose").lower() or _NO_POSE, *flags)  # type: ignore[arg-type]  # none is None
+
+
+def _text(element: Element, tag: str) -> str:
+    return (element.findtext(tag) or "").strip()
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _parse_xml(data: bytes) -> Element:
+    builder, parser = TreeBuilder(), expat.ParserCreate()
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    try:
+        parser.Parse(data, True)
+        return builder.close()
+    # LookupError: an unknown encoding.
+    except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
+        raise BadLabel(f"it is not XML: {error}") from error
+
+
+def _refuse_doctype(*_: object) -> NoReturn:
+    raise BadLabel("it has a DOCTYPE, which no annotation needs: remove it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocFacts(SourceFacts):
+    """The facts about a tree of images and xml files.
+
+    Attributes:
+        root: The tree's folder.
+        has_lists: True if `ImageSets/Main` assigns images to splits; unlisted images are rejected.
+        has_split_folders: True if the first folder of each path is a split.
+        has_masks: True if there are folders of masks.
+        storage: Options of the tree's store.
+    """
+
+    root: str
+    has_lists: bool
+    has_split_folders: bool
+    has_masks: bool
+    storage: StorageOptions
+
+
+def look(request: SourceRequest) -> VocFacts | None:
+    """Return the facts about a VOC tree; None if INPUT is something else.
+
+    Raises:
+        UsageError: The format is forced and there is no xml, or an option gives a column.
+        StorageError: A folder cannot be listed.
+    """
+    root = request.uri
+    is_folder = request.is_remote or os.path.isdir(root)
+    bases = _bases(request) if is_folder else []
+    if not bases:
+        request.refuse_if_forced(
+            "has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it"
+        )
+        return None
+    request.refuse_columns("Pascal VOC")
+    look_in = request.listings.look_in
+    insides = {base: look_in(base).folders for base in bases}
+    has_masks = any(folder.lower() in MASKS for folders in insides.values() for folder in folders)
+    first = insides[bases[0]]
+    has_split_folders = bool(first) and all(map(_is_split, first))
+    has_lists = any(
+        name.lower() in SPLIT_LISTS
+        for base, folders in insides.items()
+        for folder in folders
+        if folder.lower() == "imagesets"
+        for name in look_in(f"{base}/{folder}/Main").files
+    )
+    splits = ", split folders" if has_split_folders else ""
+    splits = ", splits from ImageSets/Main" if has_lists else splits
+    masks = [(name, PICTURE_TYPE) for name in MASKS.values()] if has_masks else []
+    return VocFacts(
+        f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}"
+        + ", masks" * has_masks,
+        reference_schema(
+            [*((name, pa.list_(kind)) for name, kind in _OBJECT_TYPES.items()), *masks]
+        ),
+        _FEATURES,
+        states_splits=has_lists or has_split_folders,
+        labels_from="the names in the xml files",
+        root=request.uri,
+        has_lists=has_lists,
+        has_split_folders=has_split_folders,
+        has_masks=has_masks,
+        storage=request.storage,
+    )
+
+
+def _bases(request: SourceRequest) -> list[str]:
+    """Return the folders of VOC's layout, or of images and xmls: INPUT, or those in `VOCdevkit`."""
+    root = request.uri
+    if _holds_annotations(request, root, deeper=2):
+        return [root]
+    folders = request.listings.look_in(root).folders
+    kits = [f"{root}/{folder}" for folder in folders if folder.lower().startswith("voc")]
+    return [kit for kit in kits if _holds_annotations(request, kit, deeper=1)]
+
+
+def _holds_annotations(request: SourceRequest, folder: str, *, deeper: int) -> bool:
+    """Return whether the first xmls are annotations, here or up to `deeper` folder levels below."""
+    found = request.listings.look_in(folder)
+    first = islice((name for name in found.files if name.lower().endswith(".xml")), _PROBES)
+    if any(
+        b"<annotation" in read_start(f"{folder}/{name}", request.storage, _START_BYTES)
+        for name in first
+    ):
+        return True
+    return deeper > 0 and any(
+        _holds_annotations(request, f"{folder}/{name}", deeper=deeper - 1)
+        for name in found.folders
+        if name.lower() in _XML_FOLDERS or _is_split(name)
+    )
+
+
+def _is_split(folder: str) -> bool:
+    return split_of([folder]) is not None
 
 
 @dataclass(slots=True)
 class _Tree:
     """The files of a tree by kind; labels and masks by the `label_key` shared with their image."""
 
-    images: list[TreeFile]
-    labels: dict[_Key, list[TreeFile]]
-    masks: dict[str, dict[_Key, TreeFile]]
-    lists: list[TreeFile]
-    others: list[TreeFile]
+    images: list[ImageRow]
+    labels: dict[_Key, list[ImageRow]]
+    masks: dict[str, dict[_Key, ImageRow]]
+    lists: list[ImageRow]
+    others: list[ImageRow]
 
 
 def list_part(facts: VocFacts, part: str) -> Rows:
@@ -55,22 +270,40 @@ def list_part(facts: VocFacts, part: str) -> Rows:
     splits, faults = _listed_splits(facts, tree) if facts.has_lists else ({}, [])
     yield from faults
     yield from _without_image(facts, tree, splits)
-    wanted = []
+    wanted: list[tuple[ImageRow, ImageRow | None]] = []
     for image in tree.images:
-        found = tree.labels.get(label_key(image.path), [])
-        if facts.has_lists and label_key(image.path) not in splits:
+        found = tree.labels.get(label_key(image.id), [])
+        if facts.has_lists and label_key(image.id) not in splits:
             yield image.reject(RejectReason.OTHER_FILE, "in none of the lists of ImageSets/Main")
         elif len(found) == 1:
             wanted.append((image, found[0]))
         else:
-            yield image.reject(*_label_problem(found))
-    for start in range(0, len(wanted), BATCH_ROWS):
-        yield from _batch(facts, tree, splits, wanted[start : start + BATCH_ROWS])
+            several = f"it has several xml files: {', '.join(file.id for file in found)}"
+            yield (
+                image.reject(RejectReason.BAD_VALUE, several)
+                if found
+                else image.reject(RejectReason.MISSING_LABEL, "it has no xml file")
+            )
+    of_folder = facts.has_split_folders and not facts.has_lists
+
+    def split_of_path(path: str) -> str | None:
+        return split_of(path.split("/")[:1]) if of_folder else splits.get(label_key(path))
+
+    def masks_of(images: Sequence[ImageRow]) -> dict[str, pa.Array]:
+        return {
+            extra_name(name): _pictures([masks.get(label_key(image.id)) for image in images])
+            for name, masks in tree.masks.items()
+            if facts.has_masks
+        }
+
+    parse = partial(_objects_of, facts.storage)
+    columns = dict(islice(_OBJECT_TYPES.items(), 1, None))
+    yield from list_labelled(wanted, facts.storage, parse, columns, split_of_path, extras=masks_of)
 
 
 def _without_image(facts: VocFacts, tree: _Tree, splits: Mapping[_Key, str]) -> Iterator[Reject]:
     """Yield a reject for each listed name and each annotation without an image, and other files."""
-    keys = {label_key(image.path) for image in tree.images}
+    keys = {label_key(image.id) for image in tree.images}
     for key, split in splits.items():
         if key not in keys:
             yield Reject(
@@ -86,30 +319,20 @@ def _without_image(facts: VocFacts, tree: _Tree, splits: Mapping[_Key, str]) -> 
         yield file.reject(RejectReason.OTHER_FILE, "neither an image nor an annotation")
 
 
-def _label_problem(found: Sequence[TreeFile]) -> Problem:
-    """Return why an image does not have one xml file."""
-    if found:
-        told = f"it has several xml files: {', '.join(file.path for file in found)}"
-        return RejectReason.BAD_VALUE, told
-    return RejectReason.MISSING_LABEL, "it has no xml file"
-
-
-def _sort(files: Sequence[TreeFile]) -> _Tree:
+def _sort(files: Sequence[ImageRow]) -> _Tree:
     tree = _Tree([], defaultdict(list), {column: {} for column in MASKS.values()}, [], [])
     for file in files:
-        folders = [folder.lower() for folder in file.path.split("/")[:-1]]
+        folders = [folder.lower() for folder in file.id.split("/")[:-1]]
         mask = next((MASKS[folder] for folder in folders if folder in MASKS), None)
         if "imagesets" in folders:
-            if folders[-1] == "main" and file.path.rpartition("/")[2].lower() in SPLIT_LISTS:
+            if folders[-1] == "main" and file.id.rpartition("/")[2].lower() in SPLIT_LISTS:
                 tree.lists.append(file)
-        elif not has_image_name(file.path):
+        elif not has_image_name(file.id):
             (
-                tree.labels[label_key(file.path)]
-                if file.path.lower().endswith(".xml")
-                else tree.others
+                tree.labels[label_key(file.id)] if file.id.lower().endswith(".xml") else tree.others
             ).append(file)
         elif mask:
-            path = "/".join(part for part in file.path.split("/") if part.lower() not in MASKS)
+            path = "/".join(part for part in file.id.split("/") if part.lower() not in MASKS)
             tree.masks[mask][label_key(path)] = file
         else:
             tree.images.append(file)
@@ -121,7 +344,7 @@ def _listed_splits(facts: VocFacts, tree: _Tree) -> tuple[dict[_Key, str], list[
     splits: dict[_Key, str] = {}
     rejects = []
     for file, lines in read_lists(sorted(tree.lists, key=_is_sum), facts.storage):
-        *base, _, _, name = file.path.split("/")
+        *base, _, _, name = file.id.split("/")
         for stem in filter(None, map(str.strip, lines)):
             key = (*base, stem.rpartition(".")[0] if has_image_name(stem) else stem)
             split = splits.setdefault(key, SPLIT_LISTS[name.lower()])
@@ -137,89 +360,37 @@ def _listed_splits(facts: VocFacts, tree: _Tree) -> tuple[dict[_Key, str], list[
     return splits, rejects
 
 
-def _is_sum(file: TreeFile) -> bool:
+def _is_sum(file: ImageRow) -> bool:
     """Return whether a list is trainval.txt, which counts only for images in no other list."""
-    return file.path.lower().endswith("/trainval.txt")
+    return file.id.lower().endswith("/trainval.txt")
 
 
-def _batch(
-    facts: VocFacts,
-    tree: _Tree,
-    splits: Mapping[_Key, str],
-    wanted: Sequence[tuple[TreeFile, TreeFile]],
-) -> Iterator[pa.RecordBatch | Reject]:
-    images, labels = [], []
-    for (image, file), (_, data) in zip(
-        wanted, read_labels([label for _, label in wanted], facts.storage), strict=True
-    ):
-        label = _label_of(facts, image, file, data)
-        if isinstance(label, VocLabel):
-            images.append(image)
-            labels.append(label)
-        else:
-            yield image.reject(*label)
-    if not images:
-        return
-    keys = [label_key(image.path) for image in images]
-    of_folder = facts.has_split_folders and not facts.has_lists
-    states = [
-        split_of(image.path.split("/")[:1]) if of_folder else splits.get(key)
-        for image, key in zip(images, keys, strict=True)
-    ]
-    pictures = {
-        extra_name(name): _pictures([masks.get(key) for key in keys])
-        for name, masks in tree.masks.items()
-        if facts.has_masks
-    }
-    yield from tree_batch(images, states, _objects_of(images, labels), pictures)
-
-
-def _label_of(
-    facts: VocFacts, image: TreeFile, file: TreeFile, data: bytes | Problem
-) -> VocLabel | Problem:
-    if not isinstance(data, bytes):
-        return data
+def _objects_of(
+    storage: StorageOptions, image: ImageRow, file: ImageRow | None, data: bytes
+) -> list[TreeObject] | Problem:
+    assert file is not None  # an image without one is a reject
     try:
         label = parse_voc(data)
     except BadLabel as fault:
-        return RejectReason.BAD_VALUE, f"{file.path}: {fault}"
-    size = label.size or (
-        boxes.read_size(image.uri, facts.storage) if label.objects else boxes.ImageSize(1, 1)
-    )
+        return RejectReason.BAD_VALUE, f"{file.id}: {fault}"
+    size = label.size or (read_size(image.uri, storage) if label.objects else ImageSize(1, 1))
     if size is None:
         return (
             RejectReason.BAD_VALUE,
-            f"{file.path} states no size, and the image's header has none: its boxes have no scale",
+            f"{file.id} states no size, and the image's header has none: its boxes have no scale",
         )
-    return label._replace(size=size)
-
-
-def _objects_of(images: Sequence[TreeFile], labels: Sequence[VocLabel]) -> boxes.ObjectRows:
-    rows = np.repeat(np.arange(len(labels)), [len(label.objects) for label in labels])
-    objects = [found for label in labels for found in label.objects]
-    sizes = np.array([label.size for label in labels], float)[rows]
-    corners = (
-        np.array([found.edges for found in objects], float).reshape(-1, 4) / sizes[:, [0, 1, 0, 1]]
-    )
-    columns = {
-        boxes.LABEL: pa.array([found.name for found in objects], pa.string()),
-        boxes.POSE: pa.array([found.pose for found in objects], pa.string()),
-        boxes.IS_TRUNCATED: pa.array([int(found.is_truncated) for found in objects], pa.int64()),
-        boxes.IS_DIFFICULT: pa.array([int(found.is_difficult) for found in objects], pa.int64()),
-    }
-    names = [
-        f"{image.path}#{number}"
-        for image, label in zip(images, labels, strict=True)
-        for number in range(1, len(label.objects) + 1)
+    return [
+        TreeObject(
+            number,
+            tuple(edge / side for edge, side in zip(found.edges, size * 2, strict=True)),
+            (found.name, found.pose, int(found.is_truncated), int(found.is_difficult)),
+        )
+        for number, found in enumerate(label.objects, 1)
     ]
-    return boxes.ObjectRows(rows, corners, columns, names)
 
 
-def _pictures(files: Sequence[TreeFile | None]) -> pa.Array:
-    found = [
-        file and {"uri": file.uri, "offset": None, "num_bytes": file.num_bytes, "etag": file.etag}
-        for file in files
-    ]
+def _pictures(files: Sequence[ImageRow | None]) -> pa.Array:
+    found = [file and ImagePlace(file.uri, None, file.num_bytes, file.etag) for file in files]
     return pa.array(found, PICTURE_TYPE)
 
 

@@ -10,32 +10,419 @@ dropped (`boxes`). A polygon is kept as text, with its extent as the box.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+import math
+import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
+import yaml
 
+from shardwright.errors import UsageError
+from shardwright.sizes import counted
+from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.annotations import boxes
 from shardwright.transforms.inputs.annotations.label_trees import (
-    TreeFile,
+    TreeObject,
     label_key,
+    list_labelled,
     list_tree,
-    read_labels,
     read_lists,
-    tree_batch,
 )
-from shardwright.transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
-from shardwright.transforms.inputs.annotations.yolo_look import (
-    NAME_FILES,
-    YoloFacts,
-    is_config,
-    look,
-)
+from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.source import Rows, SourceFormat
-from shardwright.transforms.references import BATCH_ROWS
+from shardwright.transforms.inputs.folder_contents import FolderContents, FolderListings, read_start
+from shardwright.transforms.inputs.image_rows import ImageRow
+from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.references import reference_schema
 from shardwright.transforms.rejects import Reject, RejectReason
+
+_MARGIN = 0.01  # tools let boxes exceed their image by this fraction
+_CONFIG_BYTES = 1 << 20
+_START_BYTES = 4096
+_LABEL_FOLDERS = frozenset({"labels", "obj_train_data"})  # the latter is CVAT's, with the images
+_PROBES = 5  # label files read for detection: those of images without objects are empty
+# Files with one class name per line: LabelImg's, Darknet's and Roboflow's.
+NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "predefined_classes.txt")
+_SCHEMA = reference_schema(
+    [
+        (boxes.BOX, pa.list_(boxes.BOX_TYPE)),
+        (boxes.LABEL, pa.list_(pa.string())),
+        (boxes.SEGMENTATION, pa.list_(pa.string())),
+    ]
+)
+
+
+class BadLine(Exception):  # noqa: N818 - a fault of the file, not of the program
+    """An invalid line of a label file; the message is one line."""
+
+
+class YoloObject(NamedTuple):
+    """An object, in fractions of its image.
+
+    Attributes:
+        label: The class number.
+        box: x and y of the center, width, height.
+        polygon: x, y, x, y...; () if there is only a box.
+        line: The line of the file, from 1.
+    """
+
+    label: int
+    box: tuple[float, float, float, float]
+    polygon: tuple[float, ...]
+    line: int
+
+
+def parse_yolo(data: bytes, num_classes: int, has_keypoints: bool = False) -> Iterator[YoloObject]:
+    """Yield the objects of a file.
+
+    Args:
+        data: The file's content.
+        num_classes: The number of classes.
+        has_keypoints: True to drop the values after each box, which are keypoints.
+
+    Raises:
+        BadLine: A line is not `class x y width height`, nor `class x y x y x y ...`, in fractions.
+    """
+    for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+        if line.strip():
+            try:
+                yield _object_of(line.split(), number, num_classes, has_keypoints)
+            except ValueError as error:
+                raise BadLine(f"line {number}, {line.strip()[:80]!r}: {error}") from error
+
+
+def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: bool) -> YoloObject:
+    label, *values = map(float, words)
+    if not (label.is_integer() and 0 <= label < num_classes):
+        raise ValueError(f"invalid class {words[0]}: there are {num_classes}, counted from 0")
+    if has_keypoints:
+        del values[4:]
+    # Four values are a box, and two points are no polygon.
+    if len(values) != 4 and (len(values) < 6 or len(values) % 2):
+        raise ValueError("expected `class x y width height`, or `class` and at least three points")
+    wrong = next(
+        (value for value in values if not (math.isnan(value) or -_MARGIN <= value <= 1 + _MARGIN)),
+        None,
+    )
+    if wrong is not None:
+        raise ValueError(
+            f"{wrong:g} is not a fraction of the image's width or height: divide pixels by them"
+        )
+    if len(values) == 4:
+        return YoloObject(int(label), tuple(values), (), line)  # type: ignore[arg-type]  # four values
+    (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
+    return YoloObject(
+        int(label),
+        ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top),
+        tuple(values),
+        line,
+    )
+
+
+def looks_like_labels(start: bytes) -> bool:
+    """Return whether a text file starts like a label file: with a class and four fractions."""
+    first = next(
+        (
+            line.split()
+            for line in start.decode("utf-8-sig", "replace").splitlines()
+            if line.strip()
+        ),
+        [],
+    )
+    try:
+        # After a box there may be keypoints, which have other values than fractions.
+        numbers = [float(word) for word in first]
+        return (
+            len(first) >= 5
+            and first[0].isdecimal()
+            and all(-_MARGIN <= number <= 1 + _MARGIN for number in numbers[1:5])
+        )
+    except ValueError:
+        return False
+
+
+class YoloConfig(NamedTuple):
+    """The settings of a data.yaml.
+
+    Attributes:
+        names: Class names by number; () without.
+        places: Split -> folders or lists of images, as written.
+        path: The data set's folder, as written; "" without.
+        has_keypoints: True if keypoints follow the boxes in label files.
+        names_path: The path or address of the file with the names; "" without.
+    """
+
+    names: tuple[str, ...]
+    places: Mapping[str, tuple[str, ...]]
+    path: str
+    has_keypoints: bool
+    names_path: str = ""
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Return the names in a classes.txt or obj.names, one per line."""
+    return tuple(line.strip() for line in text.removeprefix("\ufeff").splitlines() if line.strip())
+
+
+def read_config(text: str, path: str) -> YoloConfig:
+    """Parse a data.yaml.
+
+    Raises:
+        UsageError: It is not YAML, `nc` is not the number of `names`, a number has no name, or a
+            name is empty, no text, or used twice.
+    """
+    values = _parse_yaml(text, path)
+    names = _names(values.get("names"), path)
+    count = values.get("nc")
+    if names and isinstance(count, str) and count.isdecimal() and int(count) != len(names):
+        raise UsageError(
+            f"{path}: nc is {count}, but there are {counted(len(names), 'name')}: "
+            "correct one of them"
+        )
+    places = {}
+    for key, split in (
+        ("train", "train"),
+        ("val", "validation"),
+        ("valid", "validation"),
+        ("test", "test"),
+    ):
+        value = values.get(key)
+        found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        if written := tuple(item for item in found if isinstance(item, str) and item):
+            places[split] = written
+    folder = values.get("path")
+    return YoloConfig(
+        names, places, folder if isinstance(folder, str) else "", "kpt_shape" in values, path
+    )
+
+
+def _parse_yaml(text: str, path: str) -> dict[str, Any]:
+    """Return the outermost map of a YAML document; {} for a document of another kind."""
+    try:
+        # It makes texts, lists and maps only, so numbers stay as written, and tags make nothing.
+        # Not CBaseLoader: deep nesting ends the process there.
+        values = yaml.load(text.removeprefix("\ufeff"), Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is not valid YAML: it is nested too deeply") from error
+    return values if isinstance(values, dict) else {}
+
+
+def _names(value: Any, path: str) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        # Numbers must be 0 to n - 1, as they are indices.
+        missing = next(
+            (str(number) for number in range(len(value)) if str(number) not in value), None
+        )
+        if missing is not None:
+            raise UsageError(
+                f"{path}: names has {counted(len(value), 'class')}, but none with number {missing}"
+            )
+        value = [value[str(number)] for number in range(len(value))]
+    written = value if isinstance(value, list) else []
+    if odd := [name for name in written if not isinstance(name, str)]:
+        raise UsageError(f"{path}: class name {odd[0]!r} is not a text")
+    names = tuple(name.strip() for name in written)
+    for name, count in Counter(names).items():
+        if not name or count > 1:
+            raise UsageError(f"{path}: class name {name!r} is empty or used twice: rename it")
+    return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YoloFacts(SourceFacts):
+    """The facts about a tree of images and text labels.
+
+    Attributes:
+        root: The tree's folder.
+        names: Class names by number.
+        places: (split, folder or list of images below the root) of data.yaml.
+        has_keypoints: True if keypoints, which are dropped, follow the boxes.
+        storage: Options of the tree's store.
+    """
+
+    root: str
+    names: tuple[str, ...]
+    places: tuple[tuple[str, str], ...]
+    has_keypoints: bool
+    storage: StorageOptions
+
+
+def look(request: SourceRequest) -> YoloFacts | None:
+    """Return the facts about YOLO labels; None if INPUT is something else.
+
+    Raises:
+        UsageError: The format is forced and INPUT is not a folder, there are no class names, or an
+            option gives a column.
+        StorageError: A folder cannot be listed.
+    """
+    config, root = _open_config(request)
+    if config is None:
+        request.refuse_if_forced(
+            "is not a folder: give the folder of images/ and labels/, or data.yaml"
+        )
+        return None
+    request.refuse_columns("YOLO labels")
+    if not config.names:
+        raise UsageError(
+            f"{request.uri} has YOLO labels but no class names: "
+            "add data.yaml with `names`, or classes.txt with one name per line"
+        )
+    places = _places(config, root)
+    has_split_folders = _has_split_folders(root, request.listings)
+    splits = ", split folders" if has_split_folders else ""
+    splits = ", splits from data.yaml" if places else splits
+    points = "; keypoints are left out" if config.has_keypoints else ""
+    return YoloFacts(
+        f"YOLO labels at {root}: images with a .txt of boxes for each, "
+        f"{counted(len(config.names), 'class')}{splits}{points}",
+        _SCHEMA,
+        (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE),
+        states_splits=bool(places) or has_split_folders,
+        labels_from=f"the names in {config.names_path}",
+        root=root,
+        names=config.names,
+        places=places,
+        has_keypoints=config.has_keypoints,
+        storage=request.storage,
+    )
+
+
+def is_config(path: str) -> bool:
+    """Return whether a file name has an extension of YAML."""
+    return path.lower().endswith((".yaml", ".yml"))
+
+
+def _open_config(request: SourceRequest) -> tuple[YoloConfig | None, str]:
+    """Return the settings and the folder of the data set; None if INPUT is something else."""
+    uri = request.uri
+    if is_config(uri) and request.is_file:
+        config = read_config(_read_text(uri, request.storage), uri)
+        return config, request.image_root or _root_of(config, request)
+    if not request.is_remote and not os.path.isdir(uri):
+        return None, ""
+    # The first .txt in `labels/`, in a split folder or beside images shows labels.
+    is_one = request.forced or any(
+        _are_labels(request, folder, beside=beside)
+        for folder, beside in _label_folders(uri, request.listings)
+    )
+    return (_find_config(request) if is_one else None), uri
+
+
+def _read_text(uri: str, storage: StorageOptions) -> str:
+    """Return the text of a small file; "" if it cannot be read.
+
+    Raises:
+        UsageError: It is not small.
+    """
+    start = read_start(uri, storage, _CONFIG_BYTES + 1)
+    if len(start) > _CONFIG_BYTES:
+        raise UsageError(f"{uri} is longer than {_CONFIG_BYTES:,} bytes: it holds no settings")
+    return start.decode("utf-8", "replace")
+
+
+def _root_of(config: YoloConfig, request: SourceRequest) -> str:
+    """Return the data set's folder: `path` of data.yaml if it exists, else data.yaml's own.
+
+    Raises:
+        UsageError: `path` leads out of INPUT's folder, and no option allows it.
+    """
+    home = request.uri.rpartition("/")[0]
+    named = os.path.normpath(os.path.join(home, os.path.expanduser(config.path)))
+    if not config.path or not os.path.isdir(named):
+        return home
+    folders = tuple(map(os.path.realpath, (home, *request.allow_outside)))
+    if outside_problem(named, folders):
+        raise UsageError(
+            f"the path of {request.uri} leads to {named}, outside of INPUT: allow it with "
+            f"--allow-outside '{named}', or give the folder with --image-root"
+        )
+    return named
+
+
+def _find_config(request: SourceRequest) -> YoloConfig:
+    """Return the settings of a folder, without names if it has none."""
+    root, storage = request.uri, request.storage
+    found = request.listings.look_in(root)
+    # A store's folder with many images is listed in part only: try the usual names, too.
+    configs = dict.fromkeys([*filter(is_config, found.files), "data.yaml", "dataset.yaml"])
+    for uri in (f"{root}/{name}" for name in configs):
+        text = _read_text(uri, storage)
+        if text and (config := read_config(text, uri)).names:
+            return config
+    below = [name for name in found.folders if name.lower() == "labels" or split_of([name])]
+    for folder in (root, *(f"{root}/{name}" for name in below)):
+        for name in NAME_FILES:
+            if names := read_names(_read_text(f"{folder}/{name}", storage)):
+                return YoloConfig(names, {}, "", False, f"{folder}/{name}")
+    return YoloConfig((), {}, "", False)
+
+
+def _label_folders(root: str, listings: FolderListings) -> Iterator[tuple[str, bool]]:
+    """Yield (folder, beside images) of each place where label files may be."""
+    yield root, True
+    for folder in listings.look_in(root).folders:
+        is_labels = folder.lower() == "labels"
+        if folder.lower() in _LABEL_FOLDERS or split_of([folder]):
+            yield f"{root}/{folder}", not is_labels
+            below = listings.look_in(f"{root}/{folder}").folders
+            for name in below[:_PROBES] if is_labels else below:
+                if is_labels or name.lower() == "labels":
+                    yield f"{root}/{folder}/{name}", False
+
+
+def _are_labels(request: SourceRequest, folder: str, *, beside: bool) -> bool:
+    found = request.listings.look_in(folder)
+    texts = (name for name in found.files if name.lower().endswith(".txt"))
+    # Most image folders have no .txt: skip collecting their stems then.
+    if beside and (first := next(texts, None)):
+        stems = {name.rpartition(".")[0] for name in found.files if has_image_name(name)}
+        # Only texts of images: a readme may begin with five numbers, too.
+        texts = (name for name in chain([first], texts) if name[:-4] in stems)
+    return any(
+        looks_like_labels(read_start(f"{folder}/{name}", request.storage, _START_BYTES))
+        for name in islice(texts, _PROBES)
+    )
+
+
+def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
+    """Return (split, folder or list below the root) of each place in data.yaml.
+
+    Roboflow writes ../train/images for train/images.
+    """
+    found = []
+    for split, written in config.places.items():
+        for place in written:
+            parts = [
+                part
+                for part in place.removeprefix(f"{root}/").split("/")
+                if part not in ("", ".", "..")
+            ]
+            found.append((split, "/".join(parts)))
+    paths = [path for _, path in found]
+    # Two splits in one folder define no splits.
+    return tuple(found) if len(set(paths)) == len(paths) > 1 else ()
+
+
+def _has_split_folders(root: str, listings: FolderListings) -> bool:
+    found = listings.look_in(root)
+    images = (f"{root}/{name}" for name in found.folders if name.lower() == "images")
+    return _are_splits(found) or any(_are_splits(listings.look_in(folder)) for folder in images)
+
+
+def _are_splits(found: FolderContents) -> bool:
+    others = ("images", "labels")
+    folders = [name for name in found.folders if name.lower() not in others]
+    return (
+        bool(folders)
+        and not any(map(has_image_name, found.files))
+        and all(split_of([name]) for name in folders)
+    )
 
 
 def list_part(facts: YoloFacts, part: str) -> Rows:
@@ -43,23 +430,45 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
     del part
     files, rejects = list_tree(facts.root, facts.storage, facts.folders)
     yield from rejects
-    images = [file for file in files if has_image_name(file.path)]
+    images = [file for file in files if has_image_name(file.id)]
     lists = {path for _, path in facts.places if path.lower().endswith(".txt")}
     texts = [
         file
         for file in files
-        if file.path.lower().endswith(".txt")
-        and not _is_other(file.path)
-        and file.path not in lists
+        if file.id.lower().endswith(".txt") and not _is_other(file.id) and file.id not in lists
     ]
-    labels: dict[tuple[str, ...], list[TreeFile]] = defaultdict(list)
+    labels: dict[tuple[str, ...], list[ImageRow]] = defaultdict(list)
     for file in texts:
-        labels[label_key(file.path)].append(file)
-    keys = {label_key(image.path) for image in images}
+        labels[label_key(file.id)].append(file)
+    keys = {label_key(image.id) for image in images}
     yield from _left_over(files, labels, keys, lists)
-    split_by_path = _splits_by_place(facts, [file for file in files if file.path in lists])
-    for start in range(0, len(images), BATCH_ROWS):
-        yield from _batch(facts, images[start : start + BATCH_ROWS], labels, split_by_path)
+    split_by_path = _splits_by_place(facts, [file for file in files if file.id in lists])
+    pairs = []
+    for image in images:
+        found = labels.get(label_key(image.id), [])
+        if len(found) > 1:
+            told = f"it has several label files: {', '.join(file.id for file in found)}"
+            yield image.reject(RejectReason.BAD_VALUE, told)
+        else:
+            pairs.append((image, found[0] if found else None))
+
+    def parse(_: ImageRow, file: ImageRow | None, data: bytes) -> list[TreeObject] | Problem:
+        try:
+            return [
+                TreeObject(one.line, one.box, (facts.names[one.label], _polygon(one)))
+                for one in parse_yolo(data, len(facts.names), facts.has_keypoints)
+            ]
+        except BadLine as fault:
+            return RejectReason.BAD_VALUE, f"{file.id if file else ''}, {fault}"
+
+    yield from list_labelled(
+        pairs,
+        facts.storage,
+        parse,
+        {boxes.LABEL: pa.string(), boxes.SEGMENTATION: pa.string()},
+        split_by_path,
+        corners=boxes.corners_of_centres,
+    )
 
 
 def _is_other(path: str) -> bool:
@@ -67,112 +476,49 @@ def _is_other(path: str) -> bool:
 
 
 def _left_over(
-    files: Sequence[TreeFile],
-    labels: dict[tuple[str, ...], list[TreeFile]],
+    files: Sequence[ImageRow],
+    labels: dict[tuple[str, ...], list[ImageRow]],
     keys: set[tuple[str, ...]],
     lists: set[str],
 ) -> Iterator[Reject]:
     """Yield a reject for each file that is neither an image nor used for one."""
     for file in files:
-        if (
-            has_image_name(file.path)
-            or _is_other(file.path)
-            or is_config(file.path)
-            or file.path in lists
-        ):
+        if has_image_name(file.id) or _is_other(file.id) or is_config(file.id) or file.id in lists:
             continue
-        if label_key(file.path) in labels and file.path.lower().endswith(".txt"):
-            if label_key(file.path) in keys:
+        if label_key(file.id) in labels and file.id.lower().endswith(".txt"):
+            if label_key(file.id) in keys:
                 continue
-            if any(folder.lower() == "labels" for folder in file.path.split("/")[:-1]):
+            if any(folder.lower() == "labels" for folder in file.id.split("/")[:-1]):
                 yield file.reject(RejectReason.MISSING_FILE, "there is no image of this name")
                 continue
         yield file.reject(RejectReason.OTHER_FILE, "neither an image nor the labels of one")
 
 
-def _splits_by_place(facts: YoloFacts, lists: Sequence[TreeFile]) -> Callable[[str], str | None]:
+def _splits_by_place(facts: YoloFacts, lists: Sequence[ImageRow]) -> Callable[[str], str | None]:
     """Return a function from an image's path to its split.
 
     The split is that of a list or folder in data.yaml; without those, of a split folder.
     """
+    if not facts.states_splits:
+        return lambda _: None
     split_of_place = {path: split for split, path in facts.places}
     listed: dict[str, str] = {}
     for file, lines in read_lists(lists, facts.storage):
         for line in lines:
             parts = line.strip().removeprefix(f"{facts.root}/").split("/")
             path = "/".join(part for part in parts if part not in ("", ".", ".."))
-            listed.setdefault(path, split_of_place[file.path])
+            listed.setdefault(path, split_of_place[file.id])
 
     def find(path: str) -> str | None:
         folders = path.split("/")[:-1]
         above = ("/".join(folders[:depth]) for depth in range(len(folders), 0, -1))
+        # The innermost folder counts: `above` begins with it.
         placed = listed.get(path) or next(
             (split_of_place[folder] for folder in above if folder in split_of_place), None
         )
         return placed or (None if facts.places else split_of(folders))
 
     return find
-
-
-def _batch(
-    facts: YoloFacts,
-    images: Sequence[TreeFile],
-    labels: dict[tuple[str, ...], list[TreeFile]],
-    find_split: Callable[[str], str | None],
-) -> Iterator[pa.RecordBatch | Reject]:
-    found = [labels.get(label_key(image.path), []) for image in images]
-    contents = dict(read_labels([files[0] for files in found if files], facts.storage))
-    kept: list[TreeFile] = []
-    objects: list[list[YoloObject]] = []
-    for image, files in zip(images, found, strict=True):
-        parsed = _parse(facts, files, contents)
-        if isinstance(parsed, list):
-            kept.append(image)
-            objects.append(parsed)
-        else:
-            yield image.reject(*parsed)
-    if kept:
-        splits = [find_split(image.path) if facts.states_splits else None for image in kept]
-        yield from tree_batch(kept, splits, _objects_of(facts, kept, objects), {})
-
-
-def _parse(
-    facts: YoloFacts, files: Sequence[TreeFile], contents: Mapping[TreeFile, bytes | Problem]
-) -> list[YoloObject] | Problem:
-    """Return the objects in an image's label files, or why it does not have one valid file."""
-    content = contents[files[0]] if files else b""
-    if len(files) > 1:
-        told = f"it has several label files: {', '.join(file.path for file in files)}"
-        return RejectReason.BAD_VALUE, told
-    if not isinstance(content, bytes):
-        return content
-    try:
-        return list(
-            parse_yolo(content, num_classes=len(facts.names), has_keypoints=facts.has_keypoints)
-        )
-    except BadLine as fault:
-        return RejectReason.BAD_VALUE, f"{files[0].path}, {fault}"
-
-
-def _objects_of(
-    facts: YoloFacts, images: Sequence[TreeFile], objects: Sequence[Sequence[YoloObject]]
-) -> boxes.ObjectRows:
-    flat = [found for of_image in objects for found in of_image]
-    corners = boxes.corners_of_centres(
-        np.array([found.box for found in flat], float).reshape(-1, 4)
-    )
-    columns = {
-        boxes.LABEL: pa.array([facts.names[found.label] for found in flat], pa.string()),
-        boxes.SEGMENTATION: pa.array([_polygon(found) for found in flat], pa.string()),
-    }
-    names = [
-        f"{image.path}#{found.line}"
-        for image, of_image in zip(images, objects, strict=True)
-        for found in of_image
-    ]
-    return boxes.ObjectRows(
-        np.repeat(np.arange(len(objects)), list(map(len, objects))), corners, columns, names
-    )
 
 
 def _polygon(found: YoloObject) -> str:

@@ -2,27 +2,399 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+import lzma
+import posixpath
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import IO, Any, NamedTuple, TypeVar
 
-from shardwright.errors import MissingError
-from shardwright.transforms.inputs.archives.archive_look import ArchiveFacts
-from shardwright.transforms.inputs.archives.archive_members import (
-    ArchiveFault,
-    Member,
-    MemberPlace,
-    member_problem,
-    member_reject,
-    place_member,
+from shardwright.errors import MissingError, StorageError, UsageError
+from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.file_rules import (
+    MAGIC_BYTES,
+    SPLIT_FOLDERS,
+    Problem,
+    has_image_name,
+    is_litter,
+    magic_problem,
+    place_of,
+    size_problem,
 )
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from shardwright.transforms.inputs.input_files import FileState, InputFile, state_of
-from shardwright.transforms.inputs.source import Rows
-from shardwright.transforms.inputs.spool import SpoolWriter, rules_digest, spooled
-from shardwright.transforms.rejects import Reject, incomplete
+from shardwright.transforms.inputs.input_files import (
+    FilesFacts,
+    FileState,
+    InputFile,
+    base_of,
+    common_split_names,
+    describe_files,
+    find_files,
+    state_of,
+)
+from shardwright.transforms.inputs.source import Rows, SourceRequest
+from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
+from shardwright.transforms.inputs.top_folders import rule_of_labels, split_folders_of
+from shardwright.transforms.references import ImagePlace
+from shardwright.transforms.rejects import Reject, RejectReason, incomplete, reason_of
 
+# Detection stops here: it need not read a large archive to its end.
+LOOK_MEMBERS, LOOK_BYTES, LEAST_LOOK = 20_000, 64 << 20, 20
 T = TypeVar("T")
+
+
+class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as ImageFault
+    """An archive, or the rest of it, that cannot be read.
+
+    Attributes:
+        reason: The reject reason.
+        detail: One line for a person.
+    """
+
+    def __init__(self, reason: RejectReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Member(NamedTuple):
+    """A file in an archive.
+
+    Attributes:
+        path: Its normalized path in the archive, without a leading slash.
+        num_bytes: Its length, as the archive states it.
+        offset: The position of its bytes in the archive; None if they are compressed.
+        open: Opens its bytes, to be read forwards and before the next member is requested.
+        problem: Why its header excludes it as a record, or None.
+        stands_alone: True if a fault in its bytes does not affect the members after it.
+    """
+
+    path: str
+    num_bytes: int
+    offset: int | None
+    open: Callable[[], IO[bytes]]
+    problem: Problem | None = None
+    stands_alone: bool = False
+
+
+@contextmanager
+def archive_faults() -> Iterator[None]:
+    """Turn errors of archive libraries, and a store's errors about this object, into ArchiveFault.
+
+    Raises:
+        ArchiveFault: The archive cannot be read.
+        StorageError: The store fails.
+    """
+    try:
+        yield
+    except ArchiveFault:
+        raise
+    except StorageError as error:
+        if (reason := reason_of(error)) is None:
+            raise
+        raise ArchiveFault(reason, str(error)) from error
+    except EOFError as error:
+        raise ArchiveFault(RejectReason.TRUNCATED, f"it ends too early: {error}") from error
+    except tarfile.ReadError as error:
+        cut = "unexpected end" in str(error)
+        raise ArchiveFault(
+            RejectReason.TRUNCATED if cut else RejectReason.CORRUPT, str(error)
+        ) from error
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        raise ArchiveFault(RejectReason.CORRUPT, str(error)) from error
+    except OSError as error:  # without an errno, it is bad data found by gzip or bz2
+        raise ArchiveFault(
+            RejectReason.UNREADABLE if error.errno else RejectReason.CORRUPT,
+            error.strerror or str(error),
+        ) from error
+
+
+def normal_path(name: str) -> str:
+    """Return a member's path without `./`, double or outer slashes; "" for the archive's root."""
+    path = posixpath.normpath(name.replace("\0", "").lstrip("/")).lstrip("/")
+    return "" if path == "." else path
+
+
+def path_problem(path: str) -> Problem | None:
+    """Return why a member with this path cannot be a record, or None."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return RejectReason.BAD_ID, "the member's name is not UTF-8: rename it"
+    if not path:
+        return RejectReason.BAD_ID, "the member has no name: rename it"
+    parts = path.split("/")
+    if ".." in parts:
+        return RejectReason.BAD_ID, "the member's path leads out of the archive: rename it"
+    if any(map(is_litter, parts)):
+        return RejectReason.OTHER_FILE, "hidden, or left by an operating system"
+    return None
+
+
+def member_problem(member: Member) -> Problem | None:
+    """Return why a member cannot be an image, without reading its bytes, or None."""
+    return path_problem(member.path) or member.problem or size_problem(member.num_bytes)
+
+
+def member_reject(archive_name: str, uri: str, path: str, problem: Problem) -> Reject:
+    """Return the reject of a member."""
+    shown = f"{archive_name}/{path}".encode("utf-8", "surrogateescape").decode(
+        "utf-8", "backslashreplace"
+    )
+    return Reject("" if problem[0] == RejectReason.BAD_ID else shown, f"{uri}#{shown}", *problem)
+
+
+def place_member(
+    member: Member, archive: Archive, writer: SpoolWriter | None
+) -> ImagePlace | Problem:
+    """Return where an image's bytes are, or why the member is not an image.
+
+    Bytes that cannot be read in the archive are copied into the spool.
+
+    Args:
+        member: A member without a `member_problem`.
+        archive: The archive.
+        writer: The writer of the spool; None if all members are read in place.
+
+    Raises:
+        ArchiveFault: The member cannot be read, nor the members after it.
+    """
+    named = has_image_name(member.path)
+    in_place = ImagePlace(archive.file.uri, member.offset, member.num_bytes, archive.state.etag)
+    if member.offset is not None and named:
+        return in_place
+    try:
+        with archive_faults(), member.open() as file:
+            start = b"" if named else file.read(MAGIC_BYTES)
+            if not named and (problem := magic_problem(start)):
+                return problem
+            if member.offset is not None:
+                return in_place
+            data = start + file.read(member.num_bytes - len(start))
+    except ArchiveFault as fault:
+        # Otherwise the stream is broken from here on, and so are all members after it.
+        if member.stands_alone:
+            return fault.reason, fault.detail
+        raise
+    if len(data) != member.num_bytes:
+        return RejectReason.TRUNCATED, f"only {len(data)} of {member.num_bytes} bytes are there"
+    if writer is None:
+        raise AssertionError("a compressed member needs a spool")
+    return writer.place(data)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLayout:
+    """The meaning of the folders in archives, and of the archives' names.
+
+    Attributes:
+        wrapper: The folder around everything, which has no meaning; "" without one.
+        split_folders: The first folders, if they are splits.
+        any_split: True if a first folder with another name is a split, too.
+        split_names: True if every archive's name states its split.
+    """
+
+    wrapper: str = ""
+    split_folders: tuple[str, ...] = ()
+    any_split: bool = False
+    split_names: bool = False
+
+    @property
+    def states_splits(self) -> bool:
+        return bool(self.split_folders) or self.split_names
+
+    @property
+    def labels_from(self) -> str:
+        return rule_of_labels(self.split_folders, "the archives")
+
+    def place_of(self, archive: InputFile, path: str) -> tuple[str | None, str | None]:
+        """Return the split and the label of a member."""
+        inner = path.removeprefix(f"{self.wrapper}/") if self.wrapper else path
+        is_split = self.any_split or inner.partition("/")[0].lower() in SPLIT_FOLDERS
+        split, label = place_of(self.split_folders if is_split else (), inner)
+        return split or (archive.split if self.split_names else None), label
+
+    def describe(self) -> str:
+        """Return the end of the source's log line, such as ", with split folders"."""
+        told = [f"packed in {self.wrapper}/"] if self.wrapper else []
+        told += (
+            [f"with split folders ({', '.join(self.split_folders)})"] if self.split_folders else []
+        )
+        told += ["splits by their names"] if self.split_names else []
+        return "".join(f", {text}" for text in told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFacts(FilesFacts):
+    """The facts about archives.
+
+    Attributes:
+        layout: The meaning of folders and names.
+    """
+
+    layout: ArchiveLayout
+
+    def rules(self) -> dict[str, Any]:
+        """Return what decides a listing, for the names of a spool."""
+        return {"layout": asdict(self.layout)}
+
+
+class OpenArchive(NamedTuple):
+    """An archive that is open.
+
+    Attributes:
+        members: Yields all its files.
+        in_place: True if their bytes can be read where they are; else they go to the spool.
+    """
+
+    members: Callable[[], Iterator[Member]]
+    in_place: bool
+
+
+class ArchiveKind(NamedTuple):
+    """A format of archives.
+
+    Attributes:
+        name: Its name in the names of a spool.
+        what: An archive in words, such as "tar archive".
+        is_name: A test of a file's name.
+        open: Opens the archive with an address, options of its store, and its length in bytes; the
+            last argument is False if no places of bytes are needed.
+    """
+
+    name: str
+    what: str
+    is_name: Callable[[str], bool]
+    open: Callable[[str, StorageOptions, int, bool], AbstractContextManager[OpenArchive]]
+
+
+def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts | None:
+    """Return the facts about archives of images; None if INPUT is something else.
+
+    Raises:
+        UsageError: As for `find_archives`, or an option gives a column.
+    """
+    archives = find_archives(request, kind)
+    if not archives:
+        return None
+    request.refuse_columns(f"made of {kind.what}s")
+    starts = [_start_of(archive.uri, request.storage, kind) for archive in first_and_last(archives)]
+    layout = layout_of(request, starts, archives)
+    return ArchiveFacts(
+        describe_files(request, archives, kind.what) + layout.describe(),
+        states_splits=layout.states_splits,
+        labels_from=layout.labels_from,
+        request=request,
+        base=base_of(archives),
+        is_part=kind.is_name,
+        layout=layout,
+    )
+
+
+class ArchiveStart(NamedTuple):
+    """The paths of an archive's first files; `whole` is True if these are all."""
+
+    paths: list[str]
+    whole: bool
+
+
+def _start_of(uri: str, storage: StorageOptions, kind: ArchiveKind) -> ArchiveStart:
+    """Return the paths of the first members that may be records."""
+    paths: list[str] = []
+    num_bytes = 0
+    try:
+        size = state_of(uri, storage).num_bytes
+        with kind.open(uri, storage, size, False) as archive:
+            for member in archive.members():
+                if path_problem(member.path) is None:
+                    paths.append(member.path)
+                num_bytes += member.num_bytes
+                # Many small files, or enough bytes with some files: whichever comes first.
+                if len(paths) >= LOOK_MEMBERS or (
+                    num_bytes > LOOK_BYTES and len(paths) >= LEAST_LOOK
+                ):
+                    return ArchiveStart(paths, whole=False)
+    except (ArchiveFault, MissingError):  # reported when the archive is listed
+        return ArchiveStart(paths, whole=False)
+    return ArchiveStart(paths, whole=True)
+
+
+def layout_of(
+    request: SourceRequest, starts: Sequence[ArchiveStart], archives: Sequence[InputFile]
+) -> ArchiveLayout:
+    """Infer the layout from the first files of some archives.
+
+    Raises:
+        UsageError: As for `split_folders_of`.
+    """
+    images = [
+        path.split("/")
+        for path in chain.from_iterable(start.paths for start in starts)
+        if has_image_name(path)
+    ]
+    wrapper = _wrapper(images, sees_all=all(start.whole for start in starts))
+    inner = [parts[1:] if wrapper else parts for parts in images]
+    nested = {parts[0] for parts in inner if len(parts) > 2}
+    split_folders = split_folders_of(
+        request,
+        sorted({parts[0] for parts in inner if len(parts) > 1}),
+        has_loose=any(len(parts) == 1 for parts in inner),
+        is_nested=nested.__contains__,
+    )
+    any_split = request.top_folders is not None
+    return ArchiveLayout(wrapper, split_folders, any_split, common_split_names(archives))
+
+
+def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:
+    """Return the one top folder if it was packed as a wrapper around folders, else "".
+
+    If only one folder is seen in it, all files must be known: others may follow.
+    """
+    tops = {parts[0] for parts in images}
+    if len(tops) != 1 or any(len(parts) < 3 for parts in images):
+        return ""
+    top = tops.pop()
+    is_wrapper = top.lower() not in SPLIT_FOLDERS and (
+        sees_all or len({parts[1] for parts in images}) > 1
+    )
+    return top if is_wrapper else ""
+
+
+def find_archives(request: SourceRequest, kind: ArchiveKind) -> tuple[InputFile, ...]:
+    """Return the archives of INPUT; () if it is something else.
+
+    Raises:
+        UsageError: The format is forced and there are none, or a name is not UTF-8.
+    """
+    found = find_files(request, kind.is_name, alone=not request.forced)
+    if not found and request.forced and request.is_file:
+        return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
+    if not found:
+        request.refuse_if_forced(f"has no {kind.what}s: give one, a folder of them, or a wildcard")
+    for archive in found:
+        try:
+            archive.uri.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the name of {archive.uri!r} is not UTF-8: rename it") from error
+    return found
+
+
+def first_and_last(archives: Sequence[InputFile]) -> Iterable[InputFile]:
+    """Return the archives that detection reads."""
+    return dict.fromkeys((archives[0], archives[-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +411,40 @@ class Archive:
     file: InputFile
     state: FileState
 
-    def spooled(self, kind: str, make: Callable[[SpoolWriter], Rows]) -> Rows:
-        """Yield what `make` yields, by way of the spool.
 
-        Args:
-            kind: The kind of listing, which is hashed into the spool's names: on disk, these names
-                are those of earlier releases' classes.
-            make: As for `spool.spooled`.
-        """
-        request = self.facts.request
-        settings = rules_digest(kind, self.facts.layout, self.file.name)
-        etag = f"{self.state.etag or ''}-{settings}"
-        return spooled(request.spool, self.file.uri, etag, request.storage, make)
+def list_archive(
+    facts: ArchiveFacts,
+    part: str,
+    kind: ArchiveKind,
+    list_members: Callable[[Archive, Iterable[Member], SpoolWriter | None], Rows] | None = None,
+) -> Rows:
+    """Yield the references of an archive, and an `incomplete` reject if it cannot be opened.
 
-
-def list_archive(facts: ArchiveFacts, part: str, list_members: Callable[[Archive], Rows]) -> Rows:
-    """Yield the references of an archive, and an `incomplete` reject if it cannot be opened."""
-    file = facts.file_of(part)
+    Args:
+        facts: The facts about INPUT.
+        part: The archive.
+        kind: Its format.
+        list_members: Yields the references of its members, given the writer of the spool if they
+            cannot be read in place; None for `list_images`.
+    """
+    file, request = facts.file_of(part), facts.request
+    rows = list_members or list_images
     try:
-        archive = Archive(facts, file, state_of(part, facts.request.storage))
-        yield from list_members(archive)
+        archive = Archive(facts, file, state_of(part, request.storage))
+        with kind.open(part, request.storage, archive.state.num_bytes, True) as found:
+            if found.in_place:
+                yield from rows(archive, found.members(), None)
+                return
+            # A compressed stream cannot be entered at an offset, so its images are copied once, in
+            # order.
+            yield from spooled_part(
+                request,
+                file,
+                archive.state,
+                lambda writer: rows(archive, found.members(), writer),
+                format=kind.name,
+                **facts.rules(),
+            )
     except (ArchiveFault, MissingError) as error:
         yield incomplete(file.name, file.uri, error, 0)
 
@@ -72,15 +458,15 @@ def list_images(archive: Archive, members: Iterable[Member], writer: SpoolWriter
 def _image_rows(
     archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
 ) -> Iterator[ImageRow | Reject]:
-    file, place = archive.file, MemberPlace(archive.file.uri, 0, archive.state.etag)
+    file = archive.file
     for number, member in enumerate(members):
-        found = member_problem(member) or place_member(member, place, writer)
-        if isinstance(found, MemberPlace):
+        found = member_problem(member) or place_member(member, archive, writer)
+        if isinstance(found, ImagePlace):
             split, label = archive.facts.layout.place_of(file, member.path)
             yield ImageRow(
                 f"{file.name}/{member.path}",
                 found.uri,
-                member.num_bytes,
+                found.num_bytes,
                 found.etag,
                 split,
                 label,

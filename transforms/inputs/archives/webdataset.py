@@ -2,30 +2,520 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import Any
 
 import pyarrow as pa
 
-from shardwright.transforms.inputs.archives.archive_members import (
+from shardwright.errors import MissingError, UsageError
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.transforms.inputs.archives.archive_source import (
+    LEAST_LOOK,
+    LOOK_BYTES,
+    Archive,
+    ArchiveFacts,
+    ArchiveFault,
+    ArchiveStart,
     Member,
-    MemberPlace,
+    archive_faults,
+    find_archives,
+    first_and_last,
+    layout_of,
+    list_archive,
+    member_problem,
     member_reject,
+    path_problem,
+    place_member,
+    until_fault,
 )
-from shardwright.transforms.inputs.archives.archive_source import Archive, list_archive, until_fault
-from shardwright.transforms.inputs.archives.tar_members import tar_stem
-from shardwright.transforms.inputs.archives.tars import list_tar
-from shardwright.transforms.inputs.archives.webdataset_layout import SampleRow
-from shardwright.transforms.inputs.archives.webdataset_look import WebDatasetFacts, look
-from shardwright.transforms.inputs.archives.webdataset_samples import Sample, read_samples
-from shardwright.transforms.inputs.file_rules import Problem
+from shardwright.transforms.inputs.archives.tars import TAR, TarReader, is_tar_name, tar_stem
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS, extra_feature, find_roles
+from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, Problem, has_image_name
 from shardwright.transforms.inputs.image_rows import in_batches
-from shardwright.transforms.inputs.input_files import InputFile
-from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
+from shardwright.transforms.inputs.records.record_columns import NOT_FITTING
+from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
-from shardwright.transforms.references import extra_name
+from shardwright.transforms.references import PICTURE_TYPE, ImagePlace, extra_name, reference_schema
 from shardwright.transforms.rejects import Reject, RejectReason
 
-_NumberedRow = tuple[int, str, SampleRow]  # number of the sample, key, row
+LABEL, CAPTION, JSON = "cls", "txt", "json"
+# Arrow type of a field -> Python's types of its values, and the integers that it holds exactly.
+_FIELD_TYPES: Mapping[pa.DataType, tuple[tuple[type, ...], range]] = {
+    pa.bool_(): ((bool,), range(0)),
+    pa.int64(): ((int,), range(-(2**63), 2**63)),
+    pa.float64(): ((float, int), range(-(2**53), 2**53 + 1)),
+    pa.string(): ((str,), range(0)),
+}
+_TEXTS = frozenset({LABEL, CAPTION, JSON})
+COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # with these, an image forms a sample
+_MAX_TEXT_BYTES = 16 << 20
+_KEY = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
+_JSON_ROLES = ("label", "id", "split", "group")
+_TAKEN_NAMES = frozenset({"image", "id", "label"})  # features of every dataset
+_WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
+_LOOK_SAMPLES = 1000
+
+
+@dataclass(slots=True)
+class Sample:
+    """A sample of a shard.
+
+    Attributes:
+        key: Its key, with folders.
+        sizes: Suffix -> length in bytes of the member, in order.
+        pictures: Suffix -> place of the image.
+        texts: Suffix -> bytes of the label, caption or json.
+        problem: Why it cannot be a record, or None; the first problem found.
+    """
+
+    key: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    pictures: dict[str, ImagePlace] = field(default_factory=dict)
+    texts: dict[str, bytes] = field(default_factory=dict)
+    problem: Problem | None = None
+
+    @property
+    def image_suffixes(self) -> list[str]:
+        """The suffixes of images, the main one first: `jpg` before `seg.png`, else in order."""
+        return sorted(filter(is_image_suffix, self.sizes), key=lambda suffix: "." in suffix)
+
+
+def is_image_suffix(suffix: str) -> bool:
+    """Return whether a suffix, such as "jpg" or "seg.png", is an image's."""
+    return has_image_name(f".{suffix}")
+
+
+def split_key(path: str) -> tuple[str, str] | None:
+    """Return a member's key, and its suffix in lower case; None if it is not part of a sample."""
+    match = _KEY.fullmatch(path)
+    return (match[1], match[2].lower()) if match else None
+
+
+def read_samples(
+    members: Iterable[Member], archive: Archive | None, writer: SpoolWriter | None = None
+) -> Iterator[Sample | tuple[str, Problem]]:
+    """Yield samples in order, and (path, problem) for each member outside a sample.
+
+    Args:
+        members: All members of an archive.
+        archive: As for `place_member`; None to leave out the places of images.
+        writer: As for `place_member`.
+
+    Raises:
+        ArchiveFault: The rest of the archive cannot be read. The last sample, which may be
+            incomplete, is not yielded.
+    """
+    sample: Sample | None = None
+    for member in members:
+        found = split_key(member.path)
+        problem = path_problem(member.path)
+        if found is None or problem:
+            yield (
+                member.path,
+                problem or (RejectReason.OTHER_FILE, "not in a sample: its name has no suffix"),
+            )
+            continue
+        key, suffix = found
+        # The same suffix again begins another sample: shards may repeat a key.
+        if sample is not None and (sample.key != key or suffix in sample.sizes):
+            yield sample
+            sample = None
+        sample = sample or Sample(key)
+        sample.sizes[suffix] = member.num_bytes
+        _take(sample, suffix, member, archive, writer)
+    if sample is not None:
+        yield sample
+
+
+def _take(
+    sample: Sample,
+    suffix: str,
+    member: Member,
+    archive: Archive | None,
+    writer: SpoolWriter | None,
+) -> None:
+    if is_image_suffix(suffix) and archive:
+        found = member_problem(member) or place_member(member, archive, writer)
+        if isinstance(found, ImagePlace):
+            sample.pictures[suffix] = found
+        else:
+            sample.problem = sample.problem or found
+    elif suffix in _TEXTS:
+        if member.problem or member.num_bytes > _MAX_TEXT_BYTES:
+            problem = member.problem or (
+                RejectReason.BAD_VALUE,
+                f"its .{suffix} is too large: {member.num_bytes} bytes",
+            )
+            sample.problem = sample.problem or problem
+            return
+        with archive_faults(), member.open() as file:
+            sample.texts[suffix] = file.read(member.num_bytes)
+        if len(sample.texts[suffix]) != member.num_bytes:
+            raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {member.path!r}")
+
+
+def is_webdataset(samples: Sequence[Sample]) -> bool:
+    """Return whether at least half of the images share a key with a label, caption or json."""
+    images = [sample for sample in samples if sample.image_suffixes]
+    paired = [sample for sample in images if not COMPANIONS.isdisjoint(sample.sizes)]
+    return bool(paired) and 2 * len(paired) >= len(images)
+
+
+def read_json(sample: Sample) -> Mapping[str, Any] | None:
+    """Return the fields of a sample's json; None if it has no json.
+
+    Raises:
+        ValueError: The json is not an object, or holds half of a surrogate pair, which is not text.
+    """
+    if JSON not in sample.texts:
+        return None
+    raw = sample.texts[JSON]
+    text = raw.decode(json.detect_encoding(raw))  # json.loads accepts half of a surrogate pair
+    fields = json.loads(text)
+    if "\\u" in text:
+        json.dumps(fields, ensure_ascii=False).encode()  # fails for such a half as an escape
+    if not isinstance(fields, dict):
+        raise ValueError("it is not an object with fields")
+    return fields
+
+
+def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.DataType], list[str]]:
+    """Return the Arrow types of fields with scalars, or lists of them, and the other fields.
+
+    All values of a typed field have one type; both results are in order of appearance.
+    """
+    kinds = {}
+    names = dict.fromkeys(name for record in records for name in record)
+    for name in filter(None, names):
+        values = [record.get(name) for record in records]
+        items = chain.from_iterable(one if isinstance(one, list) else [one or 0] for one in values)
+        if not all(isinstance(item, str | int | float) for item in items):
+            continue  # Arrow's own types for objects and nested lists may be deep
+        try:
+            kind = pa.array(values).type
+        except NOT_FITTING:
+            continue
+        item_kind = kind.value_type if pa.types.is_list(kind) else kind
+        # Arrow makes 0.0 of the False in [0.0, False].
+        if item_kind in _FIELD_TYPES and all(fits(value, kind) for value in values):
+            kinds[name] = kind
+    return kinds, [name for name in names if name not in kinds]
+
+
+def fits(value: object, kind: pa.DataType) -> bool:
+    """Return whether a field's value fits its type without a loss; a missing value fits any.
+
+    Arrow would take 20 times as long for a value.
+    """
+    if value is None:
+        return True
+    is_list = pa.types.is_list(kind)
+    types, integers = _FIELD_TYPES[kind.value_type if is_list else kind]
+    items = value if isinstance(value, list) else [value]
+    return isinstance(value, list) == is_list and all(
+        type(item) in types and (type(item) is not int or item in integers) for item in items
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLayout:
+    """The columns that samples' members become.
+
+    Attributes:
+        has_labels: True if samples have a .cls.
+        has_integer_labels: True if labels are integers.
+        has_captions: True if samples have a .txt.
+        roles: (role, field of the json) pairs.
+        fields: Name and type of the json's fields that become features.
+        pictures: Suffixes of images other than the main one.
+        ignored: Suffixes and fields that are not used.
+    """
+
+    has_labels: bool = False
+    has_integer_labels: bool = False
+    has_captions: bool = False
+    roles: tuple[tuple[str, str], ...] = ()
+    fields: tuple[tuple[str, pa.DataType], ...] = ()
+    pictures: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Name and type of each extra column."""
+        captions = ((CAPTION, pa.string()),) if self.has_captions else ()
+        return (
+            *captions,
+            *self.fields,
+            *((_picture_name(suffix), PICTURE_TYPE) for suffix in self.pictures),
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return reference_schema(self.columns)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        captions = (Feature(CAPTION, FeatureKind.TEXT),) if self.has_captions else ()
+        fields = (
+            Feature(name, FeatureKind.TEXT) if kind == pa.string() else extra_feature(name, kind)
+            for name, kind in self.fields
+        )
+        return (
+            *captions,
+            *fields,
+            *(Feature(_picture_name(suffix), _picture_kind(suffix)) for suffix in self.pictures),
+        )
+
+    @property
+    def label_source(self) -> str:
+        """The members or the field of the json that hold labels; "" if the folders decide."""
+        return ".cls" if self.has_labels else dict(self.roles).get("label", "")
+
+    def describe(self) -> str:
+        """Return the samples' part of the log line: source of labels, features, ignored members."""
+        told = [f"labels from {self.label_source}"] if self.label_source else []
+        told += [f"features {', '.join(name for name, _ in self.columns)}"] if self.columns else []
+        told += [f"without {', '.join(self.ignored)}"] if self.ignored else []
+        return "".join(f", {text}" for text in told)
+
+    def row_of(self, sample: Sample) -> dict[str, Any]:
+        """Return what a sample without a `problem` states of its reference, by column.
+
+        Raises:
+            ValueError: The sample cannot be a record; the message says why.
+        """
+        main = self.main_image(sample)
+        if main is None:
+            raise ValueError(f"no image among its members ({', '.join(sample.sizes)})")
+        fields = _fields_of(sample)
+        for name, kind in self.fields:
+            if not fits(fields.get(name), kind):
+                raise ValueError(
+                    f"the json's {name!r} is {_shown(fields[name])}, but others are {kind}"
+                )
+        extras: list[Any] = [_text_of(sample, CAPTION)] if self.has_captions else []
+        extras += [fields.get(name) for name, _ in self.fields]
+        extras += map(sample.pictures.get, self.pictures)
+        names = (extra_name(name) for name, _ in self.columns)
+        return {
+            **sample.pictures[main]._asdict(),
+            **self._texts(sample, fields),
+            **dict(zip(names, extras, strict=True)),
+        }
+
+    def main_image(self, sample: Sample) -> str | None:
+        """Return the suffix of a sample's main image, or None."""
+        return next(
+            (suffix for suffix in sample.image_suffixes if suffix not in self.pictures), None
+        )
+
+    def _texts(self, sample: Sample, fields: Mapping[str, Any]) -> dict[str, str | None]:
+        texts = {role: _role_text(fields.get(name), name) for role, name in self.roles}
+        if split := texts.get("split"):
+            texts["split"] = SPLIT_FOLDERS.get(split.lower(), split)
+        if self.has_labels:
+            texts["label"] = (_text_of(sample, LABEL) or "").strip() or None
+        label = texts.get("label")
+        if label is not None and self.has_integer_labels:
+            if not _WHOLE_NUMBER.fullmatch(label):
+                raise ValueError(f"the label is {label!r}, but others are whole numbers")
+            # "007" and "7" are the same class.
+            texts["label"] = str(int(label))
+        return texts
+
+
+def learn_layout(
+    samples: Sequence[Sample],
+    columns: Mapping[str, str | None],
+    declared: Collection[str] = (),
+) -> SampleLayout:
+    """Infer the layout of samples.
+
+    Args:
+        samples: The first ones; those with invalid json are skipped here, and rejected later.
+        columns: Role -> field of the json given by an option, or None.
+        declared: Fields that `--schema` fills features from, whatever their role.
+
+    Raises:
+        UsageError: No json has that field, or no field can have that role.
+    """
+    records = []
+    for sample in samples:
+        with suppress(ValueError):  # its json is invalid
+            records.append(_fields_of(sample))
+    kinds, others = infer_fields(records)
+    suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
+    asked = columns.get("label") is not None  # then it is the label, whatever else could be
+    has_labels = not asked and any(LABEL in sample.texts for sample in samples)
+    roles = _find_roles(kinds, columns, has_labels)
+    pictures = tuple(
+        dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:])
+    )
+    taken = {CAPTION, *map(_picture_name, pictures)}
+    # A feature of one of these names would replace that of every dataset.
+    taken |= {*_TAKEN_NAMES, *roles.values()}.difference(declared)
+    fields = tuple((name, kind) for name, kind in kinds.items() if name not in taken)
+    used = {*dict(fields), *roles.values()}
+    return SampleLayout(
+        has_labels=has_labels,
+        has_integer_labels=_all_whole(samples, kinds.get(roles.get("label", ""))),
+        has_captions=any(CAPTION in sample.texts for sample in samples),
+        roles=tuple(roles.items()),
+        fields=fields,
+        pictures=pictures,
+        ignored=(
+            *(
+                f".{one}"
+                for one in suffixes
+                if not (one in COMPANIONS or is_image_suffix(one)) or (asked and one == LABEL)
+            ),
+            *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
+        ),
+    )
+
+
+def _find_roles(
+    kinds: Mapping[str, pa.DataType], columns: Mapping[str, str | None], has_labels: bool
+) -> dict[str, str]:
+    for role, given in columns.items():
+        if given is not None and role not in _JSON_ROLES:
+            raise UsageError(
+                f"--{role}-column is for a table: the image of a sample is one of its members"
+            )
+    # With a .cls, the json's `label` is not the label.
+    by_name = ("split",) if has_labels else ("label", "split")
+    roles = find_roles(
+        [*kinds],
+        columns,
+        f"is not a field of the samples' json, which has {', '.join(kinds) or 'none'}",
+        lambda _, name: kinds[name] in (pa.string(), pa.int64()),
+        {role: ROLE_COLUMNS[role] if role in by_name else () for role in _JSON_ROLES},
+    )
+    return {role: name for role, name in roles.items() if name is not None}
+
+
+def _all_whole(samples: Sequence[Sample], field: pa.DataType | None) -> bool:
+    if field is not None:
+        return bool(field == pa.int64())
+    labels = [sample.texts[LABEL].strip() for sample in samples if LABEL in sample.texts]
+    return bool(labels) and all(
+        _WHOLE_NUMBER.fullmatch(label.decode("ascii", "replace")) for label in labels
+    )
+
+
+def _fields_of(sample: Sample) -> Mapping[str, Any]:
+    try:
+        return read_json(sample) or {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the json cannot be read: {error}") from error
+
+
+def _text_of(sample: Sample, suffix: str) -> str | None:
+    try:
+        return sample.texts[suffix].decode() if suffix in sample.texts else None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the .{suffix} is not UTF-8: {error}") from error
+
+
+def _role_text(value: object, name: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value.strip() or None if value else None
+    if isinstance(value, int):
+        return str(value)
+    raise ValueError(f"the json's {name!r} is {_shown(value)}; it must be text or a whole number")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _picture_name(suffix: str) -> str:
+    """Return the feature name of a further image: "seg" for `seg.png`, "png" for `png`."""
+    return suffix.rpartition(".")[0] or suffix
+
+
+def _picture_kind(suffix: str) -> FeatureKind:
+    return FeatureKind.MASK if re.search("mask|seg", suffix) else FeatureKind.IMAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebDatasetFacts(ArchiveFacts):
+    """The facts about WebDataset shards.
+
+    Attributes:
+        samples: The layout of the samples.
+    """
+
+    samples: SampleLayout
+
+
+def look(request: SourceRequest) -> WebDatasetFacts | None:
+    """Return the facts about WebDataset shards; None if INPUT is something else.
+
+    Raises:
+        UsageError: As for `find_archives` and `learn_layout`, or there are no samples.
+    """
+    archives = find_archives(request, TAR)
+    if not archives:
+        return None
+    starts = [list(_first_samples(archive, request)) for archive in first_and_last(archives)]
+    if not request.forced and not is_webdataset(starts[0]):
+        return None
+    found = list(chain.from_iterable(starts))
+    if not found:
+        raise UsageError(
+            f"{archives[0].uri} has no samples: "
+            "expected members KEY.SUFFIX, such as 000017.jpg and 000017.cls"
+        )
+    layout = layout_of(
+        request,
+        [
+            ArchiveStart(
+                [f"{one.key}.{suffix}" for one in start for suffix in one.sizes], whole=False
+            )
+            for start in starts
+        ],
+        archives,
+    )
+    samples = learn_layout(found, request.columns, request.kinds)
+    told = describe_files(request, archives, "WebDataset shard")
+    return WebDatasetFacts(
+        f"{told}{samples.describe()}{layout.describe()}",
+        samples.schema,
+        samples.features,
+        states_splits=layout.states_splits or "split" in dict(samples.roles),
+        labels_from=samples.label_source or layout.labels_from,
+        has_integer_labels=samples.has_integer_labels,
+        request=request,
+        base=base_of(archives),
+        layout=layout,
+        is_part=is_tar_name,
+        samples=samples,
+    )
+
+
+def _first_samples(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:
+    """Yield the first samples of a shard that can be read, without the places of images."""
+    try:
+        state = state_of(archive.uri, request.storage)
+        members = TarReader(archive.uri, request.storage, state.num_bytes).members()
+        num_bytes = 0
+        for number, sample in enumerate(islice(read_samples(members, None), _LOOK_SAMPLES)):
+            if isinstance(sample, Sample):
+                yield sample
+                num_bytes += sum(sample.sizes.values())
+            if number >= LEAST_LOOK and num_bytes > LOOK_BYTES:
+                return
+    except (ArchiveFault, MissingError):  # reported when the archive is listed
+        return
 
 
 def list_part(facts: WebDatasetFacts, part: str) -> Rows:
@@ -34,16 +524,13 @@ def list_part(facts: WebDatasetFacts, part: str) -> Rows:
     def list_samples(
         archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
     ) -> Rows:
-        place = MemberPlace(part, 0, archive.state.etag)
-        samples = enumerate(read_samples(members, place, writer))
+        samples = enumerate(read_samples(members, archive, writer))
         rows = (_row(facts, archive.file, number, sample) for number, sample in samples)
-        return in_batches(
-            until_fault(archive, rows), lambda found: _references(facts, archive.file, found)
-        )
+        make = partial(pa.RecordBatch.from_pylist, schema=facts.schema)
+        return in_batches(until_fault(archive, rows), make)
 
-    return list_archive(
-        facts, part, lambda archive: list_tar(archive, "WebDatasetSource", list_samples)
-    )
+    # Another name, so that a listing in the spool is not taken for that of plain images.
+    return list_archive(facts, part, TAR._replace(name="webdataset"), list_samples)
 
 
 def _row(
@@ -51,47 +538,24 @@ def _row(
     file: InputFile,
     number: int,
     sample: Sample | tuple[str, Problem],
-) -> _NumberedRow | Reject:
+) -> dict[str, Any] | Reject:
     if isinstance(sample, tuple):
         return member_reject(file.name, file.uri, *sample)
-    problem = sample.problem
+    problem, name = sample.problem, f"{tar_stem(file.name)}/{sample.key}"
     if problem is None:
         try:
-            return number, sample.key, facts.samples.row_of(sample)
+            row = facts.samples.row_of(sample)
         except ValueError as error:
             missing = facts.samples.main_image(sample) is None
             reason = RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE
             problem = reason, str(error)
-    return Reject(f"{tar_stem(file.name)}/{sample.key}", f"{file.uri}#{sample.key}", *problem)
-
-
-def _references(
-    facts: WebDatasetFacts, file: InputFile, found: Sequence[_NumberedRow]
-) -> pa.RecordBatch:
-    rows = [row for _, _, row in found]
-    places = [facts.layout.place_of(file, f"{key}.") for _, key, _ in found]
-    stem = tar_stem(file.name)
-    ids = [row.texts.get("id") or f"{stem}/{key}" for _, key, row in found]
-    has_label = facts.samples.has_labels or "label" in dict(facts.samples.roles)
-    columns = {
-        "id": ids,
-        "uri": [row.picture.uri for row in rows],
-        "offset": [row.picture.offset for row in rows],
-        "num_bytes": [row.num_bytes for row in rows],
-        "etag": [row.picture.etag for row in rows],
-        "row": [number for number, _, _ in found],
-        "split": [
-            row.texts.get("split") or split for row, (split, _) in zip(rows, places, strict=True)
-        ],
-        "group": [row.texts.get("group") for row in rows],
-        "label": [
-            row.texts.get("label") if has_label else label
-            for row, (_, label) in zip(rows, places, strict=True)
-        ],
-    }
-    for place, (name, _) in enumerate(facts.samples.columns):
-        columns[extra_name(name)] = [row.extras[place] for row in rows]
-    return pa.RecordBatch.from_pydict(columns, schema=facts.schema)
+        else:
+            split, label = facts.layout.place_of(file, f"{sample.key}.")
+            if not facts.samples.label_source:
+                row["label"] = label
+            row |= {"id": row.get("id") or name, "row": number, "split": row.get("split") or split}
+            return row
+    return Reject(name, f"{file.uri}#{sample.key}", *problem)
 
 
 FORMAT = SourceFormat(

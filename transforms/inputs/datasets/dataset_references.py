@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardwright.errors import NotADatasetError, UsageError
+from shardwright.format import naming
 from shardwright.format.index import read_index_of
-from shardwright.transforms.inputs.datasets.dataset_look import DatasetFacts, look
-from shardwright.transforms.inputs.input_files import FileState, state_of
-from shardwright.transforms.inputs.source import Rows, SourceFormat
+from shardwright.format.json_files import read_json
+from shardwright.format.manifest import Manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.schema import ExampleSchema
+from shardwright.format.splits import ShardInfo
+from shardwright.format.versions import read_version
+from shardwright.sizes import counted
+from shardwright.storage.folder import Folder, UserFolder
+from shardwright.transforms.inputs.folder_contents import has_wildcard
+from shardwright.transforms.inputs.input_files import FileState, find_files, state_of
+from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.references import (
     BATCH_ROWS,
     COPIED_SCHEMA,
@@ -26,6 +38,91 @@ from shardwright.transforms.references import (
 from shardwright.transforms.rejects import RejectReason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetFacts(SourceFacts):
+    """The facts about a finished dataset.
+
+    Attributes:
+        root: The folder of its shards.
+        shards: Its shards in order. A part is the number of one of them.
+        copied_schema: The features of its records.
+    """
+
+    root: Folder
+    shards: tuple[tuple[ShardName, ShardInfo], ...]
+    copied_schema: ExampleSchema
+
+    def parts(self) -> Iterator[str]:
+        yield from map(str, range(len(self.shards)))
+
+
+def look(request: SourceRequest) -> DatasetFacts | None:
+    """Return the facts about a finished dataset; None if INPUT is something else.
+
+    Also None if an option changes records: then the dataset is an input like other TFRecord files.
+
+    Raises:
+        UsageError: The format is forced, and INPUT is not a dataset or an option changes records.
+        NotADatasetError: The manifest is damaged, or of another format version.
+        StorageError: The manifest cannot be read.
+    """
+    if request.changes:
+        request.refuse_if_forced(
+            f"is a dataset whose records are copied unchanged: leave {request.changes[0]} out, or "
+            "--input-format dataset"
+        )
+        return None
+    manifest = _manifest_of(request)
+    if manifest is None:
+        request.refuse_if_forced(f"is not a finished dataset: it has no {naming.MANIFEST}")
+        return None
+    return facts_of(request, manifest)
+
+
+def _manifest_of(request: SourceRequest) -> Manifest | None:
+    """Return the manifest in INPUT, None if INPUT is no folder with one of this project."""
+    if has_wildcard(request.uri):
+        return None
+    root, filename = _root_of(request), naming.MANIFEST
+    found = find_files(request, naming.MANIFEST.__eq__)
+    if not any(file.name == naming.MANIFEST and file.uri != request.uri for file in found):
+        # `gc` removes the manifest with version 1; the files of the later versions stay.
+        if naming.VERSIONS_DIR not in request.listings.look_in(request.uri).folders:
+            return None
+        filename = naming.version_file(2)
+    try:
+        content = read_json(UserFolder(root.uri, root.options), filename, dict[str, Any])
+    except NotADatasetError:  # another program's file
+        return None
+    return read_version(root) if "format_version" in (content or {}) else None
+
+
+def facts_of(request: SourceRequest, manifest: Manifest) -> DatasetFacts:
+    """Return the facts about a version of the dataset in INPUT."""
+    shards = tuple(manifest.named_shards())
+    if not manifest.num_records:
+        raise UsageError(f"{request.argument} {request.uri} is a dataset without records")
+    schema = manifest.schema
+    return DatasetFacts(
+        f"a finished dataset at {request.uri}, {counted(manifest.num_records, 'record')} in "
+        f"{counted(len(shards), 'shard')}, copied unchanged",
+        COPIED_SCHEMA,
+        states_splits=True,
+        splits_can_be_redrawn=True,
+        may_have_labels=schema.label is not None,
+        labels_from="the dataset",
+        class_names=schema.class_names if schema.label is not None else None,
+        root=_root_of(request).below(manifest.folder),
+        shards=shards,
+        copied_schema=schema,
+        is_made="transforms" in manifest.settings,
+    )
+
+
+def _root_of(request: SourceRequest) -> Folder:
+    return Folder(request.uri.rstrip("/"), request.storage)
+
+
 def list_part(facts: DatasetFacts, part: str) -> Rows:
     """Yield the records of a shard, and a reject for each one beyond the end of its file.
 
@@ -36,6 +133,7 @@ def list_part(facts: DatasetFacts, part: str) -> Rows:
     uri, options = facts.root.own_path(name.shard), facts.root.options
     state = state_of(uri, options)
     index = read_index_of(facts.root, name, info)
+    # Before rows are left out, because versions name records by their row in the file.
     index = index.append_column("row", pa.array(np.arange(index.num_rows)))
     live = info.live_rows
     index = index if live is None else index.take(live)
@@ -75,12 +173,8 @@ def _inside(batch: pa.RecordBatch, state: FileState) -> Rows:
     beyond = ends.to_numpy() > state.num_bytes
     detail = "record {row} of the shard is beyond the end of its file: run `shardwright verify`"
     yield from reject_rows(batch, beyond, RejectReason.TRUNCATED, detail)
-    yield from _not_empty(keep_rows(batch, ~beyond))
-
-
-def _not_empty(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows:
-        yield batch
+    if not beyond.all():
+        yield keep_rows(batch, ~beyond)
 
 
 FORMAT = SourceFormat(

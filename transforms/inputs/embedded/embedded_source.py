@@ -5,20 +5,248 @@ The images lie in compressed pages and cannot be read by offset, so they go thro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
-from shardwright.transforms.inputs.embedded.embedded_files import DamagedFileError, open_rows
-from shardwright.transforms.inputs.embedded.embedded_look import EmbeddedFacts, look
-from shardwright.transforms.inputs.embedded.embedded_references import RawRows, list_rows
-from shardwright.transforms.inputs.input_files import state_of
-from shardwright.transforms.inputs.source import Rows, SourceFormat
-from shardwright.transforms.inputs.spool import SpoolWriter, rules_digest, spooled
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.decoded_sizes import check_decoded, cut, decoded_bytes
+from shardwright.format.json_files import load_json
+from shardwright.format.parquet import ParquetRows
+from shardwright.format.schema import PICTURES, FeatureKind
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
+from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.columns import Columns, said_kinds
+from shardwright.transforms.inputs.file_rules import has_image_magic
+from shardwright.transforms.inputs.input_files import (
+    InputFile,
+    base_of,
+    common_split_names,
+    find_files,
+    state_of,
+)
+from shardwright.transforms.inputs.rows import (
+    RawRows,
+    RowsFacts,
+    columns_of,
+    list_rows,
+    picture_parts,
+)
+from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.rejects import incomplete
 
+ROWS_AT_A_TIME = 64  # their images are in memory at once
+_PARQUET = (".parquet", ".pq")
+_ARROW = (".arrow", ".feather", ".ipc")
+_METADATA = b"huggingface"
+_FILE_MAGIC = b"ARROW1"
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
-def list_part(facts: EmbeddedFacts, part: str) -> Rows:
+
+def is_embedded_name(name: str) -> bool:
+    """Return whether a file name is that of a Parquet or Arrow IPC file."""
+    return name.lower().endswith(_PARQUET + _ARROW) and not name.startswith("_")
+
+
+def is_arrow_name(name: str) -> bool:
+    """Return whether a file name is that of an Arrow IPC file, which no other source reads."""
+    return name.lower().endswith(_ARROW)
+
+
+class DamagedFileError(BuildError):
+    """A Parquet or Arrow file that cannot be read to its end."""
+
+
+@contextmanager
+def open_rows(
+    uri: str, storage: StorageOptions
+) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Open a file and yield its schema and its rows, at most `ROWS_AT_A_TIME` per batch.
+
+    Raises:
+        DamagedFileError: The file cannot be read, on opening or later.
+        StorageError: The store fails.
+    """
+    try:
+        with files_of(uri, storage).open_input(uri) as file:
+            if uri.lower().endswith(_PARQUET):
+                with ParquetRows(file, uri, threads=False) as parquet:
+                    yield parquet.schema, _checked(parquet.batches(ROWS_AT_A_TIME))
+            else:
+                schema, rows = _open_arrow(file)
+                yield schema, _cut(uri, file.size(), _checked(rows))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DamagedFileError(
+            f"{uri} cannot be read as a Parquet or Arrow file: {error}"
+        ) from error
+
+
+def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        # Nothing else checks offsets, lengths and UTF-8; Arrow ends the process where it relies on
+        # them, so this comes before anything that looks at values.
+        batch.validate(full=True)
+        yield batch
+
+
+def _open_arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Open an IPC file (also Feather version 2) or stream, which Hugging Face's library writes."""
+    is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+    file.seek(0)
+    if is_file:
+        reader = pa.ipc.open_file(file)
+        return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+    stream = pa.ipc.open_stream(file)
+    return stream.schema, iter(stream)
+
+
+def _cut(uri: str, num_bytes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows in small batches; raise `TooLargeError` as `ParquetRows.batches`."""
+    decoded = 0
+    for batch in batches:
+        decoded += decoded_bytes(batch)
+        check_decoded(uri, num_bytes, decoded, streamed=True)
+        for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
+            yield from cut(batch.slice(start, ROWS_AT_A_TIME))
+
+
+def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
+    """Return column of class numbers, or of lists of them -> class names.
+
+    Hugging Face's `datasets` stores its features in the schema's metadata under "huggingface"
+    (`datasets/features/features.py`, `arrow_writer.py`):
+
+        {"info": {"features": {"image": {"_type": "Image"},
+                               "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
+    """
+    try:
+        features = load_json((schema.metadata or {})[_METADATA])["info"]["features"]
+        found = {
+            name: names for name, feature in features.items() if (names := _class_names(feature))
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+    kinds = {one.name: one.type.value_type if is_list(one.type) else one.type for one in schema}
+    numbers = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}
+    return {name: names for name, names in found.items() if name in numbers}
+
+
+def _class_names(feature: Any) -> tuple[str, ...]:
+    if isinstance(feature, list):  # a sequence, in one of its spellings
+        return _class_names(feature[0])
+    if feature.get("_type") in ("Sequence", "List", "LargeList"):
+        return _class_names(feature["feature"])
+    if feature.get("_type") != "ClassLabel":
+        return ()
+    return tuple(map(str, feature.get("names") or range(feature.get("num_classes") or 0)))
+
+
+def look(request: SourceRequest) -> RowsFacts | None:
+    """Return the facts about files with images in a column; None if INPUT is something else.
+
+    Raises:
+        UsageError: The format is forced and there are no such files, or an option does not fit.
+        BuildError: A file that no other format reads is invalid.
+        StorageError: A file cannot be read.
+    """
+    files = find_files(request, is_embedded_name)
+    if request.image is None and not request.forced:
+        return None  # a Parquet file is a table
+    if not files:
+        request.refuse_if_forced("holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
+        return None
+    only_here = request.forced or is_arrow_name(files[0].uri)
+    try:
+        layout = _layout_of(files, request, forced=only_here)
+    except BuildError:
+        if only_here:
+            raise
+        return None  # it may be a table: `table` reports the error
+    if layout is None:
+        return None
+    if request.columns.get("size") is not None:
+        raise UsageError(
+            "--size-column is for a table of paths, "
+            f"but {request.argument} {request.uri} holds the images themselves"
+        )
+    number = "a file" if len(files) == 1 else f"{len(files)} files"
+    columns = layout.describe(layout.extras)
+    return layout.facts_as(
+        RowsFacts,
+        f"{number} with images in a column at {request.uri}, columns {columns}",
+        states_splits=layout.split is not None or common_split_names(files),
+        request=request,
+        base=base_of(files),
+        is_part=is_embedded_name,
+        layout=layout,
+    )
+
+
+def _layout_of(
+    files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool
+) -> Columns | None:
+    """Return the layout of the first file with rows; None if no column holds images."""
+    for file in files:
+        if not state_of(file.uri, request.storage).num_bytes:
+            continue
+        with open_rows(file.uri, request.storage) as (schema, batches):
+            rows = next((batch for batch in batches if batch.num_rows), None)
+            if rows is not None:
+                said = said_kinds(request.columns, request.kinds)
+                columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+                pictures = [
+                    name for name, one in columns.items() if _is_picture(one, said.get(name))
+                ]
+                lists = [
+                    name
+                    for name, one in columns.items()
+                    if is_list(one.type) and _holds_pictures(one.flatten())
+                ]
+                return columns_of(
+                    schema,
+                    pictures,
+                    request,
+                    file.uri,
+                    lists=lists,
+                    class_names=stated_class_names(schema),
+                    forced=forced,
+                )
+    if forced:
+        raise UsageError(f"the files of {request.argument} {request.uri} have no rows")
+    return None
+
+
+def _is_picture(column: pa.Array, said: FeatureKind | None) -> bool:
+    """Return whether a column holds images, by an option or `--schema`, else by its values."""
+    if said is None:
+        return _holds_pictures(column)
+    return said in PICTURES and _can_hold_pictures(column.type)
+
+
+def _holds_pictures(column: pa.Array) -> bool:
+    """Return whether a column can hold images, and does in some row."""
+    if not _can_hold_pictures(column.type):
+        return False
+    return any(
+        has_image_magic(data) if data else bool(path) for data, path in picture_parts(column)
+    )
+
+
+def _can_hold_pictures(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.get_field_index("bytes") >= 0 and _is_binary(kind.field("bytes").type)
+    return _is_binary(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _BINARY)
+
+
+def list_part(facts: RowsFacts, part: str) -> Rows:
     """Yield the rows of a file; embedded images go to the spool."""
     file, request = facts.file_of(part), facts.request
     state = state_of(part, request.storage)
@@ -36,11 +264,15 @@ def list_part(facts: EmbeddedFacts, part: str) -> Rows:
         if read.fault is not None:
             yield incomplete(file.name, part, read.fault, read.num_rows)
 
-    optional = ["optional"] if request.may_lack_images else []
-    declared = sorted(facts.layout.declared.items())
-    rules = rules_digest(file, facts.layout, request.image_root, *optional, *declared)
-    etag = f"{state.etag}-{state.num_bytes}-{rules}"
-    yield from spooled(request.spool, part, etag, request.storage, make)
+    yield from spooled_part(
+        request,
+        file,
+        state,
+        make,
+        columns=facts.layout.to_json(),
+        image_root=request.image_root,
+        may_lack_images=request.may_lack_images,
+    )
 
 
 class _Readable:

@@ -7,21 +7,166 @@ to it; columns `<name>_file_name` hold further images.
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardwright.errors import UsageError
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.storage.addresses import join
+from shardwright.storage.folder import files_of
 from shardwright.transforms.inputs.file_rules import place_of
-from shardwright.transforms.inputs.folders.folder_files import list_files
-from shardwright.transforms.inputs.folders.image_folder_look import MetadataFolderFacts, look
+from shardwright.transforms.inputs.folder_contents import has_wildcard, is_web
+from shardwright.transforms.inputs.folders.folder_files import (
+    describe_folder,
+    find_splits,
+    list_files,
+)
 from shardwright.transforms.inputs.image_rows import ImageRow
-from shardwright.transforms.inputs.source import Rows, SourceFormat
-from shardwright.transforms.inputs.tables.table_references import list_table
+from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.tables.table_files import read_table_schema, table_format
+from shardwright.transforms.inputs.tables.table_references import TableLayout, list_table, table_of
 from shardwright.transforms.references import picture_columns, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
+
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_FILE_NAME = "file_name"
+_OWN_NAMES = frozenset({"image", "label", "id"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataFolderFacts(SourceFacts):
+    """The facts about a folder of images with metadata files.
+
+    Attributes:
+        root: Its absolute path, or a store's address.
+        table: The table of the metadata files.
+        split_folders: First-level folder names, as spelled on disk, that stand for a split.
+    """
+
+    root: str
+    table: TableLayout
+    split_folders: tuple[str, ...]
+
+    def parts(self) -> Iterator[str]:
+        yield from self.table.files
+        for folder in self.split_folders:  # without metadata: all its images are rejects
+            if not any(
+                name.startswith(f"{folder}/") or "/" not in name for name in self.table.files
+            ):
+                yield f"{folder}/"
+
+    def for_features(self, features: Sequence[Feature]) -> MetadataFolderFacts:
+        return facts_of(self.root, self.table.for_features(features), self.split_folders)
+
+
+def look(request: SourceRequest) -> MetadataFolderFacts | None:
+    """Return the facts about a folder with metadata files; None if INPUT is something else.
+
+    Raises:
+        UsageError: The format is forced and there are no metadata files, they are not one table,
+            or an option does not fit.
+        BuildError: A metadata file cannot be read.
+        StorageError: The store cannot be listed.
+    """
+    is_folder = not has_wildcard(request.uri) and (
+        not is_web(request.uri) if request.is_remote else os.path.isdir(request.uri)
+    )
+    files, splits = _metadata_files(request) if is_folder else ((), ())
+    image, pictures = _picture_columns(request, files) if files else (None, ())
+    if image is None:
+        request.refuse_if_forced(
+            "has no metadata.csv, .jsonl or .parquet "
+            f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
+        )
+        return None
+    if request.image_root is not None:
+        raise UsageError(
+            f"--image-root needs a table, but {request.argument} {request.uri} is a folder "
+            f"with metadata files: give the metadata file itself as {request.argument}"
+        )
+    given = replace(request, columns={**request.columns, "image": image})
+    table = table_of(given, request.uri, files)
+    further = tuple(name for name in pictures if name not in table.roles.values())
+    return facts_of(request.uri, replace(table, pictures=further), splits)
+
+
+def facts_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> MetadataFolderFacts:
+    """Return the facts about a folder, given the table of its metadata files."""
+    taken = _OWN_NAMES | set(table.columns.names)
+    known = {name: _picture_feature(name, taken) for name in table.pictures}
+    return replace(table, known=known).facts_as(
+        MetadataFolderFacts,
+        f"{describe_folder(root, split_folders)} with {table.facts.description}",
+        columns=None,
+        states_splits=table.split is not None or bool(split_folders),
+        splits_can_be_redrawn=False,
+        may_have_labels=True,
+        root=root,
+        table=table,
+        split_folders=split_folders,
+    )
+
+
+def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the metadata files below INPUT, and its split folders."""
+    splits = find_splits(request)
+    here = _metadata_in(request, "")
+    if here:
+        return (here,), splits
+    below = (_metadata_in(request, f"{split}/") for split in splits)
+    return tuple(name for name in below if name), splits
+
+
+def _metadata_in(request: SourceRequest, prefix: str) -> str | None:
+    """Return the metadata file in a folder, looked up by name if its images are not all listed."""
+    length_of = files_of(request.uri, request.storage).num_bytes_of
+    listed = request.listings.look_in(f"{request.uri}/{prefix}".rstrip("/"))
+    found = [
+        f"{prefix}{name}"
+        for name in _METADATA
+        if name in listed.files
+        or (not listed.is_whole and length_of(join(request.uri, prefix + name)) is not None)
+    ]
+    if len(found) > 1:
+        raise UsageError(f"{request.uri} has {' and '.join(found)}: keep one")
+    return found[0] if found else None
+
+
+def _picture_columns(
+    request: SourceRequest, files: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the column of the image, or None, and the columns of further images."""
+    kinds = {table_format(name) for name in files}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{request.argument} {request.uri} has metadata files of several formats, "
+            f"{', '.join(files)}: convert them to one"
+        )
+    paths = [f"{request.uri}/{name}" for name in files]
+    names = read_table_schema(paths, kinds.pop() or "", request.storage).names
+    pictures = [name for name in names if name == _FILE_NAME or name.endswith(f"_{_FILE_NAME}")]
+    given = request.columns.get("image")
+    image = given or (_FILE_NAME if _FILE_NAME in pictures else pictures[0] if pictures else None)
+    return image, tuple(name for name in pictures if name != image)
+
+
+def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
+    """Return an image's feature, called as its column without `_file_name` if that name is free.
+
+    A row may have no such image.
+    """
+    name = column.removesuffix(f"_{_FILE_NAME}")
+    return Feature(
+        column if name in taken else name,
+        FeatureKind.IMAGE,
+        column="" if name in taken else column,
+        default="",
+    )
 
 
 def list_part(facts: MetadataFolderFacts, part: str) -> Rows:
@@ -69,7 +214,7 @@ def _without_rows(
             told = "the metadata has no row for it" if named else "it has no metadata file"
             yield Reject(row_id, row.uri, RejectReason.MISSING_LABEL, told)
         else:
-            yield dataclasses.replace(row, id=row_id)
+            yield replace(row, id=row_id)
 
 
 FORMAT = SourceFormat(

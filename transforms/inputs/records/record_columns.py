@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -14,32 +14,158 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
-from shardwright.transforms.inputs.embedded.embedded_layout import PictureParts
-from shardwright.transforms.inputs.embedded.embedded_references import RawRows
-from shardwright.transforms.inputs.records.record_types import (
-    Shape,
-    array_and_misfits,
-    shape_fault,
-    tensor_fault,
-    tensor_feature,
-    type_of,
-)
-from shardwright.transforms.inputs.records.record_values import (
+from shardwright.format.tensors import TENSOR_DTYPES
+from shardwright.transforms.features.lists import is_list, value_type
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS
+from shardwright.transforms.inputs.records.record_forms import (
     IndexedPixels,
+    Record,
     column_value,
     is_picture,
     picture_bytes,
     picture_path,
 )
-from shardwright.transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from shardwright.transforms.inputs.rows import PictureParts, RawRows
 from shardwright.transforms.rejects import Reject, RejectReason
 
-Record = Mapping[str, Any]
-SAMPLE_RECORDS = 64  # the schema is inferred from them; as many are in memory at once
+Shape = tuple[int | None, ...]
+
+NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_STATED = {
+    FeatureKind.FLOAT32: pa.float64(), FeatureKind.INT64: pa.int64(), FeatureKind.TEXT: pa.string()
+}  # fmt: skip
 _LARGE_BYTES = 8 << 10  # of an array that a thread encodes
 URI = "python"  # stands for the place of records in rejects
 _PICTURE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+
+
+def type_of(name: str, values: Sequence[Any], said: FeatureKind | None) -> pa.DataType:
+    """Return the Arrow type of a column's values; a schema decides that of integers and of none.
+
+    Values that do not fit a type that the schema decides are rejects later.
+
+    Args:
+        name: The key of the values.
+        values: Simple values.
+        said: The kind of the feature that the schema fills from them, or None.
+
+    Raises:
+        UsageError: The values have no common type.
+    """
+    wanted = _STATED.get(said) if said is not None else None
+    plain = [column_value(value, as_lists=True) for value in values]
+    try:
+        kind = pa.array(plain).type
+    except NOT_FITTING as error:
+        if wanted is None:
+            raise UsageError(_mixed(name, plain, error)) from error
+        has_lists = any(isinstance(value, list | np.ndarray) for value in plain)
+        return pa.list_(wanted) if has_lists else wanted
+    inner = kind.value_type if is_list(kind) else kind
+    may_change = pa.types.is_null(inner) or (pa.types.is_integer(inner) and wanted != pa.string())
+    if wanted is None or not may_change:
+        return kind
+    return pa.list_(wanted) if is_list(kind) else wanted
+
+
+def _mixed(name: str, plain: Sequence[Any], error: Exception) -> str:
+    """Return the message about the first value that does not fit those before it."""
+    for number in range(1, len(plain) + 1):
+        try:
+            pa.array(plain[:number])
+        except NOT_FITTING:
+            break
+    return (
+        f"key {name!r} of record {number - 1} is {plain[number - 1]!r:.80}, which cannot be stored "
+        f"as one feature with the values before it ({error}): give all records values of one type, "
+        "or declare the key with schema=, so that others are rejects"
+    )
+
+
+def tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature:
+    """Return the feature of arrays; only the first dimension of their shape may vary.
+
+    Raises:
+        UsageError: They differ in more than that.
+    """
+    first = arrays[0]
+    shape: Shape = first.shape
+    if any(array.shape != first.shape for array in arrays):
+        shape = (None, *first.shape[1:])
+    if first.dtype.name not in TENSOR_DTYPES or any(
+        tensor_fault(array, shape, first.dtype.name) for array in arrays
+    ):
+        shapes = sorted({f"{array.dtype} {array.shape}" for array in arrays})
+        raise UsageError(
+            f"key {name!r} holds arrays of {', '.join(shapes[:3])}: a tensor has one dtype of "
+            f"{', '.join(TENSOR_DTYPES)}, and only its first dimension may vary"
+        )
+    return Feature(name, FeatureKind.TENSOR, shape=shape, dtype=first.dtype.name)
+
+
+def tensor_fault(value: Any, shape: Shape, dtype: str) -> str:
+    """Return why a simple value is no tensor of a shape, with None for any size, and a dtype."""
+    is_array = isinstance(value, np.ndarray)
+    if value is None or (is_array and value.dtype.name == dtype and _fits_shape(value, shape)):
+        return ""
+    return f"must be a {dtype} array of shape {_text_of(shape)}, got {_told(value)}"
+
+
+def shape_fault(value: Any, shape: Shape) -> str:
+    """Return why an array of several dimensions does not have a shape; "" for other values."""
+    if not isinstance(value, np.ndarray) or value.ndim < 2 or _fits_shape(value, shape):
+        return ""
+    return f"must have the shape {_text_of(shape)}, got {_told(value)}"
+
+
+def _fits_shape(array: np.ndarray[Any, Any], shape: Shape) -> bool:
+    return len(array.shape) == len(shape) and all(
+        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
+    )
+
+
+def _text_of(shape: Shape) -> str:
+    return f"({', '.join('any' if size is None else str(size) for size in shape)})"
+
+
+def _told(value: Any) -> str:
+    is_array = isinstance(value, np.ndarray)
+    return f"{value.dtype} {value.shape}" if is_array else f"{value!r:.80}"
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array of a type; raise an error for one that would change."""
+    if not pa.types.is_integer(value_type(kind)):
+        return pa.array(values, kind)
+    # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
+    array = pa.array(values)
+    found = value_type(array.type)
+    if not any(
+        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+    ):
+        raise TypeError(f"{found} is no number")
+    return array.cast(kind)
+
+
+def array_and_misfits(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return values as an array of a type, with nulls for those that do not fit, and their rows."""
+    try:
+        return array_of(values, kind), []
+    except NOT_FITTING:
+        misfits = [row for row, value in enumerate(values) if not _fits(value, kind)]
+    kept = list(values)
+    for row in misfits:
+        kept[row] = None
+    return array_of(kept, kind), misfits
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        array_of([value], kind)
+    except NOT_FITTING:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +185,6 @@ class RecordColumns:
 
     schema: pa.Schema
     tensors: Mapping[str, Feature] = field(default_factory=dict)
-    # In a fixed order: their text decides the name of a spool.
     inferred: tuple[str, ...] = ()
     flat: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -70,6 +195,11 @@ class RecordColumns:
     @property
     def pictures(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.schema if column.type == _PICTURE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what decides the rows made of records, for the names of a spool."""
+        names = {"inferred": self.inferred, "flat": self.flat, "masks": self.masks}
+        return {**names, "shapes": dict(self.shapes), "numbers": self.numbered}
 
     def rows(
         self, records: Sequence[Record], ids: Sequence[str], pool: Executor, uri: str = URI
@@ -83,8 +213,9 @@ class RecordColumns:
             uri: The place of the records in rejects.
         """
         known = set(self.schema.names)
+        listed = ", ".join(name for name in self.schema.names if name != self.numbered)
         problems = {
-            row: f"unknown key {name!r}; the known ones are {', '.join(self._known)}"
+            row: f"unknown key {name!r}; the known ones are {listed}"
             for row, record in enumerate(records)
             for name in record
             if name not in known
@@ -106,19 +237,15 @@ class RecordColumns:
         rejects = [
             Reject(name, uri, RejectReason.BAD_VALUE, f"record {name}: {detail}")
             for row, detail in sorted(problems.items())
-            for name in [self._id_of(records[row]) or ids[row]]
+            for own in [records[row].get(self.id)]
+            for name in [(isinstance(own, str | int) and str(own)) or ids[row]]
         ]
         whole = RawRows(pa.RecordBatch.from_arrays(arrays, self.schema.names), pictures)
-        return _without(whole, problems) if problems else whole, rejects
-
-    @property
-    def _known(self) -> list[str]:
-        return [name for name in self.schema.names if name != self.numbered]
-
-    def _id_of(self, record: Record) -> str:
-        """Return the own id of a record; "" if it has none, or one of a wrong type."""
-        found = record.get(self.id)
-        return str(found) if isinstance(found, str | int) else ""
+        if not problems:
+            return whole, rejects
+        fitting = [row not in problems for row in range(len(records))]
+        kept = {name: list(compress(parts, fitting)) for name, parts in pictures.items()}
+        return RawRows(whole.columns.filter(pa.array(fitting)), kept), rejects
 
     def _values(self, values: Sequence[Any], column: pa.Field) -> tuple[pa.Array, dict[int, str]]:
         name = column.name
@@ -262,14 +389,6 @@ def _pictures(
     }
     data = (None if isinstance(result, ValueError) else result for result in encoded)
     return list(zip(data, map(picture_path, values), strict=True)), faults
-
-
-def _without(rows: RawRows, left_out: Collection[int]) -> RawRows:
-    fitting = [row not in left_out for row in range(rows.columns.num_rows)]
-    pictures = {
-        name: list(itertools.compress(parts, fitting)) for name, parts in rows.pictures.items()
-    }
-    return RawRows(rows.columns.filter(pa.array(fitting)), pictures)
 
 
 def _encoded(value: Any, is_mask: bool) -> bytes | ValueError | None:

@@ -10,23 +10,35 @@ import codecs
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
+import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError, MissingError
-from shardwright.format.json_text import check_depth
+from shardwright.format.json_files import check_depth
 from shardwright.format.parquet import ParquetRows
 from shardwright.sizes import show_bytes
 from shardwright.storage.addresses import redact
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.storage.reads import map_reads
+from shardwright.transforms.inputs.columns import check_width
 from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason
 
+_FILES_AT_A_TIME = 8  # when reading types
+_TESTED_TOGETHER = 4096  # values of several columns; longer columns are tested one by one
+# Numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
+_NO_FLOAT = r"^[+-]?0[0-9]|^[+]|^-?[0-9]{16,}$"
+_NARROWEST_FIRST = (pa.int64(), pa.float64(), pa.bool_())
+# Column -> types that can hold every value in a file, narrowest first; None without values.
+_Possible = dict[str, Sequence[pa.DataType] | None]
+_Column = tuple[str, pa.Array]  # name, texts
 TABLE_EXTENSIONS = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -37,6 +49,11 @@ TABLE_EXTENSIONS = {
     ".pq": "parquet",
 }
 DELIMITERS = ",;\t|"
+# A last line whose last value begins with a quote and does not end with one, by RFC 4180.
+_OPEN_QUOTE = {
+    by: re.compile(rb'(?:(?:"(?:[^"]|"")*"|[^"%b][^%b]*|)%b)*"(?:[^"]|"")*' % ((key,) * 3))
+    for by, key in ((each, re.escape(each).encode()) for each in DELIMITERS)
+}
 USUAL_DELIMITERS = {"csv": ",", "tsv": "\t"}
 _HEADER_BYTES = 64 << 10
 BLOCK_BYTES = 8 << 20  # parsed at a time; a line must fit in it
@@ -44,6 +61,230 @@ _GZIP = ".gz"
 _SHORT_LINE = 500  # bytes; Arrow's parser takes some 5,000 levels
 _LINE_ENDS = (b"}", b"}\r")
 TRUE_TEXTS, FALSE_TEXTS = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+
+
+def read_table_schema(
+    paths: str | Sequence[str], kind: str, storage: StorageOptions = NO_OPTIONS
+) -> pa.Schema:
+    """Return the columns and types of a table in one file or in several.
+
+    Raises:
+        BuildError: A file cannot be read, or its columns differ from those of the first.
+    """
+    paths = [paths] if isinstance(paths, str) else paths
+    if kind in ("csv", "tsv"):
+        return _unify_csv(
+            paths,
+            list(
+                map_reads(
+                    lambda path: _look_through_csv(path, kind, storage), paths, _FILES_AT_A_TIME
+                )
+            ),
+        )
+    schemas = list(
+        map_reads(lambda path: _stated_schema(path, kind, storage), paths, _FILES_AT_A_TIME)
+    )
+    return schemas[0] if len(schemas) == 1 else _unify_stated(paths, kind, schemas)
+
+
+def _stated_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
+    with table_faults(path):
+        if kind == "jsonl":
+            schema = _dates_as_text(read_json_lines(path, storage).schema)
+        else:
+            with open_file(path, storage) as file:
+                schema = pq.read_schema(file).remove_metadata()
+    check_width(path, schema.names)
+    return schema
+
+
+def _dates_as_text(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with timestamps as text: JSON has no dates, but Arrow guesses them."""
+
+    def as_text(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_list(kind):
+            return pa.list_(as_text(kind.value_type))
+        return pa.string() if pa.types.is_timestamp(kind) else kind
+
+    return pa.schema([(field.name, as_text(field.type)) for field in schema])
+
+
+def _unify_stated(paths: Sequence[str], kind: str, schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Return the columns of all files; a file of JSON lines may lack some, as a line may."""
+    whole = _without_dictionaries(schemas[0])
+    for path, schema in zip(paths[1:], schemas[1:], strict=True):
+        if kind == "parquet":
+            _check_same_columns(paths[0], schemas[0].names, path, schema.names)
+        try:
+            whole = pa.unify_schemas(
+                [whole, _without_dictionaries(schema)], promote_options="permissive"
+            )
+        except pa.ArrowException as error:
+            raise BuildError(
+                f"{path} and {paths[0]} are not one table: {error}. "
+                "Cast the column to one type in all files"
+            ) from error
+    return whole
+
+
+def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [
+            (
+                field.name,
+                field.type.value_type if pa.types.is_dictionary(field.type) else field.type,
+            )
+            for field in schema
+        ]
+    )
+
+
+def _check_same_columns(
+    first_path: str, first: Sequence[str], path: str, names: Sequence[str]
+) -> None:
+    if sorted(first) != sorted(names):
+        lacks, adds = sorted(set(first) - set(names)), sorted(set(names) - set(first))
+        told = [
+            f"it lacks {lacks}" if lacks else "",
+            f"it also has {adds}" if adds else "",
+            "" if lacks or adds else "one is duplicate",
+        ]
+        raise BuildError(
+            f"{path} has other columns than {first_path} ({', '.join(filter(None, told))}): "
+            "all files of a table must have the same"
+        )
+
+
+def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]]) -> pa.Schema:
+    """Return each column's narrowest type: int64, float64, bool or string; empty is null."""
+    names = found[0][0]
+    for path, (others, _) in zip(paths[1:], found[1:], strict=True):
+        _check_same_columns(paths[0], names, path, others)
+    chosen = []
+    for name in names:
+        possible = [kinds for _, by_name in found if (kinds := by_name[name]) is not None]
+        # A type is the table's only if the values of all files fit it.
+        held = [
+            kind
+            for kind in _NARROWEST_FIRST
+            if possible and all(kind in kinds for kinds in possible)
+        ]
+        chosen.append((name, held[0] if held else pa.string()))
+    return pa.schema(chosen)
+
+
+def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[list[str], _Possible]:
+    """Return a file's column names in order, and the types that can hold their values."""
+    with table_faults(path):
+        by = find_delimiter(path, kind, storage)
+        with open_csv(path, by, {}, [], storage) as reader:
+            names = list(reader.schema.names)
+        check_width(path, names)
+        possible: _Possible = dict.fromkeys(names)
+        last = ""
+        with open_csv(path, by, dict.fromkeys(names, pa.string()), [], storage) as reader:
+            for batch in reader:
+                columns = list(zip(names, batch.columns, strict=True))
+                step = max(1, _TESTED_TOGETHER // max(batch.num_rows, 1))
+                for start in range(0, len(columns), step):
+                    _narrow(possible, columns[start : start + step])
+                if batch.num_rows and batch.num_columns:
+                    last = batch.columns[-1][-1].as_py()
+        _check_last_quote(path, by, last, storage)
+    return names, possible
+
+
+def _narrow(possible: _Possible, columns: Sequence[_Column]) -> None:
+    """Leave to each column the types that also hold these values of it."""
+    filled = [(name, values) for name, column in columns if len(values := _filled(column))]
+    held: dict[str, list[pa.DataType]] = {name: [] for name, _ in filled}
+    for kind in _NARROWEST_FIRST:
+        known = ((name, possible[name]) for name, _ in filled)
+        left = {name for name, kinds in known if kinds is None or kind in kinds}
+        tested = [
+            (name, values)
+            for name, values in filled
+            if name in left and _may_hold(kind, values[0].as_py())
+        ]
+        for name in _holding(kind, tested):
+            held[name].append(kind)
+    possible.update(held)
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    is_empty = pc.equal(column, "")
+    return column.filter(pc.invert(is_empty)) if is_empty.true_count else column
+
+
+def _may_hold(kind: pa.DataType, text: str) -> bool:
+    """Return False if a text cannot be a value of a type: most texts are none of a number."""
+    if pa.types.is_boolean(kind):
+        return text in TRUE_TEXTS or text in FALSE_TEXTS
+    try:
+        float(text)  # takes all that Arrow takes but hexadecimal numbers, which change
+    except ValueError:
+        return False
+    return True
+
+
+def _holding(kind: pa.DataType, columns: Sequence[_Column]) -> list[str]:
+    """Return the columns whose values are all of a type: tested together, else by halves.
+
+    A test of one value takes as long as one of a thousand.
+    """
+    if not columns:
+        return []
+    if _holds(kind, pa.concat_arrays([values for _, values in columns])):
+        return [name for name, _ in columns]
+    half = len(columns) // 2
+    return _holding(kind, columns[:half]) + _holding(kind, columns[half:]) if half else []
+
+
+def _check_last_quote(path: str, by: str, last: str, storage: StorageOptions) -> None:
+    """Check for an unclosed quote at the end of a CSV, which Arrow closes in silence.
+
+    It takes all later lines into one value, or the file was cut within a quoted value.
+
+    Args:
+        path: The file.
+        by: Its delimiter.
+        last: Its last value.
+        storage: Options of its store.
+
+    Raises:
+        BuildError: The last value with a line break, or the last line, has no closing quote.
+    """
+    end = b""
+    with open_file(path, storage) as file:
+        while block := file.read(BLOCK_BYTES):
+            # A gzip stream cannot be read from its end.
+            end = (end + block)[-BLOCK_BYTES:]
+    line = end.rpartition(b"\n")[2]
+    has_lines = "\n" in last or "\r" in last
+    if has_lines and end.rstrip()[-1:] != b'"':
+        raise BuildError(
+            f"the table {path} has a quote before {last[:60]!r} that is never closed, "
+            "so all lines after it are one value: close it"
+        )
+    if _OPEN_QUOTE[by].fullmatch(line) and not has_lines:
+        raise BuildError(
+            f"the table {path} ends within a quoted value, in the line {line[:60]!r}, so it may "
+            "lack rows: copy it again, or close the quote"
+        )
+
+
+def _holds(kind: pa.DataType, values: pa.Array) -> bool:
+    """Return whether every text is a value of that type; integers must convert back unchanged."""
+    if pa.types.is_boolean(kind):
+        return bool(pc.all(pc.is_in(values, value_set=pa.array(TRUE_TEXTS + FALSE_TEXTS))).as_py())
+    try:
+        numbers = values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    if pa.types.is_integer(kind):
+        # "007" is a number that would lose its zeros.
+        return bool(numbers.cast(pa.string()).equals(values))
+    return not pc.any(pc.match_substring_regex(values, _NO_FLOAT)).as_py()
 
 
 def table_format(path: str) -> str | None:
@@ -140,20 +381,20 @@ class _BoundedLines(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._file.read(size)
         lines = (self._rest + data).split(b"\n")
+        # The last line may go on in the next read.
         self._rest = lines.pop() if data else b""
         # A value that ends with its line needs a long line to be deep.
         whole = all(line[:1] == b"{" and line.endswith(_LINE_ENDS) for line in lines if line)
         for text in lines if whole else [b"\n".join(lines)]:
             if len(text) > _SHORT_LINE:
-                self._check(text)
+                try:
+                    check_depth(text)
+                except ValueError as error:
+                    shown = redact(text.decode(errors="replace"))[:80]
+                    raise BuildError(
+                        f"cannot read the table {self._path}: {error}: {shown!r}"
+                    ) from error
         return data
-
-    def _check(self, text: bytes) -> None:
-        try:
-            check_depth(text)
-        except ValueError as error:
-            shown = redact(text.decode(errors="replace"))[:80]
-            raise BuildError(f"cannot read the table {self._path}: {error}: {shown!r}") from error
 
 
 class _Utf8(io.RawIOBase):
@@ -167,6 +408,7 @@ class _Utf8(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._file.read(size)
+        # Only to check: a character may lie across two reads, so each read alone cannot tell.
         self._decoder.decode(data, final=not data)
         return data
 
@@ -178,6 +420,7 @@ def find_delimiter(path: str, kind: str, storage: StorageOptions) -> str:
     """
     with open_file(path, storage) as file:
         header = file.read(_HEADER_BYTES).partition(b"\n")[0].decode(errors="replace")
+    # Not those within quotes, which are text.
     found = [each for each in DELIMITERS if each in re.sub(r'"[^"]*"', "", header)]
     usual = USUAL_DELIMITERS[kind]
     return usual if usual in found or not found else found[0]
@@ -222,14 +465,12 @@ def open_csv(
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of one file with the columns and types of all files."""
-    return pa.RecordBatch.from_arrays(
-        [as_plain(batch.column(field.name)).cast(field.type) for field in schema], schema=schema
+    columns = (batch.column(field.name) for field in schema)
+    plain = (
+        one.dictionary_decode() if pa.types.is_dictionary(one.type) else one for one in columns
     )
-
-
-def as_plain(column: pa.Array) -> pa.Array:
-    """Return a column without dictionary encoding."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    arrays = [one.cast(kind) for one, kind in zip(plain, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _read_csv(
@@ -242,4 +483,5 @@ def _read_csv(
         for block in reader:
             for start in range(0, block.num_rows, BATCH_ROWS):
                 yield block.slice(start, BATCH_ROWS)
+    # After the rows, because the parser reads ahead in threads of its own.
     yield from bad_lines

@@ -1,40 +1,66 @@
-"""Turn a table's raw rows into references: the place of each image, and the values of its row."""
+"""Tables of images or labels: the place of each image, and the values of its row.
+
+A table is one file, several that a wildcard matches, or a folder of nothing else.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import PICTURES, Feature, FeatureKind
+from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
-from shardwright.storage.options import StorageOptions
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.transforms.features.lists import is_list
 from shardwright.transforms.inputs.boundary import keep_inside
-from shardwright.transforms.inputs.file_lookups import look_up, look_up_batch
+from shardwright.transforms.inputs.columns import (
+    TEXT_ROLES,
+    Columns,
+    as_text,
+    can_be_text,
+    canonical_splits,
+    check_names,
+    check_text,
+    empty_as_null,
+    find_roles,
+    folded,
+    quoted,
+    role_text,
+)
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, has_image_name
+from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.image_paths import (
     SCHEME,
     STORE,
     has_addresses,
+    look_up_batch,
+    look_up_pictures,
     resolve_paths,
     split_queries,
     stems_of,
 )
-from shardwright.transforms.inputs.source import Rows, SourceFormat
-from shardwright.transforms.inputs.tables.table_columns import (
-    as_text,
-    canonical_splits,
-    empty_as_null,
-    escaped,
-    settle_sizes,
+from shardwright.transforms.inputs.input_files import checked, find_files
+from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.tables.table_files import (
+    TABLE_EXTENSIONS,
+    read_table_file,
+    read_table_schema,
+    table_format,
 )
-from shardwright.transforms.inputs.tables.table_files import read_table_file
-from shardwright.transforms.inputs.tables.table_layout import TableFacts, TableLayout
-from shardwright.transforms.inputs.tables.table_look import look
 from shardwright.transforms.references import (
     PICTURE_TYPE,
     QUERY,
+    ImagePlace,
     extra_name,
     keep_rows,
     reject_rows,
@@ -44,6 +70,331 @@ from shardwright.transforms.rejects import Reject, RejectReason
 
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
+_ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
+_PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
+_TEXT_KINDS = frozenset(
+    {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
+)
+
+
+class TableOf(StrEnum):
+    """The contents of a table's rows."""
+
+    IMAGES = "images"  # a column of image paths is required
+    LABELS = "labels"  # of another input's images; a column of ids or "stem" is enough
+    RECORDS = "records"  # no column is the image's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLayout(Columns):
+    """The files of a table, and its columns.
+
+    Attributes:
+        path: Its absolute path, or a store's address; for several files, their common folder.
+        format: "csv", "tsv", "jsonl" or "parquet".
+        image_root: The folder that relative image paths start from; None for that of their table.
+        may_lack_images: True if a row without an image path is a record.
+        storage: Options of the stores that hold it and its images.
+        names_files: True if its paths are files below its folder; False if they are ids of
+            another input.
+        files: Names of several files below `path`, in name order; () for a table in one file.
+        num_bytes: Approximate bytes of its rows in memory, which decide how a table of labels is
+            joined.
+        key: The join key of a table of labels, "id", "path" or "stem".
+        folders: As in `SourceFacts`, for the further images of a table of labels.
+    """
+
+    path: str
+    format: str
+    storage: StorageOptions = NO_OPTIONS
+    names_files: bool = True
+    image_root: str | None = None
+    may_lack_images: bool = False
+    files: tuple[str, ...] = ()
+    num_bytes: int = 0
+    key: str = "id"
+    folders: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """The folder that ids are relative to."""
+        return self.image_root or (self.path if self.files else os.path.dirname(self.path))
+
+    def path_of(self, name: str) -> str:
+        """Return the path or address of one of `files`; "" stands for a table in one file."""
+        return f"{self.path.rstrip('/')}/{name}" if name else self.path
+
+    def folder_of(self, name: str) -> str:
+        """Return the folder that relative image paths in one of `files` start from."""
+        return self.image_root or os.path.dirname(self.path_of(name))
+
+    @property
+    def facts(self) -> TableFacts:
+        """The facts about this table as INPUT."""
+        number = f" of {counted(len(self.files), 'file')} below" if self.files else " at"
+        return self.facts_as(
+            TableFacts,
+            f"a {self.format} table{number} {self.path}, columns {self.describe(self.extras)}",
+            columns=tuple(self.columns.names),
+            label_paths_root=self.root,
+            layout=self,
+        )
+
+    def for_features(self, features: Sequence[Feature]) -> TableLayout:
+        """Return the table with only the columns of these features.
+
+        Image paths among them are looked up. Text features of a CSV or TSV keep their text as
+        written, where "1.50" could be a number.
+        """
+        there = set(self.columns.names)
+        wanted = {one.column_name: one for one in features if one.column_name in there}
+        pictures = tuple(name for name, one in wanted.items() if one.kind in PICTURES)
+        texts = {
+            name
+            for name, one in wanted.items()
+            if one.kind in _TEXT_KINDS and name != self.label and self.format in ("csv", "tsv")
+        }
+        columns = pa.schema(
+            [one.with_type(pa.string()) if one.name in texts else one for one in self.columns]
+        )
+        return replace(self, brought=tuple(wanted), pictures=pictures, columns=columns)
+
+    def of_labels(
+        self, key: str = "id", root: str | None = None, folders: tuple[str, ...] = ()
+    ) -> TableLayout:
+        """Return the table as a `--labels` table: ids are join keys, and files are not looked up.
+
+        Args:
+            key: "id", "path" or "stem".
+            root: The folder of the other input's paths; None for the table's own.
+            folders: The folders of the other input's images, beside the table's own; () for any.
+        """
+        own = os.path.realpath(self.path if self.files else os.path.dirname(self.path))
+        return replace(
+            self,
+            names_files=False,
+            key=key,
+            image_root=self.image_root or root,
+            folders=(*folders, own) if folders else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts(SourceFacts):
+    """The facts about a table.
+
+    Attributes:
+        layout: Its files, and the roles of its columns.
+    """
+
+    layout: TableLayout
+
+    def parts(self) -> Iterator[str]:
+        yield from self.layout.files or ("",)
+
+    def for_features(self, features: Sequence[Feature]) -> TableFacts:
+        return self.layout.for_features(features).facts
+
+
+def look(request: SourceRequest) -> TableFacts | None:
+    """Return the facts about a table; None if INPUT is something else. Raises as `open_table`."""
+    if not request.forced and not is_table(request):
+        return None
+    rows = TableOf.IMAGES if request.image else TableOf.RECORDS
+    return open_table(request, rows).facts
+
+
+def open_label_table(
+    request: SourceRequest, *, key: str, root: str | None, folders: tuple[str, ...] = ()
+) -> TableFacts:
+    """Return the facts about a `--labels` table; without image paths, it is joined by its ids.
+
+    Args:
+        request: The request for the table.
+        key: "id", "path" or "stem".
+        root: The folder of the other input's paths; None for the table's own.
+        folders: As for `TableLayout.of_labels`.
+
+    Raises:
+        UsageError: It does not exist, is not a table, or lacks a column.
+        BuildError: It cannot be read.
+    """
+    request = checked(request)
+    if not is_table(request) and not has_wildcard(request.uri) and not request.is_file:
+        raise UsageError(
+            f"{request.argument} {request.uri} is a folder; "
+            "give a .csv, .tsv, .jsonl or .parquet table"
+        )
+    return open_table(request, TableOf.LABELS).of_labels(key, root, folders).facts
+
+
+def is_table(request: SourceRequest) -> bool:
+    """Return whether INPUT is made of tables; a folder must hold nothing else."""
+    uri = request.uri
+    if has_wildcard(uri):
+        return table_format(uri) is not None or bool(find_files(request, _is_table_name))
+    if not request.is_remote and os.path.isfile(uri):
+        return True
+    if request.is_remote and table_format(uri) and request.is_file:
+        return True
+    found = request.listings.look_in(uri)
+    names = (*found.folders, *found.files, *found.others)
+    # Names with a leading "_" are markers.
+    kinds = {table_format(name) for name in names if not name.startswith("_")}
+    return len(kinds) == 1 and None not in kinds
+
+
+def _is_table_name(name: str) -> bool:
+    return table_format(name) is not None and not name.startswith("_")
+
+
+def open_table(request: SourceRequest, rows: TableOf) -> TableLayout:
+    """Return the layout of INPUT's table.
+
+    Args:
+        request: The request for INPUT.
+        rows: The contents of its rows.
+
+    Raises:
+        UsageError: There is no table, there are several formats, or as for `table_of`.
+        BuildError: As for `table_of`.
+    """
+    uri = request.uri
+    if not has_wildcard(uri) and (request.is_file if request.is_remote else os.path.isfile(uri)):
+        return table_of(request, uri, rows=rows)
+    found = find_files(request, _is_table_name)
+    if not found:
+        raise UsageError(
+            f"{request.argument} {uri} holds no table; a table's name ends in {_ENDINGS}"
+        )
+    kinds = {table_format(file.uri) for file in found}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{request.argument} {uri} matches tables of several formats "
+            f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
+        )
+    folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
+    return table_of(request, folder, [file.name for file in found], rows=rows)
+
+
+def table_of(
+    request: SourceRequest,
+    path: str,
+    files: Sequence[str] = (),
+    *,
+    rows: TableOf = TableOf.IMAGES,
+) -> TableLayout:
+    """Read a table's columns and types, and assign columns to roles.
+
+    Args:
+        request: The request for INPUT.
+        path: The table's file, or the common folder of several.
+        files: The names of several files below `path`; () for a table in one file.
+        rows: The contents of its rows.
+
+    Raises:
+        UsageError: A given column is missing, or no column can be the image's.
+        BuildError: A file cannot be read as a table, or a column's type does not suit its role.
+    """
+    paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
+    kind = _format_of(request, paths[0])
+    schema = read_table_schema(paths, kind, request.storage)
+    is_text = kind in ("csv", "tsv")  # in which every type can have a role
+    roles = _find_roles(paths[0], schema, request.columns, rows, () if is_text else request.kinds)
+    texts = {roles[role] for role in TEXT_ROLES}
+    if is_text:  # a class "1.5" or id "true" is text; whole numbers stay, so that labels sort
+        schema = pa.schema(
+            [
+                one.with_type(pa.string())
+                if one.name in texts and not pa.types.is_integer(one.type)
+                else one
+                for one in schema
+            ]
+        )
+    for role, column in roles.items():
+        if column is not None:
+            (check_sizes if role == "size" else check_text)(schema.field(column).type, column)
+    return TableLayout(
+        path=path,
+        format=kind,
+        columns=schema,
+        **roles,
+        storage=request.storage,
+        image_root=request.image_root,
+        may_lack_images=request.may_lack_images,
+        files=tuple(files),
+        num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
+    )
+
+
+def _find_roles(
+    path: str,
+    schema: pa.Schema,
+    given: Mapping[str, str | None],
+    rows: TableOf,
+    declared: Collection[str],
+) -> dict[str, Any]:
+    """Return role -> column; none of `declared` by its name, unless its type suits it."""
+    names, types = schema.names, dict(zip(schema.names, schema.types, strict=True))
+    if rows is not TableOf.RECORDS and len(types) < len(names):
+        _check_header(path, names)
+    check_names(path, names)
+    if "" in names:
+        raise UsageError(
+            f"column {names.index('') + 1} of {path} has no name: "
+            "name it, or leave it out (pandas: to_csv(index=False))"
+        )
+
+    def suits(role: str, name: str) -> bool:
+        kind = types[name]
+        # A column of lists has several labels a row and cannot be the label; a schema may still
+        # use it. Nor can a number of a table without images: it is a value to predict.
+        is_label = not is_list(kind) and (
+            rows is not TableOf.RECORDS or not pa.types.is_floating(kind)
+        )
+        return (role != "label" or is_label) and (name not in declared or can_be_text(kind))
+
+    missing = f"is not in {path}, which has the columns {quoted(names)}"
+    roles = find_roles(names, given, missing, suits, spelled=folded)
+    if rows is TableOf.RECORDS:
+        return roles | {"image": None, "size": None}
+    if rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
+        roles["image"] = roles["image"] or roles["id"] or ("stem" if "stem" in types else None)
+    if roles["image"] is None:
+        _check_header(path, names)
+        raise UsageError(
+            f"{path} has the columns {quoted(names)}: "
+            "set --image-column to the one with the image paths; for records without images, "
+            "give --schema records, or a schema of your own without an image"
+        )
+    return roles
+
+
+def _check_header(path: str, names: Sequence[str]) -> None:
+    """Raise UsageError for a table whose first line holds values: one is an image's name."""
+    if first := next(filter(has_image_name, names), None):
+        raise UsageError(
+            f"{path} has no line of column names: its first line has {first!r}. Add a line above "
+            "it, such as image,label"
+        )
+
+
+def _format_of(request: SourceRequest, path: str) -> str:
+    kind = table_format(path)
+    if kind is not None:
+        return kind
+    is_json = path.lower().endswith(".json")
+    hint = "; a .json must be COCO's, with a list of `images`" if is_json else ""
+    raise UsageError(
+        f"{request.argument} {path} is a file without a table's extension ({_ENDINGS}); "
+        f"give a folder or a table{hint}"
+    )
+
+
+def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
+    """Return the approximate bytes of a table's rows in memory, where compressed files grow."""
+    packed = kind == "parquet" or path.lower().endswith(".gz")
+    return (files_of(path, storage).num_bytes_of(path) or 0) * (_PACKED if packed else 1)
 
 
 def list_part(facts: TableFacts, part: str) -> Rows:
@@ -67,7 +418,7 @@ def list_table(table: TableLayout, name: str = "") -> Rows:
                 yield found
             elif found.num_rows:
                 folder = table.folder_of(name)
-                pictures = look_up_pictures(found, table.pictures, folder, table.storage)
+                pictures = with_pictures(found, table.pictures, folder, table.storage)
                 yield from keep_inside(pictures, table.folders) if table.folders else pictures
         first_row += part.num_rows
 
@@ -76,13 +427,18 @@ def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: s
     """Yield references whose extra columns still have the table's types."""
     where = escaped(f"{name}: ") if name else ""
     batch = _raw_references(table, raw, first_row, name)
+    # One rule after another, each on what the earlier ones have left: a row has one reject.
     for column, is_bad, reason, detail in _text_rules(table, where):
         mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
         yield from reject_rows(batch, mask, reason, detail)
         batch = keep_rows(batch, ~mask)
     if table.may_lack_images and table.names_files:
         absent = pc.equal(batch.column("uri"), "").to_numpy(zero_copy_only=False)
-        yield _without_images(keep_rows(batch, absent), table.path_of(name))
+        # They refer to no bytes of their table.
+        bare = keep_rows(batch, absent)
+        nothing = pa.array(np.zeros(bare.num_rows, np.int64))
+        bare = set_column(bare, "uri", pa.repeat(table.path_of(name), bare.num_rows))
+        yield set_column(set_column(bare, "offset", nothing), "num_bytes", nothing)
         batch = keep_rows(batch, ~absent)
     if table.size is not None:
         yield from settle_sizes(batch, where)
@@ -92,13 +448,6 @@ def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: s
         yield batch
     else:  # a row of labels is found by its table, not by an image's path
         yield set_column(batch, "uri", pa.repeat(table.path_of(name), batch.num_rows))
-
-
-def _without_images(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-    """Return rows as references to no bytes of their table."""
-    nothing = pa.array(np.zeros(batch.num_rows, np.int64))
-    batch = set_column(batch, "uri", pa.repeat(path, batch.num_rows))
-    return set_column(set_column(batch, "offset", nothing), "num_bytes", nothing)
 
 
 def _is_empty(texts: pa.Array) -> pa.Array:
@@ -140,21 +489,14 @@ def _text_rules(
 def _raw_references(
     table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str
 ) -> pa.RecordBatch:
-    def text(column: str | None) -> pa.Array:
-        return (
-            pa.nulls(raw.num_rows, pa.string())
-            if column is None
-            else as_text(raw.column(column), column)
-        )
-
     rows = pa.array(np.arange(first_row, first_row + raw.num_rows))
     folder = table.folder_of(name)
-    written, queries = split_queries(pc.fill_null(text(table.image), ""))
+    written, queries = split_queries(pc.fill_null(role_text(raw, table.image), ""))
     relative, uris = resolve_paths(written, folder)
     if folder != table.root:  # two folders may each have their a.png
         relative, _ = resolve_paths(uris, table.root)
     columns = {
-        "id": _ids(table, relative, text(table.id), rows, name),
+        "id": _ids(table, relative, role_text(raw, table.id), rows, name),
         "uri": uris,
         "offset": pa.nulls(raw.num_rows, pa.int64()),
         "num_bytes": pa.nulls(raw.num_rows, pa.int64())
@@ -162,10 +504,10 @@ def _raw_references(
         else raw.column(table.size),
         "etag": pa.nulls(raw.num_rows, pa.string()),
         "row": rows,
-        "split": canonical_splits(text(table.split)),
-        "group": empty_as_null(text(table.group)),
-        "label": empty_as_null(text(table.label)),
-        **{extra_name(name): raw.column(name) for name in table.extra_columns},
+        "split": canonical_splits(role_text(raw, table.split)),
+        "group": empty_as_null(role_text(raw, table.group)),
+        "label": empty_as_null(role_text(raw, table.label)),
+        **{extra_name(name): raw.column(name) for name in table.extras},
     }
     if queries is not None and table.names_files:
         columns[QUERY] = queries
@@ -185,18 +527,7 @@ def _ids(
     return paths if table.id is None or table.key == "path" else pc.fill_null(stated, "")
 
 
-# One file, several that a wildcard matches, or a folder of nothing else.
-FORMAT = SourceFormat(
-    "a .csv, .tsv, .jsonl or .parquet with image paths, a wildcard such as part-*.csv.gz, "
-    "or a folder of them",
-    look,
-    list_part,
-    rank=30,
-    reads_records=True,
-)
-
-
-def look_up_pictures(
+def with_pictures(
     batch: pa.RecordBatch, names: Sequence[str], folder: str, storage: StorageOptions
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield references with their path columns `x/NAME` converted to `PICTURE_TYPE`.
@@ -211,20 +542,76 @@ def look_up_pictures(
     """
     keep = np.ones(batch.num_rows, bool)
     for name in names:
-        paths = empty_as_null(as_text(batch.column(extra_name(name)), name))
-        _, uris = resolve_paths(pc.fill_null(paths, ""), folder)
-        there = paths.is_valid().to_numpy(zero_copy_only=False)
-        places: list[dict[str, object] | None] = [None] * batch.num_rows
-        rows = np.flatnonzero(there).tolist()
-        found = look_up(uris.filter(paths.is_valid()).to_pylist(), storage, folder=folder)
-        for row, lookup in zip(rows, found, strict=True):
-            uri = uris[row].as_py()
-            places[row] = lookup.as_picture(uri)
-            if lookup.problem and keep[row]:
-                reason, detail = lookup.problem
+        paths = empty_as_null(as_text(batch.column(extra_name(name)), name)).to_pylist()
+        found = look_up_pictures(paths, storage, folder)
+        places: list[ImagePlace | None] = [None] * len(paths)
+        for row, (uri, one) in ((row, each) for row, each in enumerate(found) if each):
+            if isinstance(one, ImagePlace):
+                places[row] = one
+            elif keep[row]:
+                reason, detail = one
                 keep[row] = False
                 yield Reject(batch.column("id")[row].as_py(), uri, reason, f"{name}: {detail}")
         batch = set_column(batch, extra_name(name), pa.array(places, PICTURE_TYPE))
     batch = keep_rows(batch, keep)
     if batch.num_rows:
         yield batch
+
+
+def escaped(text: str) -> str:
+    """Return a text as part of the detail of `reject_rows`, a format string."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def check_sizes(kind: pa.DataType, name: str) -> None:
+    """Check that a column can hold sizes in bytes.
+
+    Raises:
+        BuildError: It does not hold whole numbers.
+    """
+    if not pa.types.is_integer(kind):
+        raise BuildError(
+            f"--size-column {name!r} is of type {kind}; it must hold bytes as whole numbers"
+        )
+
+
+def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBatch | Reject]:
+    """Yield a reject for each invalid size, then the references with `num_bytes` as int64.
+
+    Args:
+        batch: References, with `num_bytes` as in the table.
+        where: The start of details, a format string: the table's file if it has several.
+    """
+    sizes = (
+        batch.column("num_bytes")
+        .cast(pa.float64(), safe=False)
+        .fill_null(-1)
+        .to_numpy(zero_copy_only=False)
+    )
+    rules = (
+        (
+            sizes < 0,
+            RejectReason.BAD_VALUE,
+            f"{where}row {{row}}: the size must be a number of bytes, got {{num_bytes}}",
+        ),
+        (sizes == 0, RejectReason.EMPTY_FILE, f"{where}row {{row}}: the size is 0"),
+        (
+            sizes > MAX_IMAGE_BYTES,
+            RejectReason.TOO_LARGE,
+            f"{{num_bytes}} bytes; an image may have at most {MAX_IMAGE_BYTES}",
+        ),
+    )
+    for mask, reason, detail in rules:
+        yield from reject_rows(batch, mask, reason, detail)
+    batch = keep_rows(batch, (sizes > 0) & (sizes <= MAX_IMAGE_BYTES))
+    yield set_column(batch, "num_bytes", batch.column("num_bytes").cast(pa.int64()))
+
+
+FORMAT = SourceFormat(
+    "a .csv, .tsv, .jsonl or .parquet with image paths, a wildcard such as part-*.csv.gz, "
+    "or a folder of them",
+    look,
+    list_part,
+    rank=30,
+    reads_records=True,
+)

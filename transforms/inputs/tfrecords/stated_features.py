@@ -8,7 +8,9 @@ name a line (`tensorflow_datasets/core/features/class_label_feature.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,20 +19,122 @@ from msgspec import UNSET
 
 from shardwright.errors import MissingError, NotADatasetError, UsageError
 from shardwright.format import naming
+from shardwright.format.example import ExampleFault, parse_feature, split_example
 from shardwright.format.json_files import read_json
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.format.tfds_features import TfdsFeature, TfdsTensor
 from shardwright.format.versions import version_numbers
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
+from shardwright.transforms.inputs.file_rules import has_image_magic
 
+_LOG = logging.getLogger("shardwright.inputs")
+_TYPES: Mapping[str, pa.DataType] = {
+    "bytes_list": pa.binary(),
+    "float_list": pa.float32(),
+    "int64_list": pa.int64(),
+}
 T = TypeVar("T")
-
 _DERIVED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.LABEL_TEXT)
 _WITH_WORDS = (FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS)
 _LABELS = ".labels.txt"
 _DEFAULT_DTYPES = ("int64", "float32")
+
+
+@dataclass(slots=True)
+class FeatureStatistics:
+    """Statistics of one feature in some records."""
+
+    kinds: Counter[str] = field(default_factory=Counter)  # "bytes_list", ... -> records
+    lengths: Counter[int] = field(default_factory=Counter)  # number of values -> records
+    images: int = 0  # records whose first value is an image
+
+    def add(self, kind: str | None, values: Sequence[object]) -> None:
+        self.lengths[len(values)] += 1
+        if kind is not None:
+            self.kinds[kind] += 1
+            self.images += kind == "bytes_list" and bool(values) and has_image_magic(values[0])  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStatistics:
+    """Statistics of some records.
+
+    Attributes:
+        num_records: Number of tf.Examples with features.
+        features: Key -> statistics, sorted by key.
+    """
+
+    num_records: int
+    features: Mapping[str, FeatureStatistics]
+
+    def stored(self, key: str) -> pa.DataType:
+        """Return the type of a feature's values; binary if no record has one."""
+        kinds = self.features[key].kinds
+        # Sorted, so that of two kinds in as many records the same one is chosen in every run.
+        return _TYPES[max(sorted(kinds), key=kinds.__getitem__)] if kinds else pa.binary()
+
+    def is_scalar(self, key: str) -> bool:
+        """Return whether every record has exactly one value."""
+        return self.features[key].lengths == {1: self.num_records}
+
+    def has_images(self, key: str) -> bool:
+        """Return whether some records hold an image, and each at most one value."""
+        seen = self.features[key]
+        return bool(seen.images) and max(seen.lengths) == 1
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key!r} ({self.stored(key)})" for key in self.features)
+
+
+def is_sequence_example(data: bytes) -> bool:
+    """Return whether a message has a field 2: it is a tf.SequenceExample, no tf.Example."""
+    place = 0
+    while place < len(data) and data[place] == 0x0A:
+        length, shift = 0, 0
+        place += 1
+        # A varint: seven bits a byte, and the last byte is below 0x80.
+        while place < len(data):
+            length |= (data[place] & 0x7F) << shift
+            shift, place = shift + 7, place + 1
+            if data[place - 1] < 0x80:
+                break
+        place += length
+    return place < len(data) and data[place] == 0x12
+
+
+def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
+    """Return statistics of the features of some records.
+
+    Raises:
+        UsageError: There are no records, or none is a tf.Example.
+    """
+    found: dict[str, FeatureStatistics] = {}
+    total = good = 0
+    for data in records:
+        total += 1
+        if is_sequence_example(data):
+            raise UsageError(
+                f"{place} holds tf.SequenceExample records, which are not supported: "
+                "write one tf.Example for each image"
+            )
+        try:
+            features = {key: parse_feature(feature) for key, feature in split_example(data).items()}
+        except ExampleFault:
+            continue
+        good += bool(features)
+        for key, (kind, values) in features.items():
+            found.setdefault(key, FeatureStatistics()).add(kind, values)
+    if not good:
+        told = (
+            f"no tf.Example with features in the first {counted(total, 'record')}: for other "
+            "bytes, give --schema FILE.json with "
+            '{"features": [{"name": "record", "kind": "bytes"}]}'
+        )
+        raise UsageError(f"{place}: {told if total else 'no valid record'}")
+    return RecordStatistics(good, dict(sorted(found.items())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +212,9 @@ def read_stated(folder: Folder) -> Stated:
 def _read_object(folder: Folder, name: str, kind: type[T]) -> T | None:
     try:
         return read_json(folder, name, kind)
-    except NotADatasetError:  # another program's file
+    except NotADatasetError as error:  # another program's file, or a damaged one
+        if name == naming.FEATURES:
+            _LOG.warning("types and class names follow from the records alone: %s", error)
         return None
 
 

@@ -9,13 +9,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.records import HEADER_BYTES, RecordSpan, frame_header, read_record
-from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
-from shardwright.storage.local import open_regular
 from shardwright.storage.options import StorageOptions
 
 _BUFFER_BYTES = 1 << 20
@@ -46,10 +44,15 @@ def open_tfrecord(
         StorageError: It cannot be read.
     """
     try:
-        with _open(uri, storage) as file:
+        with files_of(uri, storage).open_stream(uri) as file:
             compression = _compression_of(file.read(HEADER_BYTES))
             file.seek(0)
-            yield _unpacked(file, compression), compression
+            plain: Any = file
+            if compression == Compression.GZIP:
+                plain = gzip.GzipFile(fileobj=file)
+            elif compression:
+                plain = io.BufferedReader(_Inflated(file), _BUFFER_BYTES)
+            yield plain, compression
     except OSError as error:
         if isinstance(error, StorageError):
             raise
@@ -85,12 +88,6 @@ def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[Record
         offset = span.next_offset
 
 
-def _open(uri: str, storage: StorageOptions) -> BinaryIO:
-    if is_remote(uri):
-        return cast(BinaryIO, files_of(uri, storage).open_input(uri))
-    return open_regular(uri, _BUFFER_BYTES)
-
-
 def _compression_of(header: bytes) -> Compression | None:
     """Return the compression that the first bytes show.
 
@@ -104,14 +101,6 @@ def _compression_of(header: bytes) -> Compression | None:
         len(header) > 1 and header[0] & 0x0F == 8 and int.from_bytes(header[:2], "big") % 31 == 0
     )  # RFC 1950
     return Compression.ZLIB if is_zlib else None
-
-
-def _unpacked(file: BinaryIO, compression: Compression | None) -> BinaryIO:
-    if compression == Compression.GZIP:
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    return (
-        cast(BinaryIO, io.BufferedReader(_Inflated(file), _BUFFER_BYTES)) if compression else file
-    )
 
 
 class _Inflated(io.RawIOBase):
@@ -128,9 +117,11 @@ class _Inflated(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = b""
         while not data and not self._inflate.eof:
+            # `unconsumed_tail` is input for which the last call had no room in its output.
             packed = self._inflate.unconsumed_tail or self._file.read(_BUFFER_BYTES)
             if not packed:
                 raise EOFError("the compressed file ended before its end mark")
+            # Bounded, because a few bytes may inflate to gigabytes.
             data = self._inflate.decompress(packed, len(buffer))
         buffer[: len(data)] = data
         return len(data)

@@ -2,13 +2,572 @@
 
 from __future__ import annotations
 
-from shardwright.transforms.inputs.input_files import state_of
-from shardwright.transforms.inputs.source import Rows, SourceFormat
-from shardwright.transforms.inputs.spool import rules_digest, spooled
-from shardwright.transforms.inputs.tfrecords.tfrecord_files import open_tfrecord, read_frames
-from shardwright.transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts, look
-from shardwright.transforms.inputs.tfrecords.tfrecord_references import InPlace, list_records
-from shardwright.transforms.rejects import Reject, RejectReason
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from shardwright.errors import RecordFault, UsageError
+from shardwright.format.entries import Block, Span, bytes_span, find_features, read_values
+from shardwright.format.example import ExampleFault
+from shardwright.format.records import HEADER_BYTES, RecordSpan
+from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
+from shardwright.sizes import counted
+from shardwright.storage.folder import UserFolder
+from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.columns import (
+    IMAGE_NAMES,
+    Columns,
+    extra_feature,
+    find_roles,
+    image_column,
+    said_kinds,
+)
+from shardwright.transforms.inputs.file_rules import Problem, size_problem
+from shardwright.transforms.inputs.input_files import (
+    FilesFacts,
+    InputFile,
+    base_of,
+    common_split_names,
+    describe_files,
+    find_files,
+    state_of,
+)
+from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
+from shardwright.transforms.inputs.tfrecords.stated_features import (
+    NOTHING_STATED,
+    RecordStatistics,
+    Stated,
+    is_sequence_example,
+    read_stated,
+    statistics_of,
+)
+from shardwright.transforms.inputs.tfrecords.tfrecord_files import (
+    is_tfrecord_name,
+    open_tfrecord,
+    read_frames,
+)
+from shardwright.transforms.references import BATCH_ROWS, PICTURE_TYPE, ImagePlace, extra_name
+from shardwright.transforms.rejects import Reject, RejectReason, incomplete
+
+LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
+# The first that exists is the id. Other file names are not: they may repeat across classes.
+ID_NAMES = ("id", "image_id", "image/filename")
+# Model Garden's features of the encoded image: recomputed when a record is written.
+_DERIVED = ("image/format", "image/height", "image/width")
+_LABEL_TEXT = "image/class/text"
+WHOLE_RECORD = "record"  # the column of records that are not tf.Examples
+LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
+_MODEL_GARDEN = "image/"
+MAX_BATCH_BYTES = 16 << 20  # of values in a batch, because a feature may be large
+_KINDS = {
+    pa.binary(): "bytes_list",
+    pa.float32(): "float_list",
+    pa.int64(): "int64_list",
+    pa.string(): "int64_list",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLayout(Columns):
+    """The features of tf.Examples, as columns of their type in references.
+
+    Classes with known names are text; those with a role are int64 or binary.
+
+    Attributes:
+        left_out: Keys that are recomputed from the image.
+        may_lack_images: True if a record without an image is not a reject.
+        is_of_bytes: True if records are not parsed, but fill one column with all their bytes.
+    """
+
+    left_out: tuple[str, ...] = ()
+    may_lack_images: bool = False
+    is_of_bytes: bool = False
+
+    @property
+    def has_images(self) -> bool:
+        return self.image is not None or PICTURE_TYPE in self.columns.types
+
+
+def make_layout(seen: RecordStatistics, request: SourceRequest, stated: Stated) -> RecordLayout:
+    """Return the roles and types of the features.
+
+    Args:
+        seen: Statistics of the first records.
+        request: The request for INPUT.
+        stated: The features that the folder states.
+
+    Raises:
+        UsageError: No feature holds images, or a given feature is missing or does not suit its
+            role.
+    """
+    given, place = request.columns, request.uri
+    said = said_kinds(given, request.kinds)
+    features = {
+        key: replace(one, images=one.kinds["bytes_list"] if said[key] in PICTURES else 0)
+        if key in said
+        else one
+        for key, one in seen.features.items()
+    }
+    seen = RecordStatistics(seen.num_records, features)  # with the kinds that the user says
+    missing = f"is not in the records of {place}, which have {seen}"
+    image = None
+    if request.image is not None:
+        image = _image_key(seen, given.get("image"), place, stated, missing)
+
+    def suits(key: str) -> bool:
+        return seen.is_scalar(key) and seen.stored(key) != pa.float32() and not seen.has_images(key)
+
+    usual = {
+        "label": (*filter(None, [stated.label]), *LABEL_NAMES),
+        "id": (*filter(None, [stated.id]), *ID_NAMES),
+        "split": (),
+        "group": (),
+    }
+    roles = find_roles(
+        [*seen.features],
+        given,
+        missing,
+        lambda _, key: key not in request.kinds and suits(key),
+        usual,
+    )
+    for role, key in roles.items():
+        if key is not None and not suits(key):
+            raise UsageError(
+                f"--{role}-column {key!r} of {place} must be one whole number or text in each "
+                "record"
+            )
+    kinds = {key: seen.stored(key) for key in (image, *roles.values()) if key is not None}
+    left_out = tuple(key for key in seen.features if image and key in stated.derived)
+    if image == "image/encoded" and not stated.derived:
+        left_out = tuple(key for key in _DERIVED if key in seen.features)
+    known = {
+        key: _feature_of(key, seen, stated)
+        for key in dict.fromkeys([*stated.features, *seen.features])  # as stated, then by name
+        if key in seen.features and key not in kinds and key not in left_out
+    }
+    for key, feature in known.items():
+        kind = PICTURE_TYPE
+        if not seen.has_images(key):
+            value = pa.string() if feature.names else seen.stored(key)
+            kind = value if feature.stored_shape == () else pa.list_(value)
+        kinds[key] = kind
+    label = roles["label"]
+    names = stated.class_names_of(label) if label and kinds[label] == pa.int64() else None
+    return RecordLayout(
+        columns=pa.schema([*kinds.items()]),
+        image=image,
+        **roles,
+        class_names={} if names is None else {label: names},
+        known=known,
+        left_out=left_out,
+        may_lack_images=request.may_lack_images,
+    )
+
+
+def _image_key(
+    seen: RecordStatistics, given: str | None, place: str, stated: Stated, missing: str
+) -> str:
+    if given is not None:
+        if given not in seen.features:
+            raise UsageError(f"--image-column {given!r} {missing}")
+        if not seen.has_images(given):
+            raise UsageError(
+                f"--image-column {given!r} of {place} does not hold one encoded image "
+                "(JPEG, PNG, ...) in each record"
+            )
+        return given
+    images = [key for key in seen.features if seen.has_images(key)]
+    usual = (*filter(None, [stated.image]), *IMAGE_NAMES)
+    found = image_column(images, f"the records of {place} hold several images", usual)
+    if found is None:
+        raise UsageError(
+            f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have "
+            f"{seen}: choose --image-column, or for records without images give --schema records"
+        )
+    return found
+
+
+def _feature_of(key: str, seen: RecordStatistics, stated: Stated) -> Feature:
+    name = "label_text" if key == _LABEL_TEXT and "label_text" not in seen.features else key
+    column, known = "" if key == name else key, stated.features.get(key)
+    if seen.has_images(key):
+        if known is not None and known.kind in PICTURES:
+            return known
+        return Feature(
+            name,
+            FeatureKind.IMAGE,
+            column=column,
+            default="" if seen.features[key].images < seen.num_records else None,
+        )
+    if (
+        known is not None
+        and known.kind not in PICTURES
+        and ARROW_TYPES[known.kind] == seen.stored(key)
+    ):
+        return replace(known, column="")
+    shape = () if seen.is_scalar(key) else (None,)
+    return replace(extra_feature(name, seen.stored(key)), shape=shape, column=column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TFRecordFacts(FilesFacts):
+    """The facts about TFRecord files.
+
+    Attributes:
+        layout: The roles and types of the features.
+    """
+
+    layout: RecordLayout
+
+    def parts(self) -> Iterator[str]:
+        yield from (file.uri for file in files_of(self.request)[0])
+
+
+def look(request: SourceRequest) -> TFRecordFacts | None:
+    """Return the facts about TFRecord files; None if INPUT is something else.
+
+    Raises:
+        UsageError: The format is forced and there are no files, a file or its records are invalid,
+            or an option does not fit.
+        StorageError: A file cannot be read.
+    """
+    files, stated = files_of(request)
+    if not files:
+        request.refuse_if_forced("holds no files; give a TFRecord file, a wildcard or a folder")
+        return None
+    if request.columns.get("size") is not None:
+        raise UsageError(
+            f"--size-column needs a table, but {request.argument} {request.uri} "
+            "is of TFRecord files"
+        )
+    if request.image_root is not None:
+        raise UsageError(
+            f"--image-root needs image paths, but {request.argument} {request.uri} "
+            "holds the images themselves"
+        )
+    layout = _layout_of(request, files, stated)
+    label = layout.label
+    has_indices = (
+        label is not None
+        and label not in layout.class_names
+        and layout.columns.field(label).type == pa.int64()
+    )
+    is_model_garden = any(one.name.startswith(_MODEL_GARDEN) for one in layout.features)
+    anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
+    told = describe_files(request, files, "TFRecord file")
+    return layout.facts_as(
+        TFRecordFacts,
+        f"{told}, {layout.describe(layout.extras)}{anew}",
+        columns=None,
+        states_splits=layout.split is not None or common_split_names(files),
+        feature_names="model-garden" if is_model_garden else None,
+        labels_from="" if label is None else f"feature {label!r}",
+        has_integer_labels=has_indices,
+        labels_are_indices=has_indices,
+        request=request,
+        base=base_of(files),
+        layout=layout,
+    )
+
+
+def _layout_of(
+    request: SourceRequest, files: tuple[InputFile, ...], stated: Stated
+) -> RecordLayout:
+    may_be_bytes = request.image is None and WHOLE_RECORD in request.kinds
+    try:
+        seen = statistics_of(_first_records(files, request.storage), request.uri)
+    except UsageError:
+        if not may_be_bytes:
+            raise
+        seen = RecordStatistics(0, {})
+    if may_be_bytes and WHOLE_RECORD not in seen.features:
+        request.refuse_columns("of TFRecord records that are not tf.Examples")
+        return RecordLayout(
+            columns=pa.schema([(WHOLE_RECORD, pa.binary())]),
+            known={WHOLE_RECORD: Feature(WHOLE_RECORD, FeatureKind.BYTES)},
+            is_of_bytes=True,
+        )
+    return make_layout(seen, request, stated)
+
+
+def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
+    """Return the TFRecord files of INPUT, and what its folder states.
+
+    In a dataset of this project, shards of older builds are left out.
+    """
+    files = find_files(request, is_tfrecord_name)
+    if not files and request.forced:  # of any name
+        files = find_files(request, bool)
+    if not files:
+        return (), NOTHING_STATED
+    stated = read_stated(UserFolder(os.path.dirname(files[0].uri), request.storage))
+    if stated.shards is not None:
+        # If it names none of them, it does not speak of these files.
+        files = (
+            tuple(file for file in files if os.path.basename(file.uri) in stated.shards) or files
+        )
+    return files, stated
+
+
+def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Iterator[bytes]:
+    """Yield the first valid records of the first files that have any.
+
+    Raises:
+        UsageError: No file has any; the message shows the first fault.
+    """
+    fault, looked_into = None, 0
+    for file in files:
+        found = 0
+        with open_tfrecord(file.uri, storage) as (stream, _):
+            for frame in islice(read_frames(stream), LOOK_RECORDS):
+                if isinstance(frame, RecordSpan):
+                    found += 1
+                    yield frame.data
+                elif isinstance(frame, RecordFault):
+                    fault = fault or UsageError(f"{file.uri} is not a valid TFRecord file: {frame}")
+        looked_into += bool(found)
+        if looked_into == LOOK_FILES:
+            return
+    if not looked_into:
+        raise fault or UsageError(
+            f"{files[0].uri} has no records, and neither has any other of "
+            f"{counted(len(files), 'file')}"
+        )
+
+
+class _Misfit(Exception):  # noqa: N818 - becomes a reject
+    """A record that cannot be a reference."""
+
+    def __init__(self, detail: str, reason: RejectReason = RejectReason.BAD_VALUE) -> None:
+        super().__init__(detail, reason)
+        self.problem: Problem = (reason, detail)
+
+
+class _Every(frozenset[bytes]):
+    """A set that contains every key."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+_EVERY = _Every()
+
+
+def list_records(
+    facts: TFRecordFacts,
+    file: InputFile,
+    frames: Iterator[RecordSpan | RecordFault],
+    place: ImagePlace | SpoolWriter,
+) -> Rows:
+    """Yield the records of one file as references, and a reject for each invalid one.
+
+    Args:
+        facts: The facts about INPUT.
+        file: The file; its name begins the ids of records without one, its split is their default.
+        frames: The file's records and faults, from its start.
+        place: The file itself, or the writer of the spool that images are copied to.
+    """
+    maker = _RowMaker(facts.layout, file, place)
+    rows: list[dict[str, Any]] = []
+    num_bytes = num_rows = 0
+    for number, frame in enumerate(frames):
+        if isinstance(frame, RecordFault):
+            told = f", {str(frame).removeprefix('record ')}"
+            if frame.next_offset is None:  # the start of the next record is unknown
+                yield incomplete(file.name, file.uri, f"record {number}{told}", num_rows)
+            else:
+                yield _reject(file, number, RejectReason.CORRUPT, told)
+            continue
+        try:
+            rows.append(maker.make(frame, number))
+        except _Misfit as misfit:
+            reason, detail = misfit.problem
+            yield _reject(file, number, reason, f" at byte {frame.offset}: {detail}")
+            continue
+        num_rows += 1
+        num_bytes += maker.value_bytes
+        if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
+            yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
+            rows, num_bytes = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
+
+
+def _reject(file: InputFile, number: int, reason: RejectReason, detail: str) -> Reject:
+    return Reject(f"{file.name}#{number}", file.uri, reason, f"record {number}{detail}")
+
+
+class _RowMaker:
+    """A maker of reference rows from records.
+
+    Attributes:
+        value_bytes: The length of the last record's bytes values, without its images.
+    """
+
+    def __init__(
+        self, layout: RecordLayout, file: InputFile, place: ImagePlace | SpoolWriter
+    ) -> None:
+        self._layout = layout
+        self._file = file
+        self._split = file.split
+        self._place = place
+        self._kinds = dict(zip(layout.columns.names, layout.columns.types, strict=True))
+        self._extras = [(key, self._kinds[key]) for key in layout.extras]
+        self._keys = {key.encode() for key in (*self._kinds, *layout.left_out)}
+        self._names = {key: one.names for key, one in layout.known.items() if one.names}
+        self.value_bytes = 0
+
+    def make(self, frame: RecordSpan, number: int) -> dict[str, Any]:
+        """Return the row of a record. Raises `_Misfit` if the record cannot be a reference."""
+        layout = self._layout
+        if layout.is_of_bytes:
+            return self._of_bytes(frame.data, number)
+        block, spans = self._features(frame.data)
+        self.value_bytes = 0
+        key, offset, num_bytes = layout.image, 0, 0
+        if key and not (layout.may_lack_images and self._is_empty(key, block, spans)):
+            offset, num_bytes = self._picture(key, block, spans, frame)
+        split = self._split if layout.split is None else self._text(layout.split, block, spans)
+        record_id = self._text(layout.id, block, spans)
+        row: dict[str, Any] = {
+            "id": f"{self._file.name}#{number}" if layout.id is None else record_id or "",
+            "uri": self._place.uri,
+            "offset": offset,
+            "num_bytes": num_bytes,
+            "etag": self._place.etag,
+            "row": number,
+            "split": split,
+            "group": self._text(layout.group, block, spans),
+            "label": self._label(block, spans),
+        }
+        if not row["id"]:
+            raise _Misfit(f"its id, {layout.id!r}, is empty", RejectReason.BAD_ID)
+        for key, kind in self._extras:
+            row[extra_name(key)] = self._column(key, kind, block, spans, frame)
+        return row
+
+    def _of_bytes(self, data: bytes, number: int) -> dict[str, Any]:
+        self.value_bytes = len(data)
+        return {
+            "id": f"{self._file.name}#{number}",
+            "uri": self._place.uri,
+            "offset": 0,
+            "num_bytes": 0,
+            "etag": self._place.etag,
+            "row": number,
+            "split": self._split,
+            extra_name(WHOLE_RECORD): data,
+        }
+
+    def _features(self, data: bytes) -> tuple[Block, dict[bytes, Span]]:
+        try:
+            block, spans = find_features(data, 0, len(data), _EVERY)
+        except (ExampleFault, UnicodeError) as error:
+            raise _Misfit(str(error)) from error
+        if block is not data and is_sequence_example(data):
+            raise _Misfit(
+                "a tf.SequenceExample, which is not supported: write one tf.Example for each image"
+            )
+        # Its column does not exist, so the feature would be lost in silence.
+        unknown = spans.keys() - self._keys
+        if unknown:
+            name = min(unknown).decode(errors="replace")
+            raise _Misfit(f"it has the feature {name!r}, which the first records lack")
+        return block, spans
+
+    def _is_empty(self, key: str, block: Block, spans: dict[bytes, Span]) -> bool:
+        """Return whether an image is missing or b"", which means no image in own records, too."""
+        span = bytes_span(block, spans[key.encode()]) if key.encode() in spans else None
+        if span is not None:
+            return span[0] == span[1]
+        return not len(self._values(key, pa.binary(), block, spans))
+
+    def _picture(
+        self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
+    ) -> tuple[int, int]:
+        """Return the offset and the length in bytes of an image in the file to read later."""
+        found = spans.get(key.encode())
+        span = None if found is None else bytes_span(block, found)
+        if span is None:
+            raise _Misfit(f"its image, {key!r}, is missing or not one bytes value")
+        start, stop = span
+        if problem := size_problem(stop - start):
+            raise _Misfit(problem[1], problem[0])
+        # Protobuf has reassembled the features; in the record, the image is one run of bytes.
+        if block is not frame.data:
+            start = frame.data.index(block[start:stop])
+        num_bytes = stop - span[0]
+        if isinstance(self._place, ImagePlace):
+            return frame.offset + HEADER_BYTES + start, num_bytes
+        return self._place.add(frame.data[start : start + num_bytes]), num_bytes
+
+    def _column(
+        self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span], frame: RecordSpan
+    ) -> Any:
+        if kind == PICTURE_TYPE:
+            if self._is_empty(key, block, spans):
+                return None
+            place = self._picture(key, block, spans, frame)
+            return ImagePlace(self._place.uri, *place, self._place.etag)
+        is_list = pa.types.is_list(kind)
+        values = self._values(key, kind.value_type if is_list else kind, block, spans)
+        if key in self._names:
+            values = [_name_of(value, self._names[key]) for value in values]
+        return values if is_list else _only(key, values)
+
+    def _label(self, block: Block, spans: dict[bytes, Span]) -> str | None:
+        key = self._layout.label
+        text = self._text(key, block, spans)
+        if key is None or text is None or self._kinds[key] != pa.int64():
+            return text
+        return _name_of(int(text), self._layout.class_names.get(key, ()))
+
+    def _text(self, key: str | None, block: Block, spans: dict[bytes, Span]) -> str | None:
+        """Return one value as text: an id, label, split or group."""
+        if key is None:
+            return None
+        value = _only(key, self._values(key, self._kinds[key], block, spans))
+        if not isinstance(value, bytes):
+            return None if value is None else str(value)
+        try:
+            return value.decode().strip() or None
+        except UnicodeDecodeError as error:
+            raise _Misfit(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
+
+    def _values(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
+        """Return the values of a feature, [] if the record lacks it."""
+        span = spans.get(key.encode())
+        if span is None:
+            return []
+        try:
+            found, values = read_values(block, span)
+        except ExampleFault as error:
+            raise _Misfit(f"{key!r}: {error}") from error
+        # An empty list of any type is no value.
+        if len(values) and found != _KINDS[kind]:
+            raise _Misfit(f"{key!r} is a {found}, but a {_KINDS[kind]} in the first records")
+        if found == "bytes_list":
+            self.value_bytes += sum(map(len, values))
+        return values
+
+
+def _only(key: str, values: Any) -> Any:
+    """Return the one value of a feature, None if a record lacks it."""
+    if len(values) > 1:
+        raise _Misfit(f"{key!r} has {len(values)} values, but one in the first records")
+    return values[0] if len(values) else None
+
+
+def _name_of(index: int, names: tuple[str, ...]) -> str | None:
+    """Return a class's name, None for TFDS's unknown class -1, or the number itself for others."""
+    if 0 <= index < len(names):
+        return names[index]
+    return None if index == -1 else str(index)
 
 
 def list_part(facts: TFRecordFacts, part: str) -> Rows:
@@ -22,17 +581,17 @@ def list_part(facts: TFRecordFacts, part: str) -> Rows:
     with open_tfrecord(part, storage) as (stream, compression):
         if compression is None or not facts.layout.has_images:
             frames = read_frames(stream, None if compression else state.num_bytes)
-            yield from list_records(facts, file, frames, InPlace(part, state.etag))
+            yield from list_records(facts, file, frames, ImagePlace(part, 0, *state))
             return
         # A compressed file cannot be read at an offset, so its images go to the spool.
-        rules = (file, facts.layout, *(["optional"] if facts.layout.may_lack_images else []))
-        etag = f"{state.etag}-{state.num_bytes}-{rules_digest(*rules)}"
-        yield from spooled(
-            facts.request.spool,
-            part,
-            etag,
-            storage,
+        yield from spooled_part(
+            facts.request,
+            file,
+            state,
             lambda writer: list_records(facts, file, read_frames(stream), writer),
+            columns=facts.layout.to_json(),
+            left_out=facts.layout.left_out,
+            may_lack_images=facts.layout.may_lack_images,
         )
 
 

@@ -1,0 +1,229 @@
+"""`sw.Reader(processes=N)`: the batches of threads, and nothing left however the processes end."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import shardwright as sw
+from shardwright.errors import ChangedError, LostProcessError, UsageError
+from shardwright.reader import processes
+from shardwright.reader.values import SparseColumn
+from shardwright.trainers.look_ahead import LookAhead
+from tests.support.bad_records import copy_with_bad_record
+from tests.support.readers import take
+from tests.support.trainer_datasets import pictures_fixture, read  # noqa: F401
+
+TRAIN: dict[str, Any] = {"shuffle": True, "image": sw.TrainImage(8), "processes": 2}
+ONE: dict[str, Any] = {"processes": 1, "epochs": 1}
+CASES: list[dict[str, Any]] = [
+    # Two hosts, padding, a damaged record, and more batches kept than there are slots.
+    {**TRAIN, "epochs": 2, "remainder": "pad", "max_bad_records": 1, "host_count": 2},
+    {
+        **ONE,
+        "features": {"tags": sw.Sparse(), "boxes": sw.Dense(3), "caption": None, "id": None},
+        "image": None,
+        "where": pc.field("label") > 0,
+    },
+    {
+        **ONE,
+        "features": ["image", "ratio", "boxes"],
+        "image": sw.DecodedImage(),
+        "remainder": "carry",
+        "sampling": sw.ClassBalanced(),
+    },
+    {**ONE, "image": sw.EvalImage(9, dtype="bfloat16"), "split": "train[5:40]"},
+    {
+        **TRAIN,
+        "epochs": 1,
+        "image": sw.MultiCrop(sw.TrainImage(9), sw.DecodedImage(), sw.TrainImage(5)),
+    },
+]
+
+
+class TwoPartError(Exception):
+    """An error that pickles, and cannot be made again of its message."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class RaisingImage(sw.EvalImage):
+    def apply(self, *_: Any) -> Any:
+        raise TwoPartError("one", "two")
+
+
+def test_an_error_that_cannot_be_sent_is_told(pictures: str) -> None:
+    with (
+        read(pictures, **{**ONE, "image": RaisingImage(8)}) as reader,
+        pytest.raises(RuntimeError, match=r"^TwoPartError: one and two") as caught,
+    ):
+        next(iter(reader))
+    assert "in apply" in caught.value.__notes__[0]
+
+
+def check_equal(first: Iterable[dict[str, Any]], second: Iterable[dict[str, Any]]) -> None:
+    """Check that batches are equal to the bit, in names, types and shapes."""
+    for batch, other in zip(first, second, strict=True):
+        assert list(batch) == list(other)
+        for name, column in batch.items():
+            check_column(column, other[name])
+
+
+def check_column(column: Any, other: Any) -> None:
+    assert type(column) is type(other)
+    if isinstance(column, SparseColumn):
+        column, other = column.to_dense(), other.to_dense()
+    assert (column.dtype, column.shape) == (other.dtype, other.shape)
+    for value, its in zip(column, other, strict=True):
+        np.testing.assert_array_equal(value, its)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
+
+
+def children() -> set[Any]:
+    return set(multiprocessing.active_children())
+
+
+@pytest.mark.parametrize("options", CASES, ids=lambda options: type(options["image"]).__name__)
+def test_batches_are_those_of_threads(
+    pictures: str, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "max_bad_records" in options:
+        monkeypatch.setattr(processes, "_SLOTS_PER_PROCESS", 2)
+        pictures, _ = copy_with_bad_record(pictures, tmp_path)
+    before, threads = children(), read(pictures, **{**options, "processes": None})
+    with read(pictures, **options) as reader:
+        assert reader.element_spec == threads.element_spec
+        found = list(reader)
+        assert len(children() - before) == options["processes"]
+        check_equal(found, list(threads))  # only now: batches that are kept stay as they are
+        assert reader.bad_records == threads.bad_records
+        reader.go_to(0)
+        threads.go_to(0)
+        for count in (2, 1):  # an iteration that was left goes on
+            check_equal(take(reader, count), take(threads, count))
+            assert reader.state() == threads.state() == reader.state_after(count)
+        check_equal([reader.batch_at(8)], [threads.batch_at(8)])
+    assert children() <= before
+
+
+def test_batches_through_frameworks_that_ask_in_threads(pictures: str) -> None:
+    """tf.data and Keras take batches by `LookAhead`."""
+    before, threads = children(), read(pictures, **{**TRAIN, "processes": None})
+    expected = take(threads, 12)
+    batches = LookAhead(read(pictures, **TRAIN))
+
+    def chain(batches: LookAhead, start: int) -> list[dict[str, Any]]:
+        position, found = threads.steps.skip(0, start), []
+        for _ in range(6):
+            position, batch = batches.take(position)
+            found.append(batch)
+        return found
+
+    with ThreadPoolExecutor(3) as pool:
+        for start, found in zip((0, 6, 3), pool.map(chain, [batches] * 3, (0, 6, 3)), strict=True):
+            check_equal(found, expected[start : start + 6])
+    del batches
+    gc.collect()
+    wait_until(lambda: children() <= before)  # threads that wait for batches end first
+
+
+def test_a_lost_process_is_an_error_and_the_next_batch_starts_others(pictures: str) -> None:
+    before, reader = children(), read(pictures, **{**TRAIN, "processes": 1})
+    fingerprint, reader.engine.fingerprint = reader.engine.fingerprint, "of other records"
+    for _ in range(2):  # the process that finds it goes on
+        with pytest.raises(ChangedError, match="has changed since the reader was opened"):
+            next(iter(reader))
+    (process,) = children() - before
+    process.kill()
+    with pytest.raises(LostProcessError, match=r"was killed by SIGKILL: .* fewer processes"):
+        next(iter(reader))
+    reader.engine.fingerprint = fingerprint
+    expected = read(pictures, **{**TRAIN, "processes": None})
+    check_equal(take(reader, 2), take(expected, 2))
+    del reader
+    gc.collect()
+    wait_until(lambda: children() <= before)
+
+
+def test_what_cannot_be_sent_or_started(pictures: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="processes=0 must be a whole number, at least 1"):
+        read(pictures, processes=0)
+    with pytest.raises(UsageError, match=r"processes=2: .* cannot be sent .* without lambda"):
+        next(iter(read(pictures, processes=2, where=lambda rows: rows["label"].is_valid())))
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore
+    with pytest.raises(UsageError, match=r"in a worker of DataLoader .*, leave processes= out"):
+        next(iter(read(pictures, processes=2)))
+
+
+SCRIPT = """
+import sys, multiprocessing, signal, time
+import shardwright as sw
+
+def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
+    reader = sw.Reader(sys.argv[1], batch_size=8, image=sw.TrainImage(8), processes=2)
+    for batch in reader:
+        print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+        for _ in range(1000 * (sys.argv[2] == "sleep")):
+            time.sleep(0.1)  # a signal just before a sleep does not end it
+        if sys.argv[2] == "raise":
+            raise OSError("of the loop")
+"""
+GUARD = "if __name__ == '__main__':\n    main()\n"
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, None], ids=str)
+def test_a_script_that_ends_leaves_nothing(
+    pictures: str, tmp_path: Path, end: signal.Signals | None
+) -> None:
+    script, memory = tmp_path / "script.py", set(os.listdir("/dev/shm"))
+    script.write_text(SCRIPT + GUARD)
+    words = [sys.executable, str(script), pictures, "raise" if end is None else "sleep"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        ids = [int(word) for word in process.stdout.readline().split()]
+        if end == signal.SIGINT:
+            os.killpg(process.pid, end)  # as a terminal does
+        elif end is not None:
+            process.kill()
+        _, errors = process.communicate(timeout=60)
+    assert len(ids) == 2
+    wait_until(lambda: not any(Path(f"/proc/{number}").exists() for number in ids))
+    wait_until(lambda: set(os.listdir("/dev/shm")) <= memory)
+    told = {signal.SIGINT: "KeyboardInterrupt\n", None: "OSError: of the loop\n"}
+    assert errors.count("Traceback") == (end in told)
+    assert errors.endswith(told.get(end, ""))
+
+
+def test_a_script_without_a_guard(pictures: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"{SCRIPT}\nmain()\n")
+    words = [sys.executable, str(script), pictures, "raise"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    fix = "put what the script runs under `if __name__ == '__main__':`"
+    assert done.returncode == 1
+    assert f"UsageError: processes=2: this process cannot start others: {fix}" in done.stderr
+    assert "LostProcessError: process " in done.stderr
+    assert done.stderr.count(fix) >= 2, "of the reader, and of a process: the other may be ended"

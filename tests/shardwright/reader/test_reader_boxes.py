@@ -1,0 +1,302 @@
+"""`sw.Reader` with `boxes=`: boxes and the lists of their objects follow the crop of the image."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import shardwright as sw
+from shardwright.errors import BadRecordError, UsageError
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.reader.examples import ExampleSource
+from tests.support.bad_records import copy_with_bad_record
+from tests.support.readers import hosts, take
+from tests.support.trainer_datasets import NUM_SCENES, scenes_fixture  # noqa: F401
+
+BOX, LABEL, BOX_MASK = "objects/bbox", "objects/label", "objects/bbox_mask"
+CROP = sw.TrainImage(32, boxes=BOX)
+PADDED = sw.TrainImage(32, boxes=sw.Boxes(BOX, max_boxes=2))
+IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
+ID = Feature("id", FeatureKind.TEXT, Source.ID)
+
+
+def read(dataset: str | Path, image: Any = CROP, **options: Any) -> sw.Reader:
+    return sw.Reader(dataset, **{"batch_size": 8, "epochs": 1, "image": image, **options})
+
+
+def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert list(found) == list(wanted)
+    for name, column in wanted.items():
+        if column.dtype == object:
+            for one, other in zip(found[name], column, strict=True):
+                np.testing.assert_array_equal(one, other)
+        else:
+            np.testing.assert_array_equal(found[name], column)
+
+
+def painted(image: NDArray[Any], label: int) -> list[int]:
+    """Return the bounding box xyxy of a channel's bright pixels; no area if there are none."""
+    rows, columns = np.nonzero(image[..., label].astype(int) > 127)
+    if not len(rows):
+        return [0, 0, 0, 0]
+    return [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+
+
+@pytest.mark.parametrize("image", [
+    CROP, sw.EvalImage(32, boxes=BOX), sw.DecodedImage(boxes=BOX), sw.DecodedImage(48, boxes=BOX),
+    sw.TrainImage((24, 40), boxes=BOX, dtype="float32", fast=False),
+    sw.EvalImage((64, 32), resize="letterbox", boxes=BOX),
+], ids=str)  # fmt: skip
+def test_boxes_and_labels_are_those_that_the_image_shows(scenes: str, image: Any) -> None:
+    """Each object is painted in the channel of its class."""
+    reader = read(scenes, image, shuffle=True, epochs=3, remainder="keep")
+    channels = [("red", "green", "blue").index(name) for name in reader.class_names]
+    num_seen = num_gone = 0
+    for batch in reader:
+        for pixels, boxes, labels in zip(batch["image"], batch[BOX], batch[LABEL], strict=True):
+            assert (boxes.dtype, boxes.shape, labels.dtype) == (np.float32, (len(labels), 4), int)
+            seen = {channels[label]: box for label, box in zip(labels, boxes, strict=True)}
+            for channel in range(3):
+                found = painted(pixels, channel)
+                area = (found[2] - found[0]) * (found[3] - found[1])
+                if channel not in seen:
+                    assert min(found[2] - found[0], found[3] - found[1]) <= 2
+                    num_gone += 1
+                elif area:
+                    np.testing.assert_allclose(seen[channel], found, atol=1.6)
+                    num_seen += 1
+    assert num_seen > NUM_SCENES
+    assert num_gone > NUM_SCENES
+
+
+def test_a_whole_image_has_the_stored_boxes(scenes: str) -> None:
+    """The stored form, of a result that shows the whole image at any size, is what is stored."""
+    stored = read(scenes, sw.DecodedImage())
+    boxes = sw.Boxes(BOX, box_format="yxyx_rel")
+    for found, wanted in zip(read(scenes, sw.DecodedImage(64, boxes=boxes)), stored, strict=True):
+        for name in (BOX, LABEL):
+            for one, other in zip(found[name], wanted[name], strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_padded_boxes(scenes: str) -> None:
+    """One array per feature, with a mask; rows without a record have no boxes."""
+    for remainder, rows in (("pad", 16), ("keep", None)):
+        lists = read(scenes, CROP, batch_size=16, shuffle=True, remainder=remainder)
+        padded = read(scenes, PADDED, batch_size=16, shuffle=True, remainder=remainder)
+        spec = padded.element_spec
+        assert spec[BOX] == ((rows, 2, 4), np.float32)
+        assert spec[LABEL] == ((rows, 2), np.int64)
+        assert spec[BOX_MASK] == ((rows, 2), np.bool_)
+        assert lists.element_spec[BOX] == ((rows,), object)
+        for ours, theirs in zip(padded, lists, strict=True):
+            assert list(ours) == list(spec)
+            for name, (shape, dtype) in spec.items():
+                assert ours[name].dtype == dtype
+                assert ours[name].shape[1:] == shape[1:]
+            for row, boxes in enumerate(theirs[BOX]):
+                count = min(len(boxes), 2)
+                assert ours[BOX_MASK][row].tolist() == [True] * count + [False] * (2 - count)
+                np.testing.assert_array_equal(ours[BOX][row, :count], boxes[:2])
+                np.testing.assert_array_equal(ours[LABEL][row, :count], theirs[LABEL][row][:2])
+                assert not ours[BOX][row, count:].any()
+
+
+def test_the_image_is_the_same_with_and_without_boxes(scenes: str) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 3, "remainder": "keep"}
+    with_boxes = read(scenes, **options)
+    without = read(scenes, sw.TrainImage(32), features=["image", "id"], **options)
+    for ours, theirs in zip(with_boxes, without, strict=True):
+        for name in theirs:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_any_host_any_state_and_any_process_reads_the_same_boxes(scenes: str) -> None:
+    options: dict[str, Any] = {"image": PADDED, "shuffle": True, "seed": 7}
+    whole = read(scenes, epochs=2, **options)
+    batches = list(whole)
+    split = [list(reader) for reader in hosts(scenes, 2, global_batch_size=8, epochs=2, **options)]
+    for batch, *parts in zip(batches, *split, strict=True):
+        assert_same({name: np.concatenate([part[name] for part in parts]) for name in batch}, batch)
+    begun = read(scenes, epochs=2, **options)
+    take(begun, 3)
+    options |= {"epochs": 2, "state": begun.state(), "processes": 1}
+    resumed = pickle.loads(pickle.dumps(read(scenes, **options)))
+    for found, wanted in zip(resumed, batches[3:], strict=True):
+        assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("image", [CROP, PADDED], ids=["lists", "padded"])
+def test_processes_make_the_same_boxes(scenes: str, image: Any) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "pad"}
+    with read(scenes, image, processes=2, **options) as reader:
+        for found, wanted in zip(reader, read(scenes, image, **options), strict=True):
+            assert_same(found, wanted)
+
+
+def test_examples_are_rows_of_batches(scenes: str) -> None:
+    for image in (CROP, PADDED):
+        reader = read(scenes, image, remainder="keep")
+        source = ExampleSource(reader.options)
+        rows = [
+            {name: column[row] for name, column in batch.items()}
+            for batch in reader
+            for row in range(len(batch["id"]))
+        ]
+        for number, row in enumerate(rows):
+            example = source[number]
+            assert example.keys() == row.keys()
+            for name, value in row.items():
+                np.testing.assert_array_equal(example[name], value)
+        assert "boxes=Boxes(name='objects/bbox'" in repr(source)
+
+
+def test_encodings_apply_to_what_is_left(scenes: str) -> None:
+    """A user's encoding is kept, also where others are padded."""
+    features = {"image": None, BOX: None, LABEL: sw.MultiHot()}
+    for image in (CROP, PADDED):
+        encoded = read(scenes, image, features=features, shuffle=True)
+        for ours, theirs in zip(encoded, read(scenes, shuffle=True), strict=True):
+            assert set(ours) == {"image", BOX, LABEL} | ({BOX_MASK} if image is PADDED else set())
+            for hot, labels in zip(ours[LABEL], theirs[LABEL], strict=True):
+                assert np.flatnonzero(hot).tolist() == sorted(set(labels.tolist()))
+    features = {"image": None, LABEL: sw.Dense(4, fill=-1), BOX: sw.Dense(4)}
+    for ours, theirs in zip(read(scenes, features=features), read(scenes), strict=True):
+        for row, labels in enumerate(theirs[LABEL]):
+            assert ours[LABEL][row].tolist() == [*labels, *[-1] * (4 - len(labels))]
+            np.testing.assert_array_equal(ours[BOX][row, : len(labels)], theirs[BOX][row])
+
+
+def test_boxes_without_other_lists(scenes: str) -> None:
+    for found, wanted in zip(read(scenes, features=["image", BOX]), read(scenes), strict=True):
+        assert list(found) == ["image", BOX]
+        assert_same(found, {name: wanted[name] for name in found})
+
+
+@pytest.mark.parametrize(("image", "features", "message"), [
+    (sw.TrainImage(8), None, r"TrainImage crops the image, but objects/bbox would stay as stored: "
+     r"write image=sw\.TrainImage\(\.\.\., boxes='objects/bbox'\), leave what stays out"),
+    (sw.EvalImage(8), None, r"write image=sw\.EvalImage\("),
+    (sw.TrainImage(8, boxes="bbox"), None,
+     r"boxes='bbox' is not a feature that is read; those are image, id, objects/bbox, obj"),
+    (CROP, ["image", LABEL], "boxes='objects/bbox' is not a feature that is read"),
+    (CROP, [BOX, LABEL], r"needs the image: add 'image' to features="),
+    (sw.EvalImage(8, boxes=LABEL), None, r"boxes='objects/label' must be a list of boxes, of kind "
+     r"box and shape \(None, 4\); it has kind class_label and shape \(None,\)"),
+    (sw.TrainImage(8, boxes=sw.Boxes(BOX, lists=["id", LABEL])), None,
+     r"lists=\.\.\.\) has id, but the lists that are read beside objects/bbox are objects/label"),
+], ids=str)  # fmt: skip
+def test_invalid_boxes(scenes: str, image: Any, features: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(scenes, image, features=features)
+
+
+OWN = ExampleSchema((
+    IMAGE, ID,
+    Feature("boxes", FeatureKind.BOX, shape=(None, 4), dtype="float64"),
+    Feature("names", FeatureKind.TEXT, shape=(None,)),
+    Feature("points", FeatureKind.FLOAT32, shape=(None, 2)),
+    Feature("tags", FeatureKind.TEXT, shape=(None,)),
+    Feature("set", FeatureKind.MULTI_LABEL),
+    Feature("boxes_mask", FeatureKind.INT64),
+))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two records of a schema without a sequence: their left half has the objects "a" and "c"."""
+    boxes = [[0, 0, 1, 0.25], [0, 0.5, 1, 0.75], [0.5, 0.125, 1, 0.5]]
+    lists = {"names": ["a", "b", "c"], "points": [[0, 1], [2, 3], [4, 5]]}
+    record = {"image": np.zeros((8, 16, 3), np.uint8), "boxes": boxes, **lists, "set": ["x", "y"]}
+    record["boxes_mask"] = 0
+    records = [{"id": "0", **record, "tags": ["t"]}, {"id": "1", **record, "tags": ["t"] * 3}]
+    root = tmp_path_factory.mktemp("own") / "out"
+    sw.write(records, root, schema=OWN)
+    return root
+
+
+def shown(dataset: Path, features: list[str] | None = None, **rules: Any) -> dict[str, Any]:
+    """Return a batch of the left half of the images, 8 x 8 pixels."""
+    image = sw.EvalImage(8, 8, boxes=sw.Boxes("boxes", **rules))
+    (batch,) = read(dataset, image, batch_size=2, features=features, remainder="keep")
+    return dict(batch)
+
+
+def test_lists_of_a_schema_without_a_sequence_are_stated(own: Path) -> None:
+    """The crop is columns 4 to 12 of 16: of "a" nothing is left, of "c" four columns of six."""
+    needs = r"does not say which lists have an item for each of 'boxes': write boxes=sw\.Boxes\("
+    with pytest.raises(UsageError, match=needs + r"'boxes', lists=\['names', 'points', 'tags'\]"):
+        shown(own)
+    batch = shown(own, lists=["names", "points"])
+    for row in range(2):
+        assert batch["names"][row].tolist() == ["b", "c"]
+        assert batch["points"][row].tolist() == [[2, 3], [4, 5]]
+        assert batch["boxes"][row].tolist() == [[4, 0, 8, 8], [0, 4, 4, 8]]
+        assert batch["boxes"][row].dtype == np.float32
+        assert len(batch["set"][row]) == 2
+    assert [len(tags) for tags in batch["tags"]] == [1, 3]
+    assert [len(names) for names in shown(own, lists=[])["names"]] == [3, 3]
+    assert len(shown(own, features=["image", "boxes"])["boxes"][0]) == 2
+
+
+def test_a_list_that_does_not_fit_the_boxes_makes_a_bad_record(own: Path) -> None:
+    reason = "feature 'tags' has 1 item, but 'boxes' has 3 boxes"
+    with pytest.raises(BadRecordError, match=reason):
+        shown(own, lists=["tags"])
+
+
+def test_padded_lists_of_text_and_a_name_that_is_taken(own: Path) -> None:
+    with pytest.raises(UsageError, match="'boxes_mask' has the same name as the mask of max_boxes"):
+        shown(own, lists=[], max_boxes=3)
+    names = ["image", "boxes", "names", "points"]
+    batch = shown(own, names, lists=names[2:], max_boxes=3)
+    assert batch["names"].tolist() == [["b", "c", ""]] * 2
+    assert batch["points"].tolist() == [[[2, 3], [4, 5], [0, 0]]] * 2
+    assert batch["boxes_mask"].tolist() == [[True, True, False]] * 2
+
+
+def test_a_single_box_stays_refused(tmp_path: Path) -> None:
+    """A box that every record has cannot be dropped."""
+    schema = ExampleSchema((IMAGE, ID, Feature("face", FeatureKind.BOX, shape=(4,))))
+    record = {"id": "0", "image": np.zeros((8, 8, 3), np.uint8), "face": [0, 0, 1, 1]}
+    sw.write([record], tmp_path / "out", schema=schema)
+    with pytest.raises(UsageError, match=r"but face would stay as stored: leave what"):
+        read(tmp_path / "out", sw.TrainImage(8))
+    with pytest.raises(UsageError, match=r"it has kind box and shape \(4,\)"):
+        read(tmp_path / "out", sw.TrainImage(8, boxes="face"))
+
+
+def test_a_damaged_record_has_no_boxes(scenes: str, tmp_path: Path) -> None:
+    """Its bytes are damaged, or its image does not decode."""
+    copy, bad = copy_with_bad_record(scenes, tmp_path, row=7)
+    for check in (True, False):
+        reader = read(copy, PADDED, max_bad_records=1, remainder="pad", check=check)
+        rows = [
+            (name, bool(is_record), boxes)
+            for batch in reader
+            for name, is_record, boxes in zip(
+                batch["id"], batch["mask"], batch[BOX_MASK], strict=True
+            )
+        ]
+        assert [record.id for record in reader.bad_records] == [bad]
+        assert sum(is_record for _, is_record, _ in rows) == NUM_SCENES - 1
+        assert not any(boxes.any() for _, is_record, boxes in rows if not is_record)
+
+
+def test_a_record_without_an_image_shows_no_object(tmp_path: Path) -> None:
+    schema = ExampleSchema((
+        Feature("image", FeatureKind.IMAGE, Source.IMAGE, default=""), ID,
+        Feature("objects/bbox", FeatureKind.BOX, shape=(None, 4), sequence="objects"),
+    ))  # fmt: skip
+    boxes = [[0.0, 0.0, 1.0, 1.0]]
+    image = np.zeros((8, 8, 3), np.uint8)
+    records = [{"id": "0", "image": "", BOX: boxes}, {"id": "1", "image": image, BOX: boxes}]
+    sw.write(records, tmp_path / "out", schema=schema)
+    (batch,) = read(tmp_path / "out", PADDED, batch_size=2)
+    by_id = dict(zip(batch["id"], batch[BOX_MASK].tolist(), strict=True))
+    assert by_id == {"0": [False, False], "1": [True, False]}

@@ -1,0 +1,375 @@
+"""Give the columns of an input their roles, and make features of the others.
+
+All inputs of rows with columns are described by `Columns`: tables of paths, Parquet and Arrow
+files, records of Python, tf.Examples and WebDataset samples. A format reads a sample of rows, says
+which columns hold images, and lets `find_roles` and `image_column` do the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.transforms.features.lists import is_list, is_text, plain
+from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS
+from shardwright.transforms.references import PICTURE_TYPE, reference_schema
+
+# Usual column names of each role, if no option gives one: the first match counts, in any case.
+ROLE_COLUMNS = {
+    "image": (
+        "image", "image_path", "image_file", "file_name", "filename", "filepath", "file_path",
+        "path", "file", "uri", "img",
+    ),
+    "label": ("label", "class", "class_name", "category", "target"),
+    "id": ("id", "image_id"),
+    "split": ("split", "subset", "partition"),
+    "group": (),
+    "size": (),
+}  # fmt: skip
+# Usual names of columns and features that hold images, in the order in which they are tried.
+IMAGE_NAMES = (
+    "image", "image/encoded", "img", "jpg", "jpeg", "png", "webp", "image_raw", "image_bytes",
+    "image_encoded", "encoded_image",
+    "encoded", "image/bytes", "img_bytes", "image_jpeg", "image_png", "picture", "pixels",
+)  # fmt: skip
+TEXT_ROLES = ("image", "label", "id", "split", "group")
+MAX_COLUMNS = 16_384  # as many as spreadsheets have; each is a feature in every step of a build
+_LISTED = 100  # columns in a message
+_BYTES_TYPES = (
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary, pa.types.is_null,
+)  # fmt: skip
+_NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32})
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The columns of rows, and their roles.
+
+    Attributes:
+        columns: All columns and their types.
+        image, label, id, split, group, size: The column with this role, or None. Without an
+            `image`, records have none.
+        pictures: Columns of further images.
+        class_names: Column -> names of its class numbers, if the input states them.
+        known: Column -> its feature, if that does not follow from its type.
+        declared: Column with a role that fills a feature of a schema, too -> the feature's kind.
+        brought: The columns that become features; None for all without a role.
+    """
+
+    columns: pa.Schema
+    image: str | None = None
+    label: str | None = None
+    id: str | None = None
+    split: str | None = None
+    group: str | None = None
+    size: str | None = None
+    pictures: tuple[str, ...] = ()
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    known: Mapping[str, Feature] = field(default_factory=dict)
+    declared: Mapping[str, FeatureKind] = field(default_factory=dict)
+    brought: tuple[str, ...] | None = None
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Role -> column, for the roles that a column has."""
+        return {role: name for role in ROLE_COLUMNS if (name := getattr(self, role)) is not None}
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The columns that become features, with those of further images."""
+        if self.brought is not None:
+            return self.brought
+        taken = set(self.roles.values()) - self.declared.keys()
+        return tuple(name for name in self.columns.names if name not in taken)
+
+    @property
+    def reference_schema(self) -> pa.Schema:
+        """The columns of references."""
+        kinds = dict(zip(self.columns.names, self.columns.types, strict=True))
+        return reference_schema((name, self._type_of(name, kinds[name])) for name in self.extras)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of the extra columns. Raises `BuildError` if tf.Example cannot hold one."""
+        kinds = dict(zip(self.columns.names, self.columns.types, strict=True))
+        return tuple(self._feature_of(name, kinds[name]) for name in self.extras)
+
+    def names_in(self, extra: str) -> tuple[str, ...] | None:
+        """Return the class names that an extra column has in place of its numbers, or None."""
+        return None if self.declared.get(extra) in _NUMBERS else self.class_names.get(extra)
+
+    def _type_of(self, extra: str, kind: pa.DataType) -> pa.DataType:
+        """Return the type of an extra column in references."""
+        if extra in self.pictures:
+            return PICTURE_TYPE
+        if self.names_in(extra) is None:
+            return kind
+        return pa.list_(pa.string()) if is_list(kind) else pa.string()
+
+    def _feature_of(self, extra: str, kind: pa.DataType) -> Feature:
+        if extra in self.known:
+            return self.known[extra]
+        if extra in self.pictures:
+            return Feature(extra, FeatureKind.IMAGE, default="")  # a row may have none
+        if (names := self.class_names.get(extra)) is None:
+            return extra_feature(extra, kind)
+        shape = (None,) if is_list(kind) else ()
+        return Feature(extra, FeatureKind.CLASS_LABEL, shape=shape, names=names)
+
+    def for_features(self, features: Sequence[Feature]) -> Self:
+        """Return the columns where those with a role fill these features, too."""
+        roles = {self.label, self.id, self.split, self.group}
+        declared = {one.column_name: one.kind for one in features if one.column_name in roles}
+        return replace(self, declared=declared)
+
+    def facts_as(self, kind: Callable[..., F], description: str, **more: Any) -> F:
+        """Return the `SourceFacts` about an input with these columns.
+
+        Args:
+            kind: The class of the facts.
+            description: Its log line.
+            more: Further attributes, and those that differ.
+        """
+        try:
+            features, unstorable = self.features, ""
+        except BuildError as error:
+            features, unstorable = (), str(error)
+        label = self.label
+        is_numbered = label is not None and pa.types.is_integer(self.columns.field(label).type)
+        found: dict[str, Any] = {
+            "schema": self.reference_schema,
+            "features": features,
+            "unstorable": unstorable,
+            "columns": tuple(name for name in self.columns.names if name != self.image),
+            "states_splits": self.split is not None,
+            "splits_can_be_redrawn": self.split is None,
+            "may_have_labels": label is not None,
+            "labels_from": "" if label is None else f"column {label!r}",
+            "has_integer_labels": is_numbered and label not in self.class_names,
+            "class_names": None if label is None else self.class_names.get(label),
+        }
+        return kind(description=description, **(found | more))
+
+    def describe(self, extras: Iterable[str] = ()) -> str:
+        """Return for the log the columns with a role, and those that become features."""
+        roles = ", ".join(f"{role}={column!r}" for role, column in self.roles.items())
+        features = listed_columns(list(extras))
+        return f"{roles}; features from {features}" if features else roles
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what decides the references made of rows, for the names of a spool."""
+        return {
+            "columns": [[one.name, str(one.type)] for one in self.columns],
+            "roles": self.roles,
+            "pictures": self.pictures,
+            "class_names": dict(self.class_names),
+            "known": {name: feature.to_json() for name, feature in self.known.items()},
+            "declared": {name: str(kind) for name, kind in sorted(self.declared.items())},
+        }
+
+
+def find_roles(
+    columns: Sequence[str],
+    given: Mapping[str, str | None],
+    missing: str,
+    suits: Callable[[str, str], bool],
+    usual: Mapping[str, Sequence[str]] = ROLE_COLUMNS,
+    spelled: Callable[[str], str] = str,
+) -> dict[str, Any]:
+    """Return the column of each role that `usual` has, None for a role that no column has.
+
+    Args:
+        columns: All columns.
+        given: Role -> column given by an option, or None to look for a usual name.
+        missing: The end of the message about a given column that is not there.
+        suits: Returns whether a column can have a role by its name, given both.
+        usual: Role -> the usual names, in the order in which they are tried.
+        spelled: Returns a column's name as usual names are spelled.
+
+    Raises:
+        UsageError: A given column is missing.
+    """
+    roles: dict[str, Any] = {}
+    for role, names in usual.items():
+        if (column := given.get(role)) is None:
+            there = {spelled(one): one for one in reversed(columns) if suits(role, one)}
+            column = next((there[name] for name in names if name in there), None)
+        elif column not in columns:
+            raise UsageError(f"--{role}-column {column!r} {missing}")
+        roles[role] = column
+    return roles
+
+
+def image_column(
+    pictures: Sequence[str],
+    several: str,
+    usual: Sequence[str] = IMAGE_NAMES,
+    spelled: Callable[[str], str] = str,
+) -> str | None:
+    """Return the column of the main image by its name: a usual one, or the only one.
+
+    Args:
+        pictures: All columns of images.
+        several: The start of the message about several of them, such as "FILE has images".
+        usual, spelled: As for `find_roles`.
+
+    Raises:
+        UsageError: It is ambiguous.
+    """
+    there = {spelled(name): name for name in reversed(pictures)}
+    found = [there[name] for name in usual if name in there]
+    if not found and len(pictures) > 1:
+        raise UsageError(
+            f"{several}, {', '.join(map(repr, pictures))}: choose the main one with --image-column"
+        )
+    return next(iter((*found, *pictures)), None)
+
+
+def folded(name: str) -> str:
+    """Return a column's name in lower case, without white space around it."""
+    return name.strip().lower()
+
+
+def said_kinds(
+    columns: Mapping[str, str | None], kinds: Mapping[str, FeatureKind]
+) -> dict[str, FeatureKind]:
+    """Return column -> kind for the columns whose kind `--schema` or `--image-column` sets.
+
+    Args:
+        columns: Role -> column given by an option, or None.
+        kinds: Column -> kind of the feature that `--schema` fills from it.
+    """
+    image = columns.get("image")
+    return {**kinds, **({} if image is None else {image: FeatureKind.IMAGE})}
+
+
+def check_width(path: str, names: Sequence[str]) -> None:
+    """Raise `UsageError` if a table has more than `MAX_COLUMNS` columns."""
+    if len(names) > MAX_COLUMNS:
+        raise UsageError(
+            f"{path} has {len(names):,} columns, more than the {MAX_COLUMNS:,} allowed: store the "
+            "values of many columns as lists in one, or leave out columns"
+        )
+
+
+def first_doubled(names: Iterable[str]) -> str | None:
+    """Return the first name that two columns have, or None."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def check_names(place: str, names: Sequence[str]) -> None:
+    """Raise `UsageError` if two columns have the same name."""
+    doubled = first_doubled(names)
+    if doubled is not None:
+        raise UsageError(f"{place} has two columns called {doubled!r}: rename one")
+
+
+def listed_columns(names: Sequence[str]) -> str:
+    """Return names of columns for a message, at most 100."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names of columns in quotes for a message, at most 100."""
+    return listed_columns([*map(repr, names)])
+
+
+def can_be_text(kind: pa.DataType) -> bool:
+    """Return whether a column can be a path, id, label, split or group."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (pa.types.is_null, pa.types.is_integer, pa.types.is_boolean, is_text)
+    return any(test(kind) for test in tests)
+
+
+def check_text(kind: pa.DataType, name: str) -> None:
+    """Check that a column can be a path, id, label, split or group.
+
+    Raises:
+        BuildError: It holds neither text nor whole numbers.
+    """
+    if not can_be_text(kind):
+        raise BuildError(
+            f"column {name!r} is of type {kind}; "
+            "ids, paths, labels and splits must be text or whole numbers"
+        )
+
+
+def as_text(column: pa.Array, name: str) -> pa.Array:
+    """Return a column of text or whole numbers as strings.
+
+    Raises:
+        BuildError: It has another type.
+    """
+    check_text(column.type, name)
+    return plain(column).cast(pa.string())
+
+
+def role_text(rows: pa.RecordBatch, column: str | None) -> pa.Array:
+    """Return a column of rows as text; nulls without a column."""
+    if column is None:
+        return pa.nulls(rows.num_rows, pa.string())
+    return as_text(rows.column(column), column)
+
+
+def canonical_splits(column: pa.Array) -> pa.Array:
+    """Return canonical split names: "Val" becomes "validation"; unknown names stay."""
+    names = column.dictionary_encode()
+    spelled = [
+        name and SPLIT_FOLDERS.get(name.strip().lower(), name.strip())
+        for name in names.dictionary.to_pylist()
+    ]
+    return pa.array(spelled, pa.string()).take(names.indices)
+
+
+def empty_as_null(column: pa.Array) -> pa.Array:
+    """Return texts without white space around them, and null for empty ones."""
+    trimmed = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+
+
+def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
+    """Return the type of an extra column as a feature: int64, float32 or binary, or a list of one.
+
+    Raises:
+        BuildError: tf.Example has no such type.
+    """
+    if pa.types.is_dictionary(kind):
+        return extra_type(kind.value_type, name)
+    if is_list(kind) and not is_list(kind.value_type):
+        return pa.list_(extra_type(kind.value_type, name))
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float32()
+    if is_text(kind) or any(test(kind) for test in _BYTES_TYPES):
+        return pa.binary()
+    raise BuildError(
+        f"column {name!r} is of type {kind}, which tf.Example cannot hold: "
+        "cast it to text or a number, or drop it"
+    )
+
+
+def extra_feature(name: str, kind: pa.DataType) -> Feature:
+    """Return the feature of a table's column that the user does not declare.
+
+    Raises:
+        BuildError: tf.Example has no such type.
+    """
+    stored = extra_type(kind, name)
+    value = stored.value_type if pa.types.is_list(stored) else stored
+    if pa.types.is_int64(value):
+        feature_kind = FeatureKind.INT64
+    else:
+        feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
+    return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(stored) else ())

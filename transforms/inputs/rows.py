@@ -1,0 +1,348 @@
+"""Turn rows with images in a column into references; the images go to the spool.
+
+Rows are those of Parquet and Arrow files, and records of Python.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import Feature
+from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.columns import (
+    ROLE_COLUMNS,
+    Columns,
+    can_be_text,
+    canonical_splits,
+    check_names,
+    check_text,
+    check_width,
+    empty_as_null,
+    find_roles,
+    folded,
+    image_column,
+    quoted,
+    role_text,
+)
+from shardwright.transforms.inputs.file_rules import Problem, size_problem
+from shardwright.transforms.inputs.image_paths import look_up_pictures
+from shardwright.transforms.inputs.input_files import FilesFacts, InputFile
+from shardwright.transforms.inputs.source import Rows, SourceRequest
+from shardwright.transforms.inputs.spool import SpoolWriter
+from shardwright.transforms.references import (
+    BATCH_ROWS,
+    PICTURE_TYPE,
+    ImagePlace,
+    concat,
+    extra_name,
+    keep_rows,
+)
+from shardwright.transforms.rejects import Reject, RejectReason
+
+_BATCH_BYTES = 16 << 20  # per batch, without images
+_ROLES = {role: ROLE_COLUMNS[role] for role in ("label", "id", "split", "group")}
+_NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
+PictureParts = tuple[bytes | None, str | None]  # an image's bytes, or else its path
+Found = ImagePlace | Problem | None  # None without an image
+
+
+class RawRows(NamedTuple):
+    """Rows as they were read.
+
+    Attributes:
+        columns: Their columns.
+        pictures: Image column -> its images, if they are not in `columns`: Arrow would copy them.
+    """
+
+    columns: pa.RecordBatch
+    pictures: Mapping[str, Sequence[PictureParts]] = MappingProxyType({})
+
+
+def picture_parts(column: pa.Array) -> list[PictureParts]:
+    """Return each row of an image column, of bytes or of the hub's struct<bytes, path>."""
+    if not pa.types.is_struct(column.type):
+        return [(value, None) for value in column.to_pylist()]
+    return [
+        (None, None) if value is None else (value.get("bytes"), value.get("path"))
+        for value in column.to_pylist()
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsFacts(FilesFacts):
+    """The facts about rows with images in a column.
+
+    Attributes:
+        layout: Their columns.
+    """
+
+    layout: Columns
+
+    def for_features(self, features: Sequence[Feature]) -> Self:
+        layout = self.layout.for_features(features)
+        return replace(self, layout=layout, schema=layout.reference_schema)
+
+
+def columns_of(
+    schema: pa.Schema,
+    pictures: Sequence[str],
+    request: SourceRequest,
+    place: str,
+    *,
+    lists: Sequence[str] = (),
+    class_names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    forced: bool = True,
+) -> Columns | None:
+    """Return columns with their roles; None if the schema has an image and no column holds it.
+
+    Args:
+        schema: All columns.
+        pictures: The columns of images.
+        request: The request for INPUT.
+        place: The input's name in messages.
+        lists: The columns of lists of images.
+        class_names: Column -> names of its class numbers; the label if it is the only one.
+        forced: True to raise an error instead of returning None.
+
+    Raises:
+        UsageError: A column given by an option is missing or does not suit its role; the images
+            are in lists; the main image is ambiguous; or two columns have the same name.
+        BuildError: A column's type does not suit its role.
+    """
+    missing = f"is not in {place}, which has the columns {quoted(schema.names)}"
+    image = None
+    if request.image is not None:
+        image = _main_image(schema, pictures, lists, request.columns.get("image"), place, missing)
+        if image is None and not forced:
+            return None
+        if image is None:
+            raise UsageError(
+                f"no column of {place} holds encoded images (JPEG, PNG, ...); it has the columns "
+                f"{quoted(schema.names)}: for records without images, give --schema records, or a "
+                "schema of your own without an image"
+            )
+    check_width(place, schema.names)
+    check_names(place, schema.names)
+    types = dict(zip(schema.names, schema.types, strict=True))
+
+    def suits(_: str, name: str) -> bool:
+        kind = types[name]
+        is_odd = name in pictures or (name in request.kinds and not can_be_text(kind))
+        return not (is_odd or pa.types.is_nested(kind) or pa.types.is_floating(kind))
+
+    roles = find_roles(schema.names, request.columns, missing, suits, _ROLES, folded)
+    classes = [name for name in class_names if not is_list(types[name])]
+    if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
+        roles["label"] = classes[0]
+    for column in filter(None, roles.values()):
+        check_text(types[column], column)
+    return Columns(
+        columns=schema.remove_metadata(),
+        image=image,
+        pictures=tuple(name for name in pictures if name != image),
+        class_names=dict(class_names),
+        **roles,
+    )
+
+
+def _main_image(
+    schema: pa.Schema,
+    pictures: Sequence[str],
+    lists: Sequence[str],
+    given: str | None,
+    place: str,
+    missing: str,
+) -> str | None:
+    if given is not None and given not in schema.names:
+        raise UsageError(f"--image-column {given!r} {missing}")
+    if given in lists or (lists and not pictures and given is None):
+        raise UsageError(
+            f"column {given or lists[0]!r} of {place} holds lists of images, "
+            "but a record has one main image: "
+            "write a row for each image, or a column for each position in the list"
+        )
+    if given is None:
+        return image_column(pictures, f"{place} has several columns of images", spelled=folded)
+    return given if given in pictures else None
+
+
+def list_rows(
+    facts: RowsFacts, file: InputFile, batches: Iterator[RawRows], writer: SpoolWriter
+) -> Rows:
+    """Yield the rows of one file as references, and rejects.
+
+    Args:
+        facts: The facts about INPUT.
+        file: The rows' file; ids start with its name, and its split applies without a split column.
+        batches: The rows, in order.
+        writer: Stores embedded images in the spool.
+
+    Raises:
+        BuildError: The file's columns differ from those of the first file.
+    """
+    pending: list[pa.RecordBatch] = []
+    first_row = num_rows = num_bytes = 0
+    for raw in batches:
+        declared = raw._replace(columns=_as_declared(raw.columns, facts.layout, file))
+        references, rejects = _references(facts, file, declared, first_row, writer)
+        yield from rejects
+        first_row += raw.columns.num_rows
+        pending.append(references)
+        num_rows, num_bytes = num_rows + references.num_rows, num_bytes + references.nbytes
+        if num_rows >= BATCH_ROWS or num_bytes >= _BATCH_BYTES:
+            yield concat(pending)
+            pending, num_rows, num_bytes = [], 0, 0
+    if num_rows:
+        yield concat(pending)
+
+
+def _as_declared(raw: pa.RecordBatch, layout: Columns, file: InputFile) -> pa.RecordBatch:
+    """Return the batch with the columns of the first file; a missing column is null.
+
+    Raises:
+        BuildError: The image column is missing, a column has a type that cannot be cast, or the
+            first file does not have it.
+    """
+    lacks_image = layout.image is not None and layout.image not in raw.schema.names
+    # An unknown column would be lost in silence.
+    if lacks_image or set(raw.schema.names) - set(layout.columns.names):
+        raise BuildError(
+            f"{file.uri} has the columns {', '.join(map(repr, raw.schema.names))}, but the first "
+            f"file {', '.join(map(repr, layout.columns.names))}: "
+            "build from files with the same columns"
+        )
+    columns = []
+    for wanted in layout.columns:
+        column = (
+            raw.column(wanted.name)
+            if wanted.name in raw.schema.names
+            else pa.nulls(raw.num_rows, wanted.type)
+        )
+        try:
+            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
+        except pa.ArrowException as error:
+            types = f"has type {column.type}, but {wanted.type} in the first file"
+            raise BuildError(f"column {wanted.name!r} of {file.uri} {types}: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, layout.columns.names)
+
+
+def _references(
+    facts: RowsFacts, file: InputFile, rows: RawRows, first_row: int, writer: SpoolWriter
+) -> tuple[pa.RecordBatch, list[Reject]]:
+    layout, raw = facts.layout, rows.columns
+    numbers = np.arange(first_row, first_row + raw.num_rows)
+    numbered = pa.array([f"{file.name}#{row}" for row in numbers.tolist()], pa.string())
+    ids = numbered if layout.id is None else empty_as_null(role_text(raw, layout.id))
+    problems: list[Problem | None] = [
+        None if there else (RejectReason.BAD_ID, "the id is empty")
+        for there in ids.is_valid().to_pylist()
+    ]
+    pictures = {}
+    for name in filter(None, (layout.image, *layout.pictures)):
+        parts = rows.pictures.get(name) or picture_parts(raw.column(name))
+        found = _find_pictures(parts, file, facts.request, writer, problems)
+        needed = name == layout.image and not facts.request.may_lack_images
+        missing = _NO_IMAGE if needed else None
+        pictures[name] = _settled([one or missing for one in found], problems)
+    main = pictures[layout.image] if layout.image else pa.nulls(raw.num_rows, PICTURE_TYPE)
+    columns: dict[str, pa.Array] = {
+        # A row without an id is a reject, which needs a name, too.
+        "id": pc.coalesce(ids, numbered),
+        "uri": pc.fill_null(main.field("uri"), file.uri),
+        "offset": pc.if_else(main.is_null(), pa.scalar(0, pa.int64()), main.field("offset")),
+        "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
+        "etag": main.field("etag"),
+        "row": pa.array(numbers),
+        **_role_columns(raw, file, layout),
+    }
+    for name in layout.extras:
+        columns[extra_name(name)] = (
+            pictures[name] if name in pictures else _named(raw.column(name), layout.names_in(name))
+        )
+    batch = pa.RecordBatch.from_pydict(columns)
+    columned = (batch.column(name).to_pylist() for name in ("id", "uri", "row"))
+    rejects = [
+        Reject(one, uri, problem[0], f"row {row} of {file.name}: {problem[1]}")
+        for one, uri, row, problem in zip(*columned, problems, strict=True)
+        if problem
+    ]
+    return keep_rows(batch, np.array([problem is None for problem in problems])), rejects
+
+
+def _role_columns(raw: pa.RecordBatch, file: InputFile, layout: Columns) -> dict[str, pa.Array]:
+    """Return the split, group and label of each row."""
+    return {
+        "split": canonical_splits(role_text(raw, layout.split))
+        if layout.split
+        else pa.array([file.split] * raw.num_rows, pa.string()),
+        "group": empty_as_null(role_text(raw, layout.group)),
+        "label": empty_as_null(role_text(raw, layout.label))
+        if layout.label is None or layout.label not in layout.class_names
+        else _named(raw.column(layout.label), layout.class_names[layout.label]),
+    }
+
+
+def _find_pictures(
+    parts: Sequence[PictureParts],
+    file: InputFile,
+    request: SourceRequest,
+    writer: SpoolWriter,
+    problems: Sequence[Problem | None],
+) -> list[Found]:
+    """Return where each row's image is; embedded images go to the spool, unless of bad rows."""
+    # Relative paths of images that are not embedded start from the file's folder.
+    root = request.image_root or os.path.dirname(file.uri)
+    paths = [None if data is not None else path for data, path in parts]
+    found: list[Found] = []
+    for each in look_up_pictures(paths, request.storage, root):
+        uri, one = each or ("", None)
+        found.append(
+            one if one is None or isinstance(one, ImagePlace) else (one[0], f"{uri}: {one[1]}")
+        )
+    for row, (data, _) in enumerate(parts):
+        if data is not None and problems[row] is None:
+            found[row] = size_problem(len(data)) or writer.place(data)
+    return found
+
+
+def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array:
+    """Return images as PICTURE_TYPE, and add to `problems`; a row keeps its first problem."""
+    for row, one in enumerate(found):
+        if one is not None and not isinstance(one, ImagePlace):
+            problems[row] = problems[row] or one
+    return pa.array([one if isinstance(one, ImagePlace) else None for one in found], PICTURE_TYPE)
+
+
+def _named(column: pa.Array, names: Sequence[str] | None) -> pa.Array:
+    """Return a column; with class names, these in place of its numbers."""
+    if names is None:
+        return column
+    if not is_list(column.type):
+        return _names_of(column, names)
+    lists = column.cast(pa.list_(column.type.value_type))
+    return pa.ListArray.from_arrays(
+        lists.offsets, _names_of(lists.values, names), mask=lists.is_null()
+    )
+
+
+def _names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
+    """Return the class name of each number.
+
+    -1, which data sets use for an unknown class, becomes null; other numbers become text.
+    """
+    numbers = numbers.cast(pa.int64())
+    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
+    named = pa.array(names, pa.string()).take(
+        pc.if_else(known, numbers, pa.scalar(None, pa.int64()))
+    )
+    stated = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, pa.int64()), numbers)
+    return pc.coalesce(named, stated.cast(pa.string()))
