@@ -33,34 +33,45 @@ def target() -> Iterator[str]:
         server._stop()
 
 
-def counts_of(examples: tf.data.Dataset, mode: str, target: str, num_batches: int) -> Counter[int]:
-    """Return how often records come, as a service hands them out: times -> number of records."""
-    served = examples.apply(Service.distribute(processing_mode=mode, service=target))
-    batches = served.take(num_batches).as_numpy_iterator()
-    return Counter(Counter(name for batch in batches for name in batch["id"]).values())
+def served(examples: tf.data.Dataset, mode: str, target: str) -> tf.data.Dataset:
+    return examples.apply(Service.distribute(processing_mode=mode, service=target))
+
+
+def batches_of(examples: tf.data.Dataset, num_batches: int) -> Counter[tuple[bytes, ...]]:
+    """Return how often each batch comes, by the ids of its records."""
+    batches = examples.take(num_batches).as_numpy_iterator()
+    return Counter(tuple(batch["id"]) for batch in batches)
+
+
+def counts_of(examples: tf.data.Dataset) -> Counter[int]:
+    """Return how often records come: times -> number of records."""
+    names = (name for batch in examples.as_numpy_iterator() for name in batch["id"])
+    return Counter(Counter(names).values())
 
 
 def read(dataset: str) -> tf.data.Dataset:
-    options = {"batch_size": 2, "shuffle": True, "epochs": 1, "features": ["id"]}
+    options = {"batch_size": 5, "shuffle": True, "epochs": 1, "features": ["id"]}
     return sw.Reader(dataset, "train", **options).tf_data()
 
 
 def load(dataset: str, *, repeat: bool = False) -> tf.data.Dataset:
-    return sw.load(dataset, "train", batch_size=2, shuffle=True, repeat=repeat, features=["id"])
+    return sw.load(dataset, "train", batch_size=5, shuffle=True, repeat=repeat, features=["id"])
 
 
-def test_a_distributed_epoch_has_each_record_once(dataset: str, target: str) -> None:
-    two_epochs = load(dataset, repeat=True)
-    assert counts_of(two_epochs, "distributed_epoch", target, NUM_IMAGES) == {2: NUM_IMAGES}
+def test_a_distributed_epoch_comes_from_one_worker(dataset: str, target: str) -> None:
+    """A quick worker may be some epochs ahead, but no batch of an epoch comes from both."""
+    endless = load(dataset, repeat=True)
+    found = batches_of(served(endless, "distributed_epoch", target), 40)
+    assert found <= batches_of(endless, 400)
 
 
 def test_a_distributed_epoch_of_stated_length_is_an_error(dataset: str, target: str) -> None:
     """A worker that gets nothing has fewer batches than stated."""
     for examples in (load(dataset), read(dataset)):
-        with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain 5"):
-            counts_of(examples, "distributed_epoch", target, -1)
+        with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain 2"):
+            counts_of(served(examples, "distributed_epoch", target))
 
 
 def test_parallel_epochs_have_each_record_once_a_worker(dataset: str, target: str) -> None:
     for examples in (load(dataset), read(dataset)):
-        assert counts_of(examples, "parallel_epochs", target, -1) == {2: NUM_IMAGES}
+        assert counts_of(served(examples, "parallel_epochs", target)) == {2: NUM_IMAGES}
