@@ -23,6 +23,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -92,6 +93,7 @@ class PinnedShard:
 
 _LOG = logging.getLogger("shardwright.cache")
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
+_PAUSE_SECONDS = 0.01
 
 
 class ShardCache:
@@ -296,11 +298,13 @@ class ShardCache:
                     return PinnedShard(path, lock)
                 if drop_damaged(path, info):
                     continue
-                if not lock.acquire(shared=False, wait=wait):
-                    break
-                # Another process may have downloaded it while this one waited for the exclusive
-                # lock.
-                if not is_whole(path, info):
+                # Not waiting for it: once another process has downloaded the shard, many share it,
+                # and this one would have to wait for all of them.
+                if not lock.acquire(shared=False, wait=False):
+                    if not wait:
+                        break
+                    time.sleep(_PAUSE_SECONDS)
+                elif not is_whole(path, info):
                     ShardDownload(self.root, name.shard, info, path, self._files).run(
                         wait=wait,
                         check=(lambda: None) if wait else self._prefetches.check_not_canceled,

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from shardwright.cache.files import NoRoomError
+from shardwright.cache.files import LOCK, NoRoomError
+from shardwright.cache.locks import FileLock
 from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
 from shardwright.storage.folder import Folder
@@ -246,3 +247,21 @@ def test_many_threads_share_one_cache(root: Folder, s3_proxy: FaultProxy, tmp_pa
 
         assert set(pool.map(read, range(64))) == {SIZE}
     assert len(downloads(s3_proxy)) == 4
+
+
+def test_a_shard_that_another_process_has_just_downloaded_is_shared(
+    root: Folder, tmp_path: Path
+) -> None:
+    """Both found it missing; the other one got the lock first, and reads its shard for minutes."""
+    with ShardCache.open(root, at(tmp_path)) as cache, ThreadPoolExecutor(1) as pool:
+        with cache.open_shard(NAMES[0]) as shard:
+            path, aside = Path(shard.path), tmp_path / "aside"
+        path.rename(aside)
+        other = FileLock(f"{path}{LOCK}")
+        other.acquire(shared=True)
+        coming = pool.submit(content, cache, NAMES[0])
+        time.sleep(0.2)  # it waits
+        assert not coming.done()
+        aside.rename(path)
+        assert coming.result(timeout=10) == path.read_bytes()
+        other.release()
