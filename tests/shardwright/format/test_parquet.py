@@ -131,6 +131,21 @@ def test_damaged_pages(tmp_path: Path) -> None:
             read_rows(Folder(str(tmp_path)), "a.parquet")
 
 
+def test_no_column_of_damaged_metadata_goes_uncounted() -> None:
+    data = packed(pa.table({"a": ["x"] * 50, "b": range(50)}))
+    source, schema = pa.BufferReader(data), pq.ParquetFile(pa.BufferReader(data)).schema
+    footer, errors = parquet.read_footer(source), set()
+    for at in range(len(footer)):
+        damaged = footer[:at] + b"\xff" + footer[at + 1 :]
+        try:
+            found = parquet.read_sizes(source, damaged, schema, None)
+        except pa.ArrowInvalid as error:
+            errors.add(str(error))
+        else:
+            assert len(found) in (0, 2)  # 0: it states no rows
+    assert "the metadata of a are damaged" in errors
+
+
 def test_a_file_without_rows() -> None:
     with opened(packed(VALUES[:0])) as file:
         assert file.read().num_rows == 0
