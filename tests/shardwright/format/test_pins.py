@@ -145,6 +145,23 @@ def test_a_version_that_is_being_removed_is_not_pinned(root: Folder, renewed: bo
     assert add_pin(root, "one", 1).until is None
 
 
+def test_a_version_that_goes_before_its_pin_is_seen_is_not_pinned(
+    root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Folder.create_bytes
+    assert main(["compact", root.uri]) == 0
+
+    def create_after_gc(folder: Folder, name: str, data: bytes) -> None:
+        monkeypatch.setattr(Folder, "create_bytes", create)
+        assert main(["gc", root.uri, "--keep", "1", "--yes"]) == 0
+        create(folder, name, data)
+
+    monkeypatch.setattr(Folder, "create_bytes", create_after_gc)
+    with pytest.raises(UsageError, match=r"version 2 of .* is not pinned"):
+        add_pin(root, "one", 2)
+    assert read_pins(root) == []
+
+
 def test_a_note_of_a_killed_process_counts_for_a_day(root: Folder) -> None:
     with noted(root, Note.COMMIT, ["generations/00002-x", 3]):
         assert is_noted(root, Note.COMMIT, "generations/00002-x")

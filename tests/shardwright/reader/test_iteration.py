@@ -107,3 +107,18 @@ def test_after_an_error_the_same_batch_comes_next(zoo: Path, tmp_path: Path) -> 
             assert reader.state()["position"] == 4
         shard.write_bytes(sound)
         assert found + ids_of(batches) == wanted
+
+
+def test_a_closed_reader_has_no_shard_open(zoo: Path) -> None:
+    gc.collect()  # readers of other tests
+    before = open_shards(zoo)
+    reader = sw.Reader(zoo, global_batch_size=4)
+    next(iter(reader))
+    assert open_shards(zoo) != before
+    reader.close()
+    assert open_shards(zoo) == before
+
+
+def open_shards(dataset: Path) -> list[str]:
+    paths = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    return sorted(path for path in paths if path.startswith(f"{dataset}{os.sep}"))

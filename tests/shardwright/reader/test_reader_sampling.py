@@ -105,6 +105,9 @@ def test_datasets_that_cannot_be_sampled_or_mixed(uneven: str, zoo: Path) -> Non
         sw.Reader({uneven: 1.0, str(zoo): 1.0}, global_batch_size=2)
     with pytest.raises(UsageError, match="a weight must be a number above 0"):
         sw.Reader({uneven: 0}, global_batch_size=2)
+    for dataset in ({}, [uneven], 5):
+        with pytest.raises(UsageError, match="must be a folder or an address"):
+            sw.Reader(dataset, global_batch_size=2)  # type: ignore[arg-type]
 
 
 def test_mixed_datasets_need_equal_features_only_where_they_are_read(uneven: str) -> None:
