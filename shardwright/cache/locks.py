@@ -49,10 +49,14 @@ class FileLock:
                 return False
             if not said and time.monotonic() - started > _SAY_AFTER_SECONDS:
                 said = True
-                _LOG.warning("waiting for another process that holds %s", self._path)
+                self.say_held()
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         return True
+
+    def say_held(self) -> None:
+        """Log that this process waits for another one."""
+        _LOG.warning("waiting for another process that holds %s", self._path)
 
     def _try(self, how: int) -> bool:
         while True:

@@ -93,7 +93,7 @@ class PinnedShard:
 
 _LOG = logging.getLogger("shardwright.cache")
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
-_PAUSE_SECONDS = 0.01
+_PAUSE_SECONDS, _SAY_AFTER_PAUSES = 0.01, 1000
 
 
 class ShardCache:
@@ -288,7 +288,7 @@ class ShardCache:
                 f"the cache at {self._files.root} is {show_bytes(self.max_bytes)}: "
                 f"set {CAP} (cache_bytes=) to at least {info.num_bytes}"
             )
-        lock = FileLock(path + LOCK)
+        lock, num_pauses = FileLock(path + LOCK), 0
         try:
             # Read under the shared lock, download under the exclusive one. Others may get the lock
             # during each change, so check again after it.
@@ -303,6 +303,9 @@ class ShardCache:
                 if not lock.acquire(shared=False, wait=False):
                     if not wait:
                         break
+                    # Only a reader whose shard somebody has removed holds its lock for long.
+                    if (num_pauses := num_pauses + 1) == _SAY_AFTER_PAUSES:
+                        lock.say_held()
                     time.sleep(_PAUSE_SECONDS)
                 elif not is_whole(path, info):
                     ShardDownload(self.root, name.shard, info, path, self._files).run(

@@ -250,9 +250,13 @@ def test_many_threads_share_one_cache(root: Folder, s3_proxy: FaultProxy, tmp_pa
 
 
 def test_a_shard_that_another_process_has_just_downloaded_is_shared(
-    root: Folder, tmp_path: Path
+    root: Folder,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both found it missing; the other one got the lock first, and reads its shard for minutes."""
+    monkeypatch.setattr("shardwright.cache.shard_cache._SAY_AFTER_PAUSES", 2)
     with ShardCache.open(root, at(tmp_path)) as cache, ThreadPoolExecutor(1) as pool:
         with cache.open_shard(NAMES[0]) as shard:
             path, aside = Path(shard.path), tmp_path / "aside"
@@ -260,7 +264,7 @@ def test_a_shard_that_another_process_has_just_downloaded_is_shared(
         other = FileLock(f"{path}{LOCK}")
         other.acquire(shared=True)
         coming = pool.submit(content, cache, NAMES[0])
-        time.sleep(0.2)  # it waits
+        noise.wait_until(lambda: f"waiting for another process that holds {path}" in caplog.text)
         assert not coming.done()
         aside.rename(path)
         assert coming.result(timeout=10) == path.read_bytes()
