@@ -259,6 +259,9 @@ def test_conditions_select_by_the_index_alone(train: str, stored: list[str]) -> 
     assert by_expression.state() == by_function.state()
     shuffled = reader(pc.field("label") == label, shuffle=True, remainder="keep")
     assert sorted(ids_of(shuffled)) == sorted(wanted)
+    first, second = (pc.field("id") == name for name in wanted[:2])
+    with pytest.raises(UsageError, match="this state is of other records"):
+        reader(second, state=reader(first).state())
     for where, why in (
         (pc.field("label") == 99, "keeps none of"),
         (pc.field("no_such") == 1, "cannot be evaluated on the index, which has the columns id"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +186,15 @@ def test_reading_continues_once_a_shard_is_back(dataset: Path) -> None:
     got += ids_of(reader)
 
     assert got == whole
+
+
+def test_a_disk_that_fails(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(StorageError, match=r"tfrecord-0.* cannot be read: Input/output error"):
+        ids_of(make_reader(dataset))
 
 
 def test_images_that_do_not_decode_are_bad_records(tmp_path: Path) -> None:
