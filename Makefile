@@ -8,7 +8,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all golden mutants simulate torture fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
+.PHONY: help install torch servers demo test test-all golden mutants simulate torture torture-reader fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -60,6 +60,9 @@ simulate: install  ## histories of datasets in a simulated store (builds, append
 torture: install servers  ## builds killed at random moments, lost workers, failing stores, changed bytes, with new seeds (MINUTES=60)
 	$(PYTEST) --long --minutes $(or $(MINUTES),60) $(addprefix tests/,builds/test_torture.py builds/test_lost_workers.py \
 	transforms/write/test_late_writers.py builds/test_damaged_builds.py shardwright/inspect shardwright/format fuzz)
+
+torture-reader: install servers  ## READERS=16 on one small cache, of which one is killed each second (MINUTES=10)
+	READERS=$(or $(READERS),16) $(PYTEST) -n 0 -s --long --minutes $(or $(MINUTES),10) tests/shardwright/reader/many_readers.py
 
 fuzz: install .fuzz/.installed  ## every parser of bytes of others under atheris, MINUTES=10 of each; findings in .fuzz/
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10)
