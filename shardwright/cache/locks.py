@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
@@ -29,12 +30,15 @@ class FileLock:
         self._file: IO[bytes] | None = None
         self._process = 0
 
-    def acquire(self, *, shared: bool, wait: bool = True) -> bool:
+    def acquire(
+        self, *, shared: bool, wait: bool = True, unless: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Acquire the lock, or change a held one; others may get it in between.
 
         Args:
             shared: Acquire it shared, else exclusive.
             wait: Wait until it is free; otherwise return False, and hold nothing, if it is not.
+            unless: Do not wait any longer once this returns True.
 
         Raises:
             StorageError: The file cannot be created, or its file system does not support locks.
@@ -44,19 +48,15 @@ class FileLock:
         # Two processes that hold it shared and want it exclusively do not wait for each other: a
         # conversion that fails gives up the shared lock (flock(2)).
         while not self._try(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-            if not wait:
+            if not wait or unless():
                 self.release()
                 return False
             if not said and time.monotonic() - started > _SAY_AFTER_SECONDS:
                 said = True
-                self.say_held()
+                _LOG.warning("waiting for another process that holds %s", self._path)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         return True
-
-    def say_held(self) -> None:
-        """Log that this process waits for another one."""
-        _LOG.warning("waiting for another process that holds %s", self._path)
 
     def _try(self, how: int) -> bool:
         while True:

@@ -18,12 +18,12 @@ Needs no TensorFlow. All methods are thread-safe.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -93,7 +93,6 @@ class PinnedShard:
 
 _LOG = logging.getLogger("shardwright.cache")
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
-_PAUSE_SECONDS, _SAY_AFTER_PAUSES = 0.01, 1000
 
 
 class ShardCache:
@@ -288,7 +287,7 @@ class ShardCache:
                 f"the cache at {self._files.root} is {show_bytes(self.max_bytes)}: "
                 f"set {CAP} (cache_bytes=) to at least {info.num_bytes}"
             )
-        lock, num_pauses = FileLock(path + LOCK), 0
+        lock = FileLock(path + LOCK)
         try:
             # Read under the shared lock, download under the exclusive one. Others may get the lock
             # during each change, so check again after it.
@@ -298,16 +297,13 @@ class ShardCache:
                     return PinnedShard(path, lock)
                 if drop_damaged(path, info):
                     continue
-                # Not waiting for it: once another process has downloaded the shard, many share it,
-                # and this one would have to wait for all of them.
-                if not lock.acquire(shared=False, wait=False):
+                # Once another process has downloaded the shard, many share it, and to wait for the
+                # exclusive lock would be to wait for all of them.
+                whole = functools.partial(is_whole, path, info)
+                if not lock.acquire(shared=False, wait=wait, unless=whole):
                     if not wait:
                         break
-                    # Only a reader whose shard somebody has removed holds its lock for long.
-                    if (num_pauses := num_pauses + 1) == _SAY_AFTER_PAUSES:
-                        lock.say_held()
-                    time.sleep(_PAUSE_SECONDS)
-                elif not is_whole(path, info):
+                elif not whole():
                     ShardDownload(self.root, name.shard, info, path, self._files).run(
                         wait=wait,
                         check=(lambda: None) if wait else self._prefetches.check_not_canceled,

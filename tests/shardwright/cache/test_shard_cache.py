@@ -256,7 +256,7 @@ def test_a_shard_that_another_process_has_just_downloaded_is_shared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both found it missing; the other one got the lock first, and reads its shard for minutes."""
-    monkeypatch.setattr("shardwright.cache.shard_cache._SAY_AFTER_PAUSES", 2)
+    monkeypatch.setattr("shardwright.cache.locks._SAY_AFTER_SECONDS", 0)
     with ShardCache.open(root, at(tmp_path)) as cache, ThreadPoolExecutor(1) as pool:
         with cache.open_shard(NAMES[0]) as shard:
             path, aside = Path(shard.path), tmp_path / "aside"
