@@ -32,7 +32,7 @@ from shardwright.transforms.plan.size_errors import average, record_bytes_of
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.progress import Progress as Counters
 from shardwright.transforms.reject_files import first_faults
-from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.rejects import RETRYABLE, RejectReason
 
 if TYPE_CHECKING:
     from shardwright.pipelines.job.build import BuildJob
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
+TRY_AGAIN = "rejected files are tried again by the same command with --if-exists overwrite"
 REPORT = (
     "internal_error is a bug, not a fault of your images: please report it with the line "
     'above (README.md, "Report a problem")'
@@ -169,6 +170,8 @@ def say_result(job: BuildJob, seconds: float) -> None:
         say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
         for reject in first_faults(job.options.root, _SHOWN_REJECTS):
             say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")
+        if job.known is None and not RETRYABLE.isdisjoint(manifest.rejects):
+            say(TRY_AGAIN)
         if RejectReason.INTERNAL_ERROR in manifest.rejects:
             say(REPORT)
     _say_retries()

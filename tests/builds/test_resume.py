@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -128,21 +129,52 @@ def test_the_command_resumes(large: Path, undisturbed: dict[str, str], tmp_path:
     assert hashes_of(tmp_path / "out") == undisturbed
 
 
-def test_a_shard_whose_image_was_missing_is_written_again(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Table:
+    """A table of ten images, whose build asks for no image before it writes the shards."""
+
+    path: Path
+    missing: Path
+    away: Path
+    options: tuple[str, ...] = ("--size-column", "bytes", "--records-per-shard", "2", "--name", "t")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table of which one image is missing, and a dataset `whole` from before."""
     images = [tmp_path / f"{number}.png" for number in range(10)]
     for number, path in enumerate(images):
         path.write_bytes(builds.png_of(number))
     rows = [{"path": path.name, "bytes": path.stat().st_size} for path in images]
-    table, root = builds.write_table(tmp_path / "t.jsonl", rows), tmp_path / "out"
-    options = ("--size-column", "bytes", "--records-per-shard", "2", "--name", "t")
-    assert build(table, tmp_path / "whole", *options) == 0
-    images[3].rename(tmp_path / "away")
-    assert build(table, root, *options, "--max-rejects", "0") == 1
+    table = Table(builds.write_table(tmp_path / "t.jsonl", rows), images[3], tmp_path / "away")
+    assert build(table.path, tmp_path / "whole", *table.options) == 0
+    table.missing.rename(table.away)
+    return table
+
+
+def test_a_shard_whose_image_was_missing_is_written_again(table: Table, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    assert build(table.path, root, *table.options, "--max-rejects", "0") == 1
     assert not (root / "manifest.json").exists()
     before = stamps_of(root)
-    (tmp_path / "away").rename(images[3])
-    assert build(table, root, *options) == 0
+    table.away.rename(table.missing)
+    assert build(table.path, root, *table.options) == 0
     assert hashes_of(root) == hashes_of(tmp_path / "whole")
     assert builds.reasons_of(root) == {}
     shards = {name: stamp for name, stamp in stamps_of(root).items() if "tfrecord" in name}
     assert sum(before.get(name) != stamp for name, stamp in shards.items()) == 1
+
+
+def test_a_finished_dataset_keeps_its_rejects_until_it_is_overwritten(
+    table: Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "out"
+    assert build(table.path, root, *table.options) == 0
+    table.away.rename(table.missing)
+    assert build(table.path, root, *table.options) == 0
+    assert builds.reasons_of(root) == {"3.png": "missing_file"}
+    advice = "rejected files are tried again by the same command with --if-exists overwrite"
+    assert capfd.readouterr().err.count(advice) == 2, "whoever builds is told each time"
+    assert build(table.path, root, *table.options, "--if-exists", "overwrite") == 0
+    assert hashes_of(root) == hashes_of(tmp_path / "whole")
+    assert advice not in capfd.readouterr().err
