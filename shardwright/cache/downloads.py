@@ -22,6 +22,7 @@ from shardwright.cache.files import PART, PARTS, CacheFiles, DiskFullError, crc3
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.splits import ShardInfo
 from shardwright.sizes import counted
+from shardwright.storage.cancellation import check_not_canceled
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
@@ -121,22 +122,21 @@ class ShardDownload:
     path: str
     files: CacheFiles
 
-    def run(self, *, wait: bool, check: Callable[[], None]) -> None:
+    def run(self, *, wait: bool) -> None:
         """Download the shard, which appears when it is complete and matches the manifest.
 
         Args:
             wait: Wait for room while other readers use the whole cache.
-            check: Called first and after each part. If it raises, the download can be resumed
-                later.
 
         Raises:
+            CanceledError: Nobody waits for it; it can be resumed.
             MissingError: The shard is not in the store.
             NoRoomError: As `CacheFiles.reserve`.
             StorageError: The shard cannot be read or does not match the manifest, or the cache
                 cannot be written.
         """
         uri = self.root.path(self.name)
-        fill = functools.partial(self._fill, uri, self._etag_of(uri), wait, check)
+        fill = functools.partial(self._fill, uri, self._etag_of(uri), wait)
         with write_faults(self.path):
             # Resumed parts may have been lost in a crash: the second time starts from nothing.
             for _ in range(2):
@@ -176,7 +176,7 @@ class ShardDownload:
         _forget(path)
         return crc32c
 
-    def _fill(self, uri: str, etag: str, wait: bool, check: Callable[[], None]) -> None:
+    def _fill(self, uri: str, etag: str, wait: bool) -> None:
         """Download the missing parts of the part file.
 
         Raises:
@@ -196,9 +196,9 @@ class ShardDownload:
             def done(start: int, stop: int) -> None:
                 # After the part was written, so that a kill in between costs a part, never a hole.
                 journal.add(start, stop)
-                check()
+                check_not_canceled()
 
-            check()
+            check_not_canceled()
             download(
                 uri,
                 self.root.options,

@@ -29,6 +29,7 @@ from shardwright.format import naming
 from shardwright.format.contents import file_crc32c
 from shardwright.sizes import show_bytes
 from shardwright.storage.addresses import is_temporary, temporary_name
+from shardwright.storage.cancellation import pause
 from shardwright.storage.links import no_follow
 
 LOCK, PART, PARTS = ".lock", ".part", ".parts"
@@ -241,7 +242,7 @@ class CacheFiles:
                     "or let fewer readers share it"
                 )
             # Outside of the lock, so that those who would release room can.
-            time.sleep(_PAUSE_SECONDS)
+            pause(_PAUSE_SECONDS)
 
     def unless_full(self, num_bytes: int, action: Callable[[], T]) -> T:
         """Run `action`, evicting and retrying while the disk is full.
@@ -293,8 +294,8 @@ class CacheFiles:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         lock = FileLock(os.path.join(self.root, "lock"))
-        lock.acquire(shared=False)
         try:
+            lock.acquire(shared=False)
             yield
         finally:
             lock.release()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import IO
 
 from shardwright.errors import StorageError
+from shardwright.storage.cancellation import pause
 from shardwright.storage.links import no_follow
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
@@ -41,9 +42,10 @@ class FileLock:
             unless: Do not wait any longer once this returns True.
 
         Raises:
+            CanceledError: Nobody waits for what it is needed for.
             StorageError: The file cannot be created, or its file system does not support locks.
         """
-        started, pause, said = time.monotonic(), _FIRST_PAUSE, False
+        started, seconds, said = time.monotonic(), _FIRST_PAUSE, False
         # Polled, because a blocking call could not warn of a long wait.
         # Two processes that hold it shared and want it exclusively do not wait for each other: a
         # conversion that fails gives up the shared lock (flock(2)).
@@ -54,8 +56,8 @@ class FileLock:
             if not said and time.monotonic() - started > _SAY_AFTER_SECONDS:
                 said = True
                 _LOG.warning("waiting for another process that holds %s", self._path)
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause(seconds)
+            seconds = min(2 * seconds, _LONGEST_PAUSE)
         return True
 
     def _try(self, how: int) -> bool:

@@ -47,7 +47,7 @@ from shardwright.cache.manifests import (
     keep_manifest,
     read_manifest_or_cached,
 )
-from shardwright.cache.prefetches import PrefetchCanceledError, Prefetches
+from shardwright.cache.prefetches import Prefetches
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
 from shardwright.format.index import parse_index, read_index_of
@@ -57,6 +57,7 @@ from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import LATEST, VersionKey
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import temporary_name
+from shardwright.storage.cancellation import CanceledError, check_not_canceled
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
@@ -133,7 +134,7 @@ class ShardCache:
         for below in {path.rpartition("/")[0] for path in paths}:
             build.own_path(below)
         self._build = build.uri
-        self._prefetches = Prefetches(self.root)
+        self._prefetches = Prefetches()
         self._healed: dict[ShardName, bool] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -304,10 +305,7 @@ class ShardCache:
                     if not wait:
                         break
                 elif not whole():
-                    ShardDownload(self.root, name.shard, info, path, self._files).run(
-                        wait=wait,
-                        check=(lambda: None) if wait else self._prefetches.check_not_canceled,
-                    )
+                    ShardDownload(self.root, name.shard, info, path, self._files).run(wait=wait)
         except BaseException:
             lock.release()
             raise
@@ -340,9 +338,9 @@ class ShardCache:
     def _bring(self, name: ShardName) -> None:
         """Download a shard before it is opened."""
         try:
-            self._prefetches.check_not_canceled()
+            check_not_canceled()
             pinned = self._pin(name, wait=False)
-        except (NoRoomError, PrefetchCanceledError):
+        except (NoRoomError, CanceledError):
             return  # `open_shard` waits for room
         if pinned is not None:
             pinned.close()

@@ -28,6 +28,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from shardwright.errors import ClientError, StorageError, UnreachableError, UnreadableError
 from shardwright.storage.addresses import HIDDEN, redact
+from shardwright.storage.cancellation import pause
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.credentials import Login, gcs_login, profile_settings, s3_login
 from shardwright.storage.faults import StoreFault, cause_of, fault_of, is_past_end, is_whole_answer
@@ -166,7 +167,7 @@ class Client:
                 return result
             COUNTERS.add(f"retries_{fault.kind}")
             # Random, so that the threads that an outage stopped do not all return at once.
-            time.sleep(random.uniform(0.5, 1.0) * min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE))
+            pause(random.uniform(0.5, 1.0) * min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE))
             attempt += 1
 
     def _fault_of(

@@ -185,6 +185,19 @@ def test_ending_with_downloads_ahead(root: Folder, s3_proxy: FaultProxy, tmp_pat
     assert len(downloads(s3_proxy)) <= 4
 
 
+@pytest.mark.parametrize("end", ["", "cache.close(); import os; os._exit(0)"])
+def test_ending_while_the_store_fails(
+    root: Folder, s3_proxy: FaultProxy, tmp_path: Path, end: str
+) -> None:
+    s3_proxy.add(Fault("status", None, status=503, path_contains="tfrecord"))
+    remote = behind(root, s3_proxy, deadline="100")
+    code = f"cache.prefetch(names); say('going'); sys.stdin.readline(); {end}"
+    reader = noise.start_reader(remote, at(tmp_path), code)
+    assert reader.line() == "going"
+    noise.wait_until(lambda: len(s3_proxy.requests) > 9)
+    assert reader.finish() == "", "after less than 60 seconds"
+
+
 def test_a_rebuilt_dataset_never_mixes_with_the_old(s3_server: StoreServer, tmp_path: Path) -> None:
     def original(build: str, number: int) -> bytes:
         return (tmp_path / build / NAMES[number].shard).read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import StorageError, UsageError
+from shardwright.reader.steps import Step
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
-from tests.support.cached_datasets import behind, put_folder
+from tests.support.cached_datasets import behind, put_folder, wait_until
 from tests.support.damage import build, write_images
 from tests.support.readers import global_batches, ids_of, take
 
@@ -99,6 +101,21 @@ def test_a_warm_cache_needs_no_store_at_its_own_endpoint(
         pass
     with pytest.raises(StorageError):  # the endpoint is part of a dataset's identity
         remote(behind(stored, other), epochs=1)
+
+
+def test_closing_while_the_store_fails(
+    stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: FaultProxy
+) -> None:
+    s3_proxy.add(Fault("status", None, path_contains="tfrecord-000"))
+    with remote(behind(stored, s3_proxy, deadline="100"), image=sw.TrainImage(12)) as reader:
+        step = Step(start=0, num_places=6, num_rows=6, next_position=6, position=0)
+        # Not from `next`, which would wait for it: as a Ctrl-C leaves it.
+        batch = reader.engine.begin(step)
+        wait_until(lambda: len(s3_proxy.requests) > 9)
+        started = time.monotonic()
+    assert time.monotonic() - started < 60
+    with pytest.raises(StorageError, match="canceled: its reader was closed"):
+        batch.tasks[0].result()
 
 
 def test_resumes(stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: FaultProxy) -> None:
