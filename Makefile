@@ -61,8 +61,8 @@ torture: install servers  ## builds killed at random moments, lost workers, fail
 	$(PYTEST) --long --minutes $(or $(MINUTES),60) $(addprefix tests/,builds/test_torture.py builds/test_lost_workers.py \
 	transforms/write/test_late_writers.py builds/test_damaged_builds.py shardwright/inspect shardwright/format fuzz)
 
-torture-reader: install servers  ## READERS=16 on one small cache, of which one is killed each second (MINUTES=10)
-	READERS=$(or $(READERS),16) $(PYTEST) -n 0 -s --long --minutes $(or $(MINUTES),10) tests/shardwright/reader/many_readers.py
+torture-reader: install servers  ## READERS=64 on one small cache, of which one is killed each second (MINUTES=10)
+	READERS=$(or $(READERS),64) $(PYTEST) -n 0 -s --long --minutes $(or $(MINUTES),10) tests/shardwright/reader/many_readers.py
 
 fuzz: install .fuzz/.installed  ## every parser of bytes of others under atheris, MINUTES=10 of each; findings in .fuzz/
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10)

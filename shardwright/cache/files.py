@@ -44,12 +44,14 @@ class CachedFile(NamedTuple):
         path: The local path.
         num_bytes: Its length.
         idle_seconds: The expected time until its next use, in seconds.
+        declared: Whether some process has declared that use; else it is a guess.
         stale: Whether it belongs to a replaced build or a killed process.
     """
 
     path: str
     num_bytes: int
     idle_seconds: float
+    declared: bool
     stale: bool
 
 
@@ -143,7 +145,7 @@ def _files_in(folder: str, *, stale: bool) -> Iterator[CachedFile]:
                     # The mtime is the last use or, if known, the next one. A file that was idle
                     # for an hour is best guessed to stay idle for another, also after a declared
                     # use that did not come, so the distance from now serves for both.
-                    yield CachedFile(entry.path, status.st_size, abs(age), stale or left)
+                    yield CachedFile(entry.path, status.st_size, abs(age), age < 0, stale or left)
 
 
 def note_next_use(path: str, seconds: float) -> None:
@@ -173,6 +175,7 @@ def unlink(path: str) -> int:
 USAGE = "usage"
 ROOM_SECONDS = 30.0  # how long to wait for readers of other shards
 _PAUSE_SECONDS = 0.1
+_SHARE_EVICTED = 64  # of the cap, at once
 T = TypeVar("T")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -211,24 +214,39 @@ class CacheFiles:
 
         The caller holds the file's exclusive lock.
 
+        Args:
+            path: The file.
+            num_bytes: Its length.
+            wait: Wait up to 30 seconds, and evict whatever is not in use. Otherwise the file is
+                needed later, and takes no room of one that is declared to be used before it.
+
         Raises:
-            NoRoomError: The rest of the cache is in use, with `wait` for 30 seconds.
+            NoRoomError: There is no room.
             OSError: The disk is full, see `is_full`.
             StorageError: The file cannot be created.
         """
-        self._add(path, num_bytes, lambda: _make_empty(path, num_bytes), wait=wait)
+        sooner = 0.0 if wait else self.expected(path) or 0.0
+        self._add(path, num_bytes, lambda: _make_empty(path, num_bytes), sooner=sooner, wait=wait)
 
     def write(self, path: str, data: bytes) -> None:
         """Write a small file atomically if there is room now. Raises as `reserve`."""
-        self._add(path, len(data), lambda: _write_whole(path, data), wait=False)
+        self._add(path, len(data), lambda: _write_whole(path, data))
 
-    def _add(self, path: str, num_bytes: int, make: Callable[[], None], *, wait: bool) -> None:
+    def _add(
+        self,
+        path: str,
+        num_bytes: int,
+        make: Callable[[], None],
+        *,
+        sooner: float = 0.0,
+        wait: bool = False,
+    ) -> None:
         deadline = time.monotonic() + (ROOM_SECONDS if wait else 0)
         while True:
             with self._locked():
                 # Room is made and the file created under one lock: two processes must not both get
                 # the last room.
-                missing = self._make_room(num_bytes)
+                missing = self._make_room(num_bytes, sooner)
                 if missing <= 0:
                     with write_faults(path):
                         make()
@@ -300,10 +318,11 @@ class CacheFiles:
         finally:
             lock.release()
 
-    def _make_room(self, num_bytes: int) -> int:
+    def _make_room(self, num_bytes: int, sooner: float) -> int:
         """Evict until `num_bytes` fit, count them as used, and return 0 or less.
 
-        If they cannot fit, return the missing bytes.
+        Files that somebody has declared to use before `sooner` seconds stay. If it cannot fit,
+        return the missing bytes.
         """
         used = self._used()
         if used + num_bytes > self.max_bytes:
@@ -311,7 +330,16 @@ class CacheFiles:
             # killed processes have left in it.
             files = self.files()
             used = sum(file.num_bytes for file in files)
-            used -= evict(files, used + num_bytes - self.max_bytes)
+            later = [
+                file
+                for file in files
+                if file.stale or not file.declared or file.idle_seconds >= sooner
+            ]
+            excess = used + num_bytes - self.max_bytes
+            # If they do not suffice, nothing is evicted for nothing. If they do, a little more goes
+            # than must, so that many readers of a large cache seldom list all of it.
+            if 0 < excess <= sum(file.num_bytes for file in later):
+                used -= evict(later, max(excess, self.max_bytes // _SHARE_EVICTED))
         missing = used + num_bytes - self.max_bytes
         # Counted before the file exists: a process killed in between leaves a usage that is too
         # high, which the next full count corrects.
@@ -341,7 +369,9 @@ class CacheFiles:
         found = find_files(self.root)
         for place, file in enumerate(found):
             if (seconds := self.expected(file.path)) is not None:
-                found[place] = file._replace(idle_seconds=seconds)
+                # What others have declared counts, too: the earliest use.
+                seconds = min(seconds, file.idle_seconds) if file.declared else seconds
+                found[place] = file._replace(idle_seconds=seconds, declared=True)
         return found
 
 

@@ -14,7 +14,7 @@ from shardwright.errors import StorageError
 from shardwright.storage.cancellation import pause
 from shardwright.storage.links import no_follow
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.02
 _SAY_AFTER_SECONDS = 10.0
 _LOG = logging.getLogger("shardwright.cache")
 

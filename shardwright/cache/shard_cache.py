@@ -134,7 +134,7 @@ class ShardCache:
         for below in {path.rpartition("/")[0] for path in paths}:
             build.own_path(below)
         self._build = build.uri
-        self._prefetches = Prefetches()
+        self._prefetches = Prefetches(_AHEAD_SHARDS, self._has)
         self._healed: dict[ShardName, bool] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -217,6 +217,11 @@ class ShardCache:
             return None if name is None or seconds_until_use is None else seconds_until_use(name)
 
         self._files.expected = expected
+
+    @property
+    def most_ahead(self) -> int:
+        """How many shards are worth downloading ahead of use, as far as is known by now."""
+        return self._prefetches.most_ahead
 
     def shards_ahead(self, names: Sequence[ShardName], at_a_time: int, who: str) -> int:
         """Return how many shards to download ahead: at most 8 or 1 GB, as the cap allows.
@@ -335,15 +340,24 @@ class ShardCache:
             _LOG.warning("%s: the damaged copy in the cache stays: %s", name.shard, error)
             return False
 
-    def _bring(self, name: ShardName) -> None:
-        """Download a shard before it is opened."""
+    def _has(self, name: ShardName) -> bool:
+        return is_whole(os.path.join(self._build, name.shard), self._info(name))
+
+    def _bring(self, name: ShardName) -> bool:
+        """Download a shard before it is opened; return whether it is there."""
         try:
             check_not_canceled()
             pinned = self._pin(name, wait=False)
-        except (NoRoomError, CanceledError):
-            return  # `open_shard` waits for room
+        except NoRoomError:
+            # Those behind it are used later, and have no room either. `open_shard` waits for it.
+            self._prefetches.drop()
+            return False
+        except CanceledError:
+            return False
         if pinned is not None:
-            pinned.close()
+            # So that prefetches of other processes leave it until then.
+            pinned.close(comes_again_in=self._files.expected(pinned.path))
+        return pinned is not None
 
 
 def is_whole(path: str, info: ShardInfo) -> bool:

@@ -268,7 +268,7 @@ class ShardFiles:
         """Yield the shards of `order` that can be downloaded now, beside the needed ones."""
         counts = Counter(found.ref.source.cache for found in needed)
         room = {
-            cache: ahead - max(counts[cache] - self._at_a_time, 0)
+            cache: min(ahead, cache.most_ahead) - max(counts[cache] - self._at_a_time, 0)
             for cache, ahead in self._ahead.items()
         }
         for found in order:

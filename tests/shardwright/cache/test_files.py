@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,8 @@ def test_without_a_current_build_none_is_stale(tmp_path: Path) -> None:
         ({"a": 100, "b": 300, "c": 200}, {}, {"a", "c"}),
         ({"a": -100, "b": 300, "c": -200}, {"b": 0.0}, {"a", "b"}),  # this process knows better
         ({"a": -100, "b": 300, "c": -200}, {"a": 400.0}, {"b", "c"}),
-        ({"a": 1, "b": 2, "c": 3}, {"a": 9.0, "b": 8.0, "c": 7.0}, {"b", "c"}),
+        ({"a": -1, "b": -2, "c": -3}, {"a": 9.0, "b": 8.0, "c": 7.0}, {"b", "c"}),
+        ({"a": 100, "b": 200, "c": 300}, {"a": 900.0, "b": 800.0}, {"a", "b"}),  # others need them
     ],
 )
 def test_the_furthest_next_use_goes_first(
@@ -101,6 +103,29 @@ def test_the_furthest_next_use_goes_first(
     files.expected = lambda path: known.get(os.path.basename(path))
     reserve(files, "new", 100)
     assert left(tmp_path) == {*stay, "new"}
+
+
+@pytest.mark.parametrize(
+    ("noted", "soon", "stay"),
+    [
+        ({"a": 100, "b": 400}, 300.0, {"a", "new"}),
+        ({"a": 100, "b": 200}, 300.0, {"a", "b"}),  # each is used before the new one
+        ({"a": 100, "b": -900}, 300.0, {"a", "new"}),  # nobody said that it is used again
+        ({"a": -100, "b": -200}, 300.0, {"a", "new"}),
+    ],
+)
+def test_what_is_downloaded_ahead_takes_no_room_of_what_is_used_before(
+    tmp_path: Path, noted: dict[str, int], soon: float, stay: set[str]
+) -> None:
+    for name, seconds in noted.items():
+        make(tmp_path, name, 100, int(time.time()) + seconds)
+    files = CacheFiles(str(tmp_path), 200)
+    files.expected = lambda path: soon if path.endswith("new") else None
+    with nullcontext() if "new" in stay else pytest.raises(NoRoomError):
+        reserve(files, "new", 100)
+    assert left(tmp_path) == stay
+    reserve(files, "now", 100, wait=True)
+    assert len(left(tmp_path)) == 2, "what is needed now takes any"
 
 
 @pytest.mark.parametrize(("noted", "seconds", "then"), [(-50, 10, 10), (60, 10, 10), (60, 90, 60)])
@@ -231,6 +256,7 @@ def test_a_lock_whose_file_its_holder_removed_is_taken_on_a_new_file(tmp_path: P
 
 _ON_A_FULL_DISK = """
 import os, sys
+from contextlib import nullcontext
 from pathlib import Path
 from shardwright.cache.files import CacheFiles, DiskFullError
 from shardwright.cache.locks import FileLock

@@ -176,6 +176,36 @@ def test_prefetch_neither_waits_nor_evicts_what_is_open(root: Folder, tmp_path: 
         assert noise.shards_in(tmp_path) == [0, 1]
 
 
+def test_fewer_downloads_ahead_where_others_evict_them(
+    root: Folder, s3_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """As readers do that fill a cache together: else they download for each other's eviction."""
+    with ShardCache.open(behind(root, s3_proxy), at(tmp_path)) as cache:
+
+        def evict(number: int) -> None:
+            next(tmp_path.rglob(NAMES[number].shard)).unlink()
+
+        found = [cache.most_ahead]
+        for number in (0, 1, 2, 3, 0):
+            cache.prefetch([NAMES[number]])
+            noise.wait_until(lambda number=number: noise.shards_in(tmp_path) == [number])
+            evict(number)
+            touch(cache, number)
+            evict(number)
+            found.append(cache.most_ahead)
+        assert found == [8, 4, 2, 1, 1, 1]
+        cache.prefetch([NAMES[1]])
+        noise.wait_until(lambda: noise.shards_in(tmp_path) == [1])
+        touch(cache, 1)
+        assert cache.most_ahead == 2
+        cache.prefetch([NAMES[2]])
+        noise.wait_until(lambda: noise.shards_in(tmp_path) == [1, 2])
+        evict(2)
+        before = len(downloads(s3_proxy))
+        cache.prefetch([NAMES[2]])
+        assert (cache.most_ahead, len(downloads(s3_proxy))) == (1, before)
+
+
 def test_ending_with_downloads_ahead(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
     s3_proxy.add(Fault("latency", None, method="GET", path_contains="tfrecord", latency_msec=200))
     code = "cache.prefetch(names * 50); say('going')"

@@ -28,7 +28,7 @@ from tests.support.build_helpers import wait_for
 from tests.support.cached_datasets import put_folder
 from tests.support.small_datasets import build, write_image
 
-NUM_READERS = int(os.environ.get("READERS", "16"))
+NUM_READERS = int(os.environ.get("READERS", "64"))
 ROUND_SECONDS = 30.0
 LONGEST_PAUSE = 5.0
 CONTEXT = multiprocessing.get_context("forkserver")
