@@ -58,6 +58,7 @@ class CachedFile(NamedTuple):
 def find_files(root: str) -> list[CachedFile]:
     """Return every file of a cache that counts towards the cap or was left by a killed process."""
     found: list[CachedFile] = []
+    now = time.time()  # one for all files, whose next uses are compared
     for dataset in _folders(root):
         current = read_current(dataset)
         for build in _folders(dataset):
@@ -65,7 +66,7 @@ def find_files(root: str) -> list[CachedFile]:
             # replaced.
             stale = current not in (None, os.path.basename(build))
             for folder in _parts_of(build):
-                found.extend(_files_in(folder, stale=stale))
+                found.extend(_files_in(folder, now, stale=stale))
     return found
 
 
@@ -132,7 +133,7 @@ def _folders(path: str) -> list[str]:
     return []
 
 
-def _files_in(folder: str, *, stale: bool) -> Iterator[CachedFile]:
+def _files_in(folder: str, now: float, *, stale: bool) -> Iterator[CachedFile]:
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             # Locks are empty, and journals are small; neither is worth its share of the cap.
@@ -140,7 +141,7 @@ def _files_in(folder: str, *, stale: bool) -> Iterator[CachedFile]:
                 continue
             with suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
-                left, age = is_temporary(entry.name), time.time() - status.st_mtime
+                left, age = is_temporary(entry.name), now - status.st_mtime
                 if not left or age > _OLD_SECONDS:
                     # The mtime is the last use or, if known, the next one. A file that was idle
                     # for an hour is best guessed to stay idle for another, also after a declared
