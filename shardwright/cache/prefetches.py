@@ -6,10 +6,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from shardwright.format.naming import ShardName
-from shardwright.storage.cancellation import CancelablePool, result_of
+from shardwright.storage.cancellation import cancelable, result_of
 
 _DOWNLOADS_AT_A_TIME = 3  # four requests of 8 MB each: at most 96 MB in memory
 
@@ -37,7 +37,8 @@ class Prefetches:
         # New ones: a thread of the parent may have held the old ones at the fork, and the child
         # would wait forever.
         self._lock, self.healing = threading.Lock(), threading.Lock()
-        self._pool: CancelablePool | None = None
+        self._canceled = threading.Event()
+        self._pool: ThreadPoolExecutor | None = None
         self._coming: dict[ShardName, Future[bool]] = {}
 
     def begin(self, name: ShardName, download: Callable[[ShardName], bool]) -> None:
@@ -52,8 +53,10 @@ class Prefetches:
                     self._evicted_before_use()
                 return
             if self._pool is None:
-                self._pool = CancelablePool(_DOWNLOADS_AT_A_TIME, "shardwright-cache")
-            self._coming[name] = self._pool.submit(download, name)
+                self._pool = ThreadPoolExecutor(
+                    _DOWNLOADS_AT_A_TIME, thread_name_prefix="shardwright-cache"
+                )
+            self._coming[name] = self._pool.submit(cancelable, self._canceled, download, name)
 
     def finish(self, name: ShardName) -> None:
         """Wait for a shard's prefetch and raise its error; cancel it if it has not started."""
@@ -82,9 +85,10 @@ class Prefetches:
         """Cancel all prefetches, and begin no more."""
         with self._lock:
             self._closed = True
+            self._canceled.set()
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.close()
+            pool.shutdown(cancel_futures=True)
 
 
 def _has_come(coming: Future[bool]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from shardwright.reader.columns import ColumnReader
 from shardwright.reader.places import Places
 from shardwright.reader.record_reader import BadRecord, RecordReader
 from shardwright.reader.steps import Step
+from shardwright.storage.cancellation import cancelable
 
 MASK = "mask"
 # Rows per task. Decoding takes a millisecond a row, so small tasks keep all threads busy to the
@@ -45,6 +47,7 @@ class PendingBatch:
         labels: int64 [rows], where the index gives them.
         faults: Row -> what is wrong with its record.
         tasks: Tasks that fill the rows.
+        canceled: Set once nobody wants it.
         owner: The process whose threads run the tasks.
     """
 
@@ -55,10 +58,12 @@ class PendingBatch:
     labels: NDArray[np.int64]
     faults: dict[int, Exception] = field(default_factory=dict)
     tasks: list[Future[Any]] = field(default_factory=list)
+    canceled: threading.Event = field(default_factory=threading.Event)
     owner: int = field(default_factory=os.getpid)
 
     def cancel(self) -> None:
-        """Cancel waiting tasks and wait for running ones, of which a forked child has none."""
+        """Cancel its tasks and wait for running ones, of which a forked child has none."""
+        self.canceled.set()
         for task in self.tasks:
             task.cancel()
         if self.owner == os.getpid():
@@ -129,8 +134,9 @@ class BatchMaker:
             self._fill(batch, 0, count)
             return batch
         for first in range(0, count, self._task_rows):
+            last = min(first + self._task_rows, count)
             batch.tasks.append(
-                pool.submit(self._fill, batch, first, min(first + self._task_rows, count))
+                pool.submit(cancelable, batch.canceled, self._fill, batch, first, last)
             )
         return batch
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -45,7 +46,6 @@ from shardwright.reader.selection import Selection, for_each_shard, select_recor
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes, labels_of, read_rows
 from shardwright.reader.steps import Step
-from shardwright.storage.cancellation import CancelablePool
 from shardwright.storage.folder import Folder
 
 
@@ -113,7 +113,7 @@ class Engine:
         # not fit then.
         settings = (self.selection.fingerprint(), getattr(order, "fingerprint", b""))
         self.fingerprint = self.corpus.fingerprint(settings)
-        self._pool: CancelablePool | None = None
+        self._pool: ThreadPoolExecutor | None = None
         self._pool_owner = 0
         self._lock = threading.Lock()
         self._window_read: tuple[int, ...] | None = None
@@ -171,7 +171,7 @@ class Engine:
         pool, self._pool = self._pool, None
         if pool is not None:
             # Before the files: a running task would open a shard again after they are closed.
-            pool.close()
+            pool.shutdown(cancel_futures=True)
         self._files.close()
 
     def _plan(self, position: int) -> None:
@@ -188,11 +188,13 @@ class Engine:
                 # Batches made ahead may be in the next window already.
                 self._indexes.keep_only({*window, *following})
 
-    def _running_pool(self) -> CancelablePool:
+    def _running_pool(self) -> ThreadPoolExecutor:
         """Return the thread pool, a new one after a fork: threads do not survive it."""
         with self._lock:
             if self._pool is None or self._pool_owner != os.getpid():
-                self._pool = CancelablePool(self.threads, "shardwright-reader")
+                self._pool = ThreadPoolExecutor(
+                    self.threads, thread_name_prefix="shardwright-reader"
+                )
                 self._pool_owner = os.getpid()
             return self._pool
 

@@ -79,7 +79,9 @@ class BatchIterator(Iterator[Batch]):
 def _abandon(pending: deque[PendingBatch]) -> None:
     """Cancel without waiting: garbage collection may run this in a thread that makes batches."""
     while pending:
-        for task in pending.popleft().tasks:
+        batch = pending.popleft()
+        batch.canceled.set()
+        for task in batch.tasks:
             task.cancel()
 
 

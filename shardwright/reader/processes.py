@@ -98,7 +98,7 @@ class RemoteBatch(PendingBatch):
 
     def __init__(self, step: Step, processes: Processes) -> None:
         self.step, self.processes, self.owner = step, processes, processes.owner
-        self.tasks = [processes.submit(step)]
+        self.tasks, self.canceled = [processes.submit(step)], threading.Event()
 
 
 class Processes:

@@ -1,61 +1,61 @@
-"""Threads whose work ends when nobody wants it any more.
+"""Work of threads that ends when nobody wants it any more.
 
-A reader's threads wait for stores, locks and room, for minutes if need be. Whoever closes the
-reader waits for them, and Python does before a process ends.
+A reader's threads wait for stores, locks and room, for minutes if need be. Whoever interrupts or
+closes the reader waits for them, and Python does before a process ends.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - before ours, see below
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import ParamSpec, TypeVar
 
 from shardwright.errors import StorageError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOOK_EVERY_SECONDS = 0.1
-_thread = threading.local()  # `canceled`: the event of its pool
+_thread = threading.local()  # `canceled`: the event that cancels what this thread does now
 _ending = threading.Event()
-# As concurrent.futures does, whose own function, registered before, joins the threads of all pools:
-# those of `atexit` are called only afterwards.
+# The last registered is called first. That of concurrent.futures joins the threads of all pools;
+# functions of `atexit` are called only afterwards.
 threading._register_atexit(_ending.set)  # type: ignore[attr-defined]
 
 
 class CanceledError(StorageError):
-    """The pool of this thread was closed, or the process is ending."""
+    """What this thread does was canceled, or the process is ending."""
 
 
-class CancelablePool(ThreadPoolExecutor):
-    """A thread pool that can be closed although its threads wait in `pause`.
-
-    A pool that one of its threads makes is canceled with it.
-
-    Args:
-        threads: The largest number of threads.
-        name: The prefix of their names.
-    """
-
-    def __init__(self, threads: int, name: str) -> None:
-        self._canceled = getattr(_thread, "canceled", None) or threading.Event()
-        super().__init__(threads, name, _begin, (self._canceled,))
-
-    def close(self) -> None:
-        """Cancel what its threads do, and wait for them."""
-        self._canceled.set()
-        self.shutdown(cancel_futures=True)
+def cancelable(
+    canceled: threading.Event | None,
+    function: Callable[P, T],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Call a function in a pool's thread, whose waits end once the event is set."""
+    _thread.canceled, before = canceled, current()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _thread.canceled = before
 
 
-def _begin(canceled: threading.Event) -> None:
-    _thread.canceled = canceled
+def current() -> threading.Event | None:
+    """Return the event that cancels what this thread does, for threads that it asks for help."""
+    found: threading.Event | None = getattr(_thread, "canceled", None)
+    return found
 
 
 def check_not_canceled() -> None:
-    """Raise `CanceledError` if this thread's work is not wanted any more."""
-    canceled = getattr(_thread, "canceled", None)
+    """Raise `CanceledError` if what this thread does is not wanted any more."""
+    canceled = current()
     if canceled is not None and (canceled.is_set() or _ending.is_set()):
-        raise CanceledError("canceled: its reader was closed, or the process is ending")
+        raise CanceledError("canceled: its reader was stopped, or the process is ending")
 
 
 def result_of(future: Future[T]) -> T:
@@ -66,7 +66,7 @@ def result_of(future: Future[T]) -> T:
 
 
 def pause(seconds: float) -> None:
-    """Sleep; raise `CanceledError` as soon as this thread's work is not wanted any more."""
+    """Sleep; raise `CanceledError` as soon as what this thread does is not wanted any more."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         check_not_canceled()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import obstore
 
 from shardwright.errors import ChangedError
-from shardwright.storage.cancellation import CancelablePool
+from shardwright.storage.cancellation import cancelable, current
 from shardwright.storage.checksums import plain_etag
 from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
@@ -91,9 +91,11 @@ def download(
     ]
     # A pool of its own, not that of `reads`: a download may be started there, and would wait for
     # itself.
-    with CancelablePool(_PARTS_AT_A_TIME, "shardwright-download") as pool:
+    with ThreadPoolExecutor(_PARTS_AT_A_TIME, thread_name_prefix="shardwright-download") as pool:
         waiting: list[Future[None]] = [
-            pool.submit(_download_part, source, descriptor, start, stop, done)
+            pool.submit(
+                cancelable, current(), _download_part, source, descriptor, start, stop, done
+            )
             for start, stop in parts
         ]
         # The first failure fails the object, so the parts that have not begun are left out.

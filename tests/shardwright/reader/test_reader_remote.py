@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import StorageError, UsageError
-from shardwright.reader.steps import Step
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
@@ -103,19 +104,35 @@ def test_a_warm_cache_needs_no_store_at_its_own_endpoint(
         remote(behind(stored, other), epochs=1)
 
 
-def test_closing_while_the_store_fails(
-    stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: FaultProxy
+INTERRUPTED = """
+import signal, sys
+import shardwright as sw
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
+uri, settings, cache = eval(sys.argv[1])
+place = {'storage_options': settings, 'cache': cache}
+with sw.Reader(uri, batch_size=6, image=sw.TrainImage(12), **place) as reader:
+    print("begins", flush=True)
+    next(iter(reader))
+"""
+
+
+def test_an_interrupt_while_the_store_fails(
+    stored: Folder, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:
+    """It ends the tries that batches wait for, and the process."""
     s3_proxy.add(Fault("status", None, path_contains="tfrecord-000"))
-    with remote(behind(stored, s3_proxy, deadline="100"), image=sw.TrainImage(12)) as reader:
-        step = Step(start=0, num_places=6, num_rows=6, next_position=6, position=0)
-        # Not from `next`, which would wait for it: as a Ctrl-C leaves it.
-        batch = reader.engine.begin(step)
+    root = behind(stored, s3_proxy, deadline="100")
+    options = {key: value for _, key, value in root.options.settings}
+    given = repr((root.uri, options, str(tmp_path / "cache")))
+    words = [sys.executable, "-c", INTERRUPTED, given]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
         wait_until(lambda: len(s3_proxy.requests) > 9)
-        started = time.monotonic()
-    assert time.monotonic() - started < 60
-    with pytest.raises(StorageError, match="canceled: its reader was closed"):
-        batch.tasks[0].result()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert errors.endswith("KeyboardInterrupt\n")
 
 
 def test_resumes(stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: FaultProxy) -> None:
