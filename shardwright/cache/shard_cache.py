@@ -220,7 +220,7 @@ class ShardCache:
 
     @property
     def most_ahead(self) -> int:
-        """How many shards are worth downloading ahead of use, as far as is known by now."""
+        """The number of shards worth downloading ahead of use, as far as is known by now."""
         return self._prefetches.most_ahead
 
     def shards_ahead(self, names: Sequence[ShardName], at_a_time: int, who: str) -> int:

@@ -27,7 +27,7 @@ threading._register_atexit(_ending.set)  # type: ignore[attr-defined]
 
 
 class CanceledError(StorageError):
-    """What this thread does was canceled, or the process is ending."""
+    """The work of this thread was canceled, or the process is ending."""
 
 
 def cancelable(
