@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
-TRY_AGAIN = "rejected files are tried again by the same command with --if-exists overwrite"
+_TRY_AGAIN = "rejected files are tried again by the same command with --if-exists overwrite"
 REPORT = (
     "internal_error is a bug, not a fault of your images: please report it with the line "
     'above (README.md, "Report a problem")'
@@ -171,7 +171,7 @@ def say_result(job: BuildJob, seconds: float) -> None:
         for reject in first_faults(job.options.root, _SHOWN_REJECTS):
             say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")
         if job.known is None and not RETRYABLE.isdisjoint(manifest.rejects):
-            say(TRY_AGAIN)
+            say(_TRY_AGAIN)
         if RejectReason.INTERNAL_ERROR in manifest.rejects:
             say(REPORT)
     _say_retries()

@@ -61,11 +61,15 @@ class PendingBatch:
     canceled: threading.Event = field(default_factory=threading.Event)
     owner: int = field(default_factory=os.getpid)
 
-    def cancel(self) -> None:
-        """Cancel its tasks and wait for running ones, of which a forked child has none."""
+    def abandon(self) -> None:
+        """Cancel its tasks, and do not wait for running ones."""
         self.canceled.set()
         for task in self.tasks:
             task.cancel()
+
+    def cancel(self) -> None:
+        """Cancel its tasks and wait for running ones, of which a forked child has none."""
+        self.abandon()
         if self.owner == os.getpid():
             wait(self.tasks)
 

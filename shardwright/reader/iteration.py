@@ -79,10 +79,7 @@ class BatchIterator(Iterator[Batch]):
 def _abandon(pending: deque[PendingBatch]) -> None:
     """Cancel without waiting: garbage collection may run this in a thread that makes batches."""
     while pending:
-        batch = pending.popleft()
-        batch.canceled.set()
-        for task in batch.tasks:
-            task.cancel()
+        pending.popleft().abandon()
 
 
 def _cancel(pending: deque[PendingBatch]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import ParamSpec, TypeVar
 
-from shardwright.errors import StorageError
+from shardwright.errors import ShardwrightError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,8 +26,11 @@ _ending = threading.Event()
 threading._register_atexit(_ending.set)  # type: ignore[attr-defined]
 
 
-class CanceledError(StorageError):
-    """The work of this thread was canceled, or the process is ending."""
+class CanceledError(ShardwrightError):
+    """The work of this thread was canceled, or the process is ending.
+
+    No `StorageError`: it says nothing about a store or a file, and nobody may conclude that.
+    """
 
 
 def cancelable(

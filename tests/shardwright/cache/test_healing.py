@@ -12,8 +12,9 @@ import pytest
 import shardwright as sw
 from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import BadRecordError
+from shardwright.storage.cancellation import CanceledError, cancelable
 from shardwright.storage.folder import Folder
-from tests.servers.fault_proxy import FaultProxy
+from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support.cached_datasets import (
     NAMES,
@@ -60,6 +61,24 @@ def test_a_replaced_shard_is_fetched_while_it_is_open(
         for thread in threads:
             thread.join()
         assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_canceled_healing_is_not_remembered(
+    zoo: Path, s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """Or a reader that goes on after an interrupt would report damage that can be healed."""
+    canceled, name = threading.Event(), first_shard(zoo)
+    with ShardCache.open(behind(put_folder(s3_server, zoo), s3_proxy), at(tmp_path)) as cache:
+        whole = content(cache, name)
+        [cached] = tmp_path.rglob(name.shard)
+        damage_shard(cached)
+        s3_proxy.add(Fault("status", None, path_contains="tfrecord"))
+        canceled.set()
+        with pytest.raises(CanceledError):
+            cancelable(canceled, cache.heal, name)
+        s3_proxy.clear()
+        assert cache.heal(name)
+        assert content(cache, name) == whole
 
 
 @pytest.mark.parametrize("features", [["id", "image"], ["image", "label"]])
