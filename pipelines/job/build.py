@@ -10,7 +10,7 @@ from functools import cached_property
 
 from shardwright.errors import UsageError
 from shardwright.format import naming
-from shardwright.format.schema import WORDS, ExampleSchema, FeatureKind, Source
+from shardwright.format.schema import POSITIONS, WORDS, ExampleSchema, Source
 from shardwright.format.versions import number_of
 from shardwright.pipelines.job.schema import (
     as_encoded,
@@ -189,7 +189,7 @@ class BuildJob:
             UsageError: They would move images under boxes or outlines.
         """
         features = self.schema.features
-        boxes = (each.name for each in features if each.kind == FeatureKind.BOX)
+        boxes = (each.name for each in features if each.kind in POSITIONS)
         outlines = (each.name for each in features if each.column_name == SEGMENTATION)
         # Those of YOLO are fractions; of COCO, areas are in pixels, too.
         in_pixels = self.source.name == "coco" or any(each.column_name == AREA for each in features)

@@ -28,6 +28,7 @@ class FeatureKind(StrEnum):
     INT64 = "int64"  # integers and booleans of any width (`dtype`)
     FLOAT32 = "float32"  # floats of any width (`dtype`)
     BOX = "box"  # TFDS's BBox: ymin, xmin, ymax, xmax as fractions; `shape` ends in 4
+    KEYPOINTS = "keypoints"  # x and y as fractions, COCO's visibility 0 to 2; `shape` ends in 3
     TENSOR = "tensor"  # a TensorProto, as of tf.io.serialize_tensor; `shape` is the tensor's
     TOKENS = "tokens"  # a text as indices of its tokens in a vocabulary
     BAG_OF_WORDS = "bag_of_words"  # word indices and counts: two lists, one sparse feature
@@ -57,11 +58,13 @@ ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
     FeatureKind.INT64: pa.int64(),
     FeatureKind.FLOAT32: pa.float32(),
     FeatureKind.BOX: pa.float32(),
+    FeatureKind.KEYPOINTS: pa.float32(),
     FeatureKind.TENSOR: pa.binary(),
     FeatureKind.TOKENS: pa.int64(),
     FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32 or int64
 }
-NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BOX})
+POSITIONS = frozenset({FeatureKind.BOX, FeatureKind.KEYPOINTS})  # as fractions of the image
+NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32}) | POSITIONS
 PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
 CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})  # indices of class names
 WORDS = frozenset({FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})  # indices of words

@@ -25,7 +25,7 @@ from shardwright.format.schema import (
 _TFDS = "tensorflow_datasets.core.features"
 _DTYPES = {pa.int64(): "int64", pa.float32(): "float32", pa.binary(): "string"}
 # TFDS stores arrays of these as one feature; for other kinds it has single values and sequences.
-_NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BYTES)
+_NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.KEYPOINTS, FeatureKind.BYTES)
 
 Size = Annotated[str, Meta(pattern=r"\A(-1|[0-9]{1,7})\Z")]  # "-1" for any
 

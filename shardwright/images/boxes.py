@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +28,19 @@ class Boxes:
 
     Boxes are clamped to the crop, and those that are then too small are dropped, as torchvision's
     `resized_crop` and `SanitizeBoundingBoxes` do. With a box goes its item in every other list of
-    the same objects, such as `objects/label`. A batch has the boxes by the feature's name: objects
-    [rows], each float32 [boxes, 4], and the lists [boxes]. With `max_boxes` they are padded arrays
-    [rows, max_boxes, 4] and [rows, max_boxes], and the batch has a mask by the name of the boxes
-    and `_mask`, bool [rows, max_boxes], True for boxes.
+    the same objects, such as `objects/label`. Keypoints among them move with the image, as x, y and
+    visibility; those outside of the crop and those without a label are 0, 0, 0.
+
+    A batch has the boxes by the feature's name: objects [rows], each float32 [boxes, 4], and the
+    lists [boxes]. With `max_boxes` they are padded arrays [rows, max_boxes, 4] and
+    [rows, max_boxes], and the batch has a mask by the name of the boxes and `_mask`, bool
+    [rows, max_boxes], True for boxes.
 
     Args:
         name: The feature: a list of boxes, whose schema has the kind `BOX` and shape (None, 4).
         box_format: "xyxy" for xmin, ymin, xmax, ymax in pixels of the result; "yxyx_rel" for the
-            stored form, ymin, xmin, ymax, xmax from 0 to 1 of its height and width.
+            stored form, ymin, xmin, ymax, xmax from 0 to 1 of its height and width. Keypoints are
+            in pixels or from 0 to 1, too.
         min_size: Smallest width and height of a box that is kept, in pixels of the result. If this
             and `min_area` are 0, even boxes outside of the crop are kept, with the area 0.
         min_area: Smallest area of a box that is kept, in square pixels of the result.
@@ -45,6 +49,9 @@ class Boxes:
             for as many as there are.
         lists: Other features with an item per box; None for those in the same sequence of the
             schema, as `objects/label` is with `objects/bbox`.
+        mirrored: For each keypoint of an object, the number of the one that takes its place in a
+            mirrored image, from 0: the right eye for the left eye. Needed for keypoints where
+            images are flipped; the `flip_idx` of a YOLO data.yaml.
 
     Raises:
         UsageError: A value is out of range.
@@ -57,6 +64,7 @@ class Boxes:
     min_visibility: float = 0
     max_boxes: int | None = None
     lists: Sequence[str] | None = None
+    mirrored: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -80,6 +88,8 @@ class Boxes:
             raise UsageError(f"Boxes(lists={self.lists!r}) must be a list of names")
         if self.lists is not None:
             object.__setattr__(self, "lists", tuple(self.lists))
+        if self.mirrored is not None:
+            object.__setattr__(self, "mirrored", _checked_pairs(self.mirrored))
 
     def move(
         self, boxes: NDArray[np.float32], view: View
@@ -117,6 +127,45 @@ class Boxes:
         else:
             moved[:, ::2], moved[:, 1::2] = y / height, x / width
         return moved[kept], kept
+
+    def move_points(self, points: NDArray[np.float32], view: View) -> NDArray[np.float32]:
+        """Return keypoints in a view of their image.
+
+        Args:
+            points: [n, points, 3], x and y from 0 to 1 of the image, and visibility.
+            view: The part of the image that is shown.
+
+        Returns:
+            As many, x and y in the unit of `box_format`; 0, 0, 0 for those that are not shown.
+        """
+        crop, (height, width) = view.crop, view.size
+        frame = view.frame or Crop(0, 0, height, width)
+        x, y, visibility = np.moveaxis(points.astype(np.float64), -1, 0)
+        x, y = x * view.image_size[1] - crop.left, y * view.image_size[0] - crop.top
+        inside = (x >= 0) & (x <= crop.width) & (y >= 0) & (y <= crop.height)
+        x, y = x * (frame.width / crop.width), y * (frame.height / crop.height)
+        if view.flip:
+            x = frame.width - x
+        scale = (width, height) if self.box_format == "yxyx_rel" else (1, 1)
+        moved = np.stack(
+            [(x + frame.left) / scale[0], (y + frame.top) / scale[1], visibility], axis=-1
+        )
+        moved[~inside | (visibility == 0)] = 0
+        if view.flip and self.mirrored is not None:
+            moved = moved[:, list(self.mirrored)]
+        return moved.astype(np.float32)
+
+
+def _checked_pairs(mirrored: Sequence[int]) -> tuple[int, ...]:
+    order = tuple(mirrored) if isinstance(mirrored, Iterable) else ()
+    known = [isinstance(number, Integral) and 0 <= number < len(order) for number in order]
+    # Mirrored twice, each point must be where it was.
+    if order and all(known) and all(order[order[place]] == place for place in range(len(order))):
+        return tuple(map(int, order))
+    raise UsageError(
+        f"Boxes(mirrored={mirrored!r}) must have a number from 0 for each keypoint, and name pairs "
+        "in both directions: (0, 2, 1) swaps points 1 and 2"
+    )
 
 
 def _show(

@@ -68,6 +68,7 @@ class CropImage:
     shape: Any  # of `ImageTransform`, as `dtype`
     dtype: Any
     fast: bool = False
+    flip: bool = False
     boxes: Any = None  # a `Boxes`, once checked
     masks: Any = ()  # a tuple of names, once checked
 

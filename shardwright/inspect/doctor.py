@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwright.dataset import open_dataset
 from shardwright.errors import UsageError
-from shardwright.format.schema import FeatureKind
+from shardwright.format.schema import POSITIONS, FeatureKind
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.specs import DecodedImage, TrainImage
 from shardwright.inspect.command_parts import (
@@ -38,7 +38,7 @@ from shardwright.terminal import join_lines, print_safely
 
 _SAMPLE_RECORDS, _AUGMENTED_IMAGES = 256, 64
 _WARM_UP_BATCHES = 2
-_MOVED = (FeatureKind.BOX, FeatureKind.MASK)
+_MOVED = POSITIONS | {FeatureKind.MASK}
 STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
 _BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
 _RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
@@ -119,7 +119,7 @@ def training_reader(
 ) -> Reader:
     """Return a reader of shuffled training batches, to be measured. Raises as `Reader`.
 
-    Boxes and masks, which crops would have to move, are left out.
+    Boxes, keypoints and masks, which crops would have to move, are left out.
 
     Args:
         dataset: Its folder or address.

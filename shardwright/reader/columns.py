@@ -100,7 +100,8 @@ class ColumnReader:
             # apply.
             wanted = [(each, pixels if each in self.masks else form) for each, form in wanted]
         if image is not None and image.boxes is not None:
-            self.objects = ObjectLists.of(image.boxes, [feature for feature, _ in wanted])
+            requested = [feature for feature, _ in wanted]
+            self.objects = ObjectLists.of(image.boxes, requested, flips=image.flip)
             wanted = self.objects.encodings(wanted)
         self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
         self.image = next(

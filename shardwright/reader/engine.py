@@ -19,9 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.schema import POSITIONS, ExampleSchema, Feature, FeatureKind, Source
 from shardwright.format.versions import number_of
-from shardwright.images.boxes import Boxes
 from shardwright.images.decode import stored_image
 from shardwright.images.specs import (
     CropImage,
@@ -216,7 +215,10 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
         raise UsageError(f"image={options.image} needs {told}")
     wanted = options.features or [feature.name for feature in schema.features]
     if isinstance(image, (TrainImage, EvalImage, MultiCrop)):
-        _check_nothing_stays(image, [each for each in schema.features if each.name in wanted])
+        lists = columns.objects.features if columns.objects is not None else ()
+        _check_nothing_stays(
+            image, [each for each in schema.features if each.name in wanted], lists
+        )
     if options.is_masked and MASK in wanted:
         raise UsageError(
             f"feature {MASK!r} has the same name as the mask of remainder='pad': "
@@ -240,14 +242,22 @@ def _with_crops(
 
 
 def _check_nothing_stays(
-    image: TrainImage | EvalImage | MultiCrop, features: Sequence[Feature]
+    image: TrainImage | EvalImage | MultiCrop,
+    features: Sequence[Feature],
+    moving: Sequence[Feature],
 ) -> None:
-    """Raise `UsageError` if boxes or masks would not be cropped with their image."""
-    moved = [*image.masks, image.boxes.name if isinstance(image.boxes, Boxes) else ""]
+    """Raise `UsageError` if boxes, keypoints or masks would not be moved with their image.
+
+    Args:
+        image: The crop.
+        features: Those that are read.
+        moving: Those of them that move with the boxes, and these.
+    """
+    moved = [*image.masks, *(feature.name for feature in moving)]
     fixed = [
         feature
         for feature in features
-        if feature.kind in (FeatureKind.BOX, FeatureKind.MASK) and feature.name not in moved
+        if feature.kind in POSITIONS | {FeatureKind.MASK} and feature.name not in moved
     ]
     if not fixed:
         return

@@ -50,8 +50,17 @@ class ObjectLists:
     mask: Feature | None
 
     @classmethod
-    def of(cls, rules: Boxes, requested: Sequence[Feature]) -> ObjectLists:
-        """Find the features; raise `UsageError` if they are not requested or are no such lists."""
+    def of(cls, rules: Boxes, requested: Sequence[Feature], *, flips: bool) -> ObjectLists:
+        """Find the features.
+
+        Args:
+            rules: How boxes move.
+            requested: The features that are read.
+            flips: True if some images are mirrored.
+
+        Raises:
+            UsageError: A feature is not requested, is no such list, or would be wrong in a mirror.
+        """
         known = {feature.name: feature for feature in requested}
         boxes = known.pop(rules.name, None)
         if boxes is None:
@@ -71,7 +80,10 @@ class ObjectLists:
                     f"feature {mask.name!r} has the same name as the mask of max_boxes: "
                     "leave it out of features="
                 )
-        return cls(rules, replace(boxes, dtype=""), _lists_of(rules, boxes, known), mask)
+        lists = _lists_of(rules, boxes, known)
+        for feature in lists:
+            _check_items(feature, rules, flips=flips)
+        return cls(rules, replace(boxes, dtype=""), lists, mask)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -118,9 +130,30 @@ class ObjectLists:
                     f"feature {feature.name!r} has {counted(len(items) // size, 'item')}, "
                     f"but {self.boxes.name!r} has {counted(len(kept), 'box', 'boxes')}"
                 )
+            if feature.kind == FeatureKind.KEYPOINTS and view is not None:
+                points = np.asarray(items, np.float32).reshape(-1, size // 3, 3)[kept]
+                yield feature, self.rules.move_points(points, view).reshape(-1)
+                continue
             yield feature, list(compress(items, np.repeat(kept, size)))
         if self.mask is not None:
             yield self.mask, [1] * np.count_nonzero(kept)
+
+
+def _check_items(feature: Feature, rules: Boxes, *, flips: bool) -> None:
+    if feature.kind != FeatureKind.KEYPOINTS:
+        return
+    num_points, mirrored = math.prod(item_shape(feature)) // 3, rules.mirrored
+    if mirrored is None and flips:
+        raise UsageError(
+            f"images are flipped, and a left eye of {feature.name!r} is then a right one: write "
+            f"sw.Boxes({rules.name!r}, mirrored=[...]) with the number of the point that takes "
+            "each one's place, such as [0, 2, 1] for a nose and two eyes, or flip=False"
+        )
+    if mirrored is not None and len(mirrored) != num_points:
+        raise UsageError(
+            f"Boxes(mirrored={mirrored}) has {counted(len(mirrored), 'number')}, but an object of "
+            f"{feature.name!r} has {counted(num_points, 'point')}: give one number for each"
+        )
 
 
 def _lists_of(rules: Boxes, boxes: Feature, known: dict[str, Feature]) -> tuple[Feature, ...]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import CLASSES, NUMBERS, Feature, FeatureKind
+from shardwright.format.schema import CLASSES, NUMBERS, POSITIONS, Feature, FeatureKind
 from shardwright.images.libraries import numpy_dtype
 from shardwright.sizes import counted
 
@@ -21,7 +21,7 @@ BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
 # Of values as they are stored.
 _DTYPES: dict[FeatureKind, Any] = {
     **dict.fromkeys(INTEGERS, np.int64),
-    **dict.fromkeys((FeatureKind.FLOAT32, FeatureKind.BOX, FeatureKind.BAG_OF_WORDS), np.float32),
+    **dict.fromkeys(POSITIONS | {FeatureKind.FLOAT32, FeatureKind.BAG_OF_WORDS}, np.float32),
 }
 _TYPED = NUMBERS | {FeatureKind.BAG_OF_WORDS}  # whose arrays have `Feature.dtype`
 

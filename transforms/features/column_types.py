@@ -11,6 +11,7 @@ from shardwright.format.schema import (
     INDEXED,
     NUMBERS,
     PICTURES,
+    POSITIONS,
     WORDS,
     Feature,
     FeatureKind,
@@ -50,7 +51,7 @@ _DTYPES: Mapping[FeatureKind, Collection[str]] = {
     FeatureKind.BAG_OF_WORDS: ("float32", "int64"),
     FeatureKind.INT64: sorted(INTEGER_DTYPES - {""}),
     FeatureKind.FLOAT32: sorted(FLOAT_DTYPES - {""}),
-    FeatureKind.BOX: sorted(FLOAT_DTYPES - {""}),
+    **dict.fromkeys(POSITIONS, sorted(FLOAT_DTYPES - {""})),
     FeatureKind.TENSOR: TENSOR_DTYPES,
 }
 
@@ -132,6 +133,13 @@ def _check_numbers(feature: Feature) -> None:
         raise UsageError(
             f"{told} has the shape {feature.shape}; "
             "give (4,) for one box, or (None, 4) for any number of boxes"
+        )
+    if feature.kind == FeatureKind.KEYPOINTS and not (
+        len(feature.shape) > 1 and feature.shape[-1] == 3 and None not in feature.shape[1:]
+    ):
+        raise UsageError(
+            f"{told} has the shape {feature.shape}; give (17, 3) for 17 points of one object, or "
+            "(None, 17, 3) for those of any number of objects"
         )
     default = feature.default
     if default is not None and (

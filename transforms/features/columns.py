@@ -33,6 +33,7 @@ _TOLD = {
     FeatureKind.INT64: "an integer",
     FeatureKind.FLOAT32: "a number",
     FeatureKind.BOX: "a box",
+    FeatureKind.KEYPOINTS: "a keypoint",
     FeatureKind.TENSOR: "a tensor",
 }
 

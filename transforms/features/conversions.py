@@ -71,6 +71,19 @@ def _boxes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
     return numbers, misfits + misfits_at(bad, rule)
 
 
+def _keypoints(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
+    numbers, misfits = _floats(values, feature)
+    x, y, visibility = numbers.fill_null(0).to_numpy(zero_copy_only=False).reshape(-1, 3).T
+    # Points may be outside of their image, but pixels given for fractions are far outside.
+    near = (x >= -1) & (x <= 2) & (y >= -1) & (y <= 2)
+    bad = np.repeat(~near | ~np.isin(visibility, (0, 1, 2)), 3)
+    rule = (
+        "is {value}; a keypoint must be x, y and visibility: x and y as fractions of width and "
+        "height, and 0 for a point without a label, 1 for a hidden and 2 for a visible one"
+    )
+    return numbers, misfits + misfits_at(bad, rule)
+
+
 def _texts(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
     del feature
     is_bytes = any(test(values.type) for test in BYTES_TYPES)
@@ -109,6 +122,7 @@ CONVERT: dict[FeatureKind, Callable[[pa.Array, Feature], tuple[pa.Array, list[Mi
     FeatureKind.INT64: _integers,
     FeatureKind.FLOAT32: _floats,
     FeatureKind.BOX: _boxes,
+    FeatureKind.KEYPOINTS: _keypoints,
     FeatureKind.TEXT: _texts,
     FeatureKind.BYTES: _texts,
     FeatureKind.CLASS_LABEL: _classes,

@@ -50,6 +50,8 @@ def moved(
     (lambda: Boxes("b", max_boxes=0), r"max_boxes=0\) must be a whole number above 0"),
     (lambda: Boxes("b", max_boxes=2.0), r"max_boxes=2.0\) must be"),  # type: ignore[arg-type]
     (lambda: Boxes("b", lists="labels"), r"lists='labels'\) must be a list of names"),
+    *((lambda order=order: Boxes("b", mirrored=order), r"mirrored=.*\) must have a number from 0")
+      for order in ([], 3, "10", [1, 2, 0], [1, 1], [0, 2], [0, -1], [0.0], [None])),
 ])  # fmt: skip
 def test_invalid_arguments(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -169,6 +171,39 @@ def test_a_box_is_where_its_object_is_seen(spec: CropImage, draw: int, data: st.
         assert 0 <= found.min() <= found.max() <= max(seen.shape)
     else:
         assert painted is None or min(painted[2] - painted[0], painted[3] - painted[1]) <= 6
+
+
+@given(SPECS, st.integers(0, 2**64 - 1), st.data())
+def test_keypoints_are_corners_of_boxes(spec: CropImage, draw: int, data: st.DataObject) -> None:
+    """A point inside of the crop is where a box of no size is; others become 0, 0, 0."""
+    fractions = st.floats(-1, 2, width=32) | st.integers(0, 4).map(lambda part: part / 4)
+    point = st.tuples(fractions, fractions, st.integers(0, 2))
+    points = np.array(data.draw(st.lists(st.tuples(point, point), max_size=4)), np.float32)
+    points = points.reshape(-1, 2, 3)
+    views: list[View] = []
+    picture = np.zeros((40, 60, 3), np.uint8)
+    spec.apply(picture.tobytes(), StoredImage("raw", picture.shape), draw, None, views.append)
+    view = views[0]
+    for box_format in ("xyxy", "yxyx_rel"):
+        rules = Boxes("b", min_size=0, min_area=0, box_format=box_format, mirrored=[1, 0])
+        found = rules.move_points(points, view)
+        assert (found.dtype, found.shape) == (np.float32, points.shape)
+        x, y, visibility = points.reshape(-1, 3).astype(np.float64).T
+        boxes, kept = rules.move(np.stack([y, x, y, x], axis=1).astype(np.float32), view)
+        assert kept.all()
+        corners = boxes[:, :2] if box_format == "xyxy" else boxes[:, 1::-1]
+        top, left, height, width = view.crop
+        seen = (
+            (y * 40 - top >= 0) & (y * 40 - top <= height)
+            & (x * 60 - left >= 0) & (x * 60 - left <= width)
+            & (visibility > 0)
+        )  # fmt: skip
+        wanted = np.column_stack([corners, visibility])
+        wanted[~seen] = 0
+        wanted = wanted.reshape(-1, 2, 3)
+        if view.flip:
+            wanted = wanted[:, ::-1]
+        assert_allclose(found, wanted, atol=1e-4)
 
 
 def painted_box(seen: NDArray[np.uint8]) -> list[int] | None:

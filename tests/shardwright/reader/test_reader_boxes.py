@@ -19,6 +19,7 @@ from tests.support.readers import hosts, take
 from tests.support.trainer_datasets import NUM_SCENES, scenes_fixture  # noqa: F401
 
 BOX, LABEL, BOX_MASK = "objects/bbox", "objects/label", "objects/bbox_mask"
+POINTS = "objects/keypoints"
 CROP = sw.TrainImage(32, boxes=BOX)
 PADDED = sw.TrainImage(32, boxes=sw.Boxes(BOX, max_boxes=2))
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
@@ -300,3 +301,67 @@ def test_a_record_without_an_image_shows_no_object(tmp_path: Path) -> None:
     (batch,) = read(tmp_path / "out", PADDED, batch_size=2)
     by_id = dict(zip(batch["id"], batch[BOX_MASK].tolist(), strict=True))
     assert by_id == {"0": [False, False], "1": [True, False]}
+
+
+POSES = ExampleSchema((
+    IMAGE, ID,
+    Feature(BOX, FeatureKind.BOX, shape=(None, 4), sequence="objects"),
+    Feature(POINTS, FeatureKind.KEYPOINTS, shape=(None, 3, 3), sequence="objects"),
+))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def poses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty records of 8 x 16 pixels: a nose, two eyes; an object at the left edge; none."""
+    objects = [
+        {"bbox": [0, 0.25, 1, 0.75], "keypoints": [[0.5, 0.25, 2], [0.375, 0, 1], [0.875, 0, 2]]},
+        {"bbox": [0, 0, 0.5, 0.125], "keypoints": [[0, 0, 2], [0.25, 0.5, 0], [0.1, 0.5, 2]]},
+    ]
+    lists = {BOX: [one["bbox"] for one in objects], POINTS: [one["keypoints"] for one in objects]}
+    image = np.zeros((8, 16, 3), np.uint8)
+    records = [{"id": str(number), "image": image, **lists} for number in range(20)]
+    empty = {"id": "none", "image": image, BOX: [], POINTS: []}
+    root = tmp_path_factory.mktemp("poses") / "out"
+    sw.write([*records, empty], root, schema=POSES)
+    return root
+
+
+def test_keypoints_go_with_their_box(poses: Path) -> None:
+    """The crop is columns 4 to 12 of 16, so the second object and the right eye are outside."""
+    nose, eye, none = [4, 2, 2], [2, 0, 1], [0, 0, 0]
+    for max_boxes in (None, 2):
+        image = sw.EvalImage(8, 8, boxes=sw.Boxes(BOX, max_boxes=max_boxes))
+        (batch,) = read(poses, image, batch_size=21)
+        for name, points in zip(batch["id"], batch[POINTS], strict=True):
+            found = [] if name == "none" else [[nose, eye, none]]
+            assert points.dtype == np.float32
+            found += [[none] * 3] * (max_boxes - len(found) if max_boxes else 0)
+            assert points.tolist() == found
+    shape = read(poses, image).element_spec[POINTS]
+    assert shape == ((None, 2, 3, 3), np.float32)
+
+
+def test_keypoints_in_a_mirror(poses: Path) -> None:
+    seen = set()
+    boxes = sw.Boxes(BOX, mirrored=[0, 2, 1], box_format="yxyx_rel")
+    image = sw.TrainImage((8, 16), scale=(1, 1), ratio=(2, 2), boxes=boxes)
+    for batch in read(poses, image, shuffle=True, batch_size=1, remainder="keep"):
+        if batch["id"][0] != "none":
+            is_flipped = batch[BOX][0][0][1] == 0.25 and batch[BOX][0][1][1] > 0.5
+            first = [[0.5, 0.25, 2], [0.375, 0, 1], [0.875, 0, 2]]
+            mirror = [[0.5, 0.25, 2], [0.125, 0, 2], [0.625, 0, 1]]
+            assert batch[POINTS][0][0].tolist() == (mirror if is_flipped else first)
+            seen.add(is_flipped)
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize(("image", "message"), [
+    (sw.TrainImage(8), rf"but {BOX}, {POINTS} would stay as stored: write .*boxes='{BOX}'"),
+    (sw.EvalImage(8, boxes=sw.Boxes(BOX, lists=[])), f"but {POINTS} would stay as stored: leave"),
+    (sw.TrainImage(8, boxes=BOX), rf"flipped, and a left eye .* write sw.Boxes\('{BOX}', mirrored"),
+    (sw.EvalImage(8, boxes=sw.Boxes(BOX, mirrored=[1, 0])),
+     "has 2 numbers, but an object of 'objects/keypoints' has 3 points: give one number for each"),
+], ids=str)  # fmt: skip
+def test_keypoints_that_would_be_wrong(poses: Path, image: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(poses, image)

@@ -23,6 +23,7 @@ NAN = pytest.approx(float("nan"), nan_ok=True)
 INT, FLOAT = FeatureKind.INT64, FeatureKind.FLOAT32
 TEXT, BYTES = FeatureKind.TEXT, FeatureKind.BYTES
 CLASS, MULTI, BOX = FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.BOX
+POINTS = FeatureKind.KEYPOINTS
 BAG, TOKENS = FeatureKind.BAG_OF_WORDS, FeatureKind.TOKENS
 MASK, TENSOR = FeatureKind.MASK, FeatureKind.TENSOR
 LIST, UINT8 = {"shape": (None,)}, {"dtype": "uint8"}
@@ -96,6 +97,9 @@ def settle(column: pa.Array, kind: FeatureKind, **options: Any) -> tuple[list[An
     (pa.array([[[0, 0.25, 0.5, 1]], []], pa.list_(pa.list_(pa.float64()))), BOX,
      {"shape": (None, 4)}, [[0, 0.25, 0.5, 1], []]),
     (pa.array([[0.0, 0, 1, 1]]), BOX, {"shape": (4,)}, [[0, 0, 1, 1]]),
+    (pa.array([[0, 0, 0, -1, 2, 1], [1, 0.5, 2, 0, 0, 0]]), POINTS, {"shape": (2, 3)},
+     [[0, 0, 0, -1, 2, 1], [1, 0.5, 2, 0, 0, 0]]),
+    (pa.array([[[[0.5, 1, 2]]], []]), POINTS, {"shape": (None, 1, 3)}, [[0.5, 1, 2], []]),
     (pa.array([" cat ", "dog"]), CLASS, {}, ["cat", "dog"]),
     (pa.array([3, 10], pa.uint8()), CLASS, {}, [3, 10]),
     (pa.array([True]), CLASS, {}, ["true"]),
@@ -128,6 +132,12 @@ NO_CLASS = "has no class: add one, or give the feature a default"
 A_BOX = (
     "is {value}; a box must be ymin, xmin, ymax, xmax as fractions from 0 to 1 of height "
     "and width, with ymin <= ymax and xmin <= xmax"
+)
+
+
+A_POINT = (
+    "is {value}; a keypoint must be x, y and visibility: x and y as fractions of width and height, "
+    "and 0 for a point without a label, 1 for a hidden and 2 for a visible one"
 )
 
 
@@ -167,6 +177,10 @@ A_BOX = (
      8: NO_BOX}),
     (pa.array([[0.1], [0, 0, 1, 1], [0.0] * 7]), BOX, {"shape": (None, 4)}, [[0, 0, 1, 1]],
      {0: misshapen("(any, 4)"), 2: misshapen("(any, 4)")}),
+    (pa.array([[0, 0, 1], [0, 0, 1.5], [0, 0, 3], [-1.1, 0, 1], [0, 320, 2], [0, float("nan"), 0],
+     [0, float("inf"), 0], [0, 1], None]), POINTS, {"shape": (1, 3)}, [[0, 0, 1]],
+     dict.fromkeys(range(1, 7), A_POINT) | {7: misshapen("(1, 3)"),
+     8: "has no value, and a keypoint needs all of its numbers"}),
     (pa.array(["a", None, " "]), CLASS, {}, ["a"], {1: NO_CLASS, 2: NO_CLASS}),
     (pa.array([["a"], ["b", None], None]), CLASS, LIST, [["a"], []], {1: NO_CLASS}),
     (pa.array([0, 2, -1]), CLASS, {"names": ("no", "yes")}, ["no"],
@@ -199,6 +213,10 @@ def test_types_that_cannot_be_the_feature(kind: pa.DataType, feature: Feature) -
      "of kind int64 has the dtype 'float32'; give one of bool, int16, int32"),
     (Feature("n", BOX),
      r"of kind box has the shape \(\); give \(4,\) for one box, or \(None, 4\) for any number"),
+    (Feature("n", POINTS, shape=(3,)),
+     r"of kind keypoints has the shape \(3,\); give \(17, 3\) for 17 points of one object, or"),
+    (Feature("n", POINTS, shape=(None, None, 3)), "of kind keypoints has the shape"),
+    (Feature("n", POINTS, shape=(17, 2)), "of kind keypoints has the shape"),
     (Feature("n", FLOAT, dtype="int8"),
      "of kind float32 has the dtype 'int8'; give one of bfloat16, float16"),
     (Feature("n", BAG, dtype="uint8"),

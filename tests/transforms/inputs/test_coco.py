@@ -12,7 +12,11 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.annotations import coco_files
-from shardwright.transforms.inputs.annotations.coco_files import look_at_coco, read_sections
+from shardwright.transforms.inputs.annotations.coco_files import (
+    CocoContent,
+    look_at_coco,
+    read_sections,
+)
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, manifest_of, reasons_of
@@ -254,7 +258,7 @@ def test_a_look_at_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, las
     monkeypatch.setattr(coco_files, "_SMALL_BYTES", 1000)
     monkeypatch.setattr(coco_files, "_LOOK_BYTES", 1000)
     monkeypatch.setattr(coco_files, "read_sections", None)  # the whole file is not needed
-    assert look_at_coco(str(path), NO_OPTIONS) == whole == ((("3", "cat"),), True, False)
+    assert look_at_coco(str(path), NO_OPTIONS) == whole == CocoContent((("3", "cat"),), True, False)
 
 
 def test_sections_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

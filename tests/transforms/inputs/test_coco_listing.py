@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shardwright.transforms.inputs.annotations import coco_files
 from shardwright.transforms.rejects import Reject
 from tests.support.detection_makers import GOOD, IMAGE, coco_json, listed, picture, reasons, write
 from tests.support.listings import Rows, columns_of
@@ -95,6 +96,60 @@ def test_annotations_of_missing_images(tmp_path: Path) -> None:
     assert reasons(rejects) == [("", "bad_value"), ("", "bad_value"), ("99", "bad_id")]
     told = "annotations have image_id 99, which is not in `images`"
     assert rejects[2].detail.startswith(told)
+
+
+PERSON = {"id": 4, "name": "person", "keypoints": ["nose", "left_eye", "right_eye"]}
+POINTS = [10, 5, 2, 4, 20, 1, 0, 0, 0]
+
+
+def test_keypoints(tmp_path: Path) -> None:
+    """As fractions of 40 x 20 pixels; of a class with fewer of them, and without, zeros follow."""
+    annotations = (
+        {**GOOD, "category_id": 4, "keypoints": POINTS, "num_keypoints": 2},
+        {**GOOD, "id": 8, "keypoints": [40, 20, 2]},
+        {**GOOD, "id": 9, "category_id": 4, "bbox": [4, 2, 0, 0], "keypoints": [1] * 9},
+        {**GOOD, "id": 10},
+    )
+    cat = {"id": 3, "name": "cat", "keypoints": ["tail"]}
+    source, [row], rejects = listed(
+        write(tmp_path, {"a.png": picture(), "x.json": coco_json(*annotations, categories=(
+            PERSON, cat))}) / "x.json"
+    )  # fmt: skip
+    none = [0.0] * 3
+    assert row["x/objects/keypoints"] == [
+        [[0.25, 0.25, 2], [pytest.approx(0.1), 1, 1], none], [[1, 1, 2], none, none], [none] * 3,
+    ]  # fmt: skip
+    assert reasons(rejects) == [("a.png#9", "empty_box")]
+    assert source.facts.description.endswith("with boxes of 2 classes and keypoints")
+    assert source.facts.features[-1].shape == (None, 3, 3)
+
+
+@pytest.mark.parametrize(("points", "told"), [
+    ([1, 2, 2], "its keypoints are [1, 2, 2]; they must be x, y and visibility of each of the 3"),
+    ([*POINTS, 1, 1, 1], "of each of the 3 that its category names"),
+    ("nose", "its keypoints are 'nose'"),
+    ([*POINTS[:-1], "x"], "its keypoints has 'x' in it, which is not a number"),
+])  # fmt: skip
+def test_invalid_keypoints(tmp_path: Path, points: Any, told: str) -> None:
+    annotation = {**GOOD, "category_id": 4, "keypoints": points}
+    rows, [reject] = list_json(tmp_path, coco_json(annotation, categories=(PERSON,)))
+    assert (rows, str(reject.reason)) == ([], "bad_value")
+    assert told in reject.detail
+
+
+@pytest.mark.parametrize(("points", "told"), [
+    (POINTS, "; keypoints left out, as no category names them"), ([], "with boxes of 1 class"),
+])  # fmt: skip
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_keypoints_that_no_category_names(
+    tmp_path: Path, points: Any, told: str, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coco_files, "_SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(coco_files, "_LOOK_BYTES", 200)
+    text = coco_json({**GOOD, "keypoints": points})
+    source, [row], _ = listed(write(tmp_path, {"a.png": picture(), "x.json": text}) / "x.json")
+    assert source.facts.description.endswith(told)
+    assert "x/objects/keypoints" not in row
 
 
 def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path) -> None:

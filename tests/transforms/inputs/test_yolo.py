@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs.annotations import label_trees
 from shardwright.transforms.inputs.annotations.yolo import BadLine, parse_yolo, read_config
 from tests.support import detection_makers as det
@@ -252,12 +253,35 @@ def test_polygons_are_text_with_the_box_of_their_extent(tmp_path: Path) -> None:
     assert rejects == []
 
 
-def test_keypoints_are_no_polygons(tmp_path: Path) -> None:
-    line, config = "1 0.5 0.5 0.2 0.2 0.9 0.9 2 0.1 0.1 0", f"{YAML}kpt_shape: [2, 3]\n"
-    source, [row], _ = list_lines(tmp_path, line, config)
+@pytest.mark.parametrize(("shape", "values", "points"), [
+    ("[2, 3]", "0.75 0.875 2 0.1 0.1 0", [[0.75, 0.875, 2], [0, 0, 0]]),
+    ("[2, 3]", "1.25 0.5 1 0 0 2", [[1.25, 0.5, 1], [0, 0, 2]]),
+    ("[2, 2]", "0.75 0.875 -1 0", [[0.75, 0.875, 2], [0, 0, 0]]),
+])  # fmt: skip
+def test_keypoints(tmp_path: Path, shape: str, values: str, points: list[list[float]]) -> None:
+    lines, config = f"1 0.5 0.5 0 0 {values}\n2 0.5 0.5 0.2 0.2 {values}", f"kpt_shape: {shape}\n"
+    source, [row], rejects = list_lines(tmp_path, lines, YAML + config)
     assert row["x/objects/bbox"] == [pytest.approx([0.4, 0.4, 0.6, 0.6])]
     assert row["x/objects/segmentation"] == [""]
-    assert source.facts.description.endswith("; keypoints are left out")
+    assert row["x/objects/keypoints"] == [points]
+    assert det.reasons(rejects) == [("images/a.png#1", "empty_box")]
+    assert "a .txt of boxes and 2 keypoints for each" in source.facts.description
+    feature = source.facts.features[-1]
+    assert (feature.kind, feature.shape) == (FeatureKind.KEYPOINTS, (None, 2, 3))
+
+
+@pytest.mark.parametrize("values", ["", " 0.1 0.1", " 0.1 0.1 2 0.1 0.1", " 1 1 1 1 1 1 1"])
+def test_other_keypoints_than_stated(tmp_path: Path, values: str) -> None:
+    line, config = f"1 0.5 0.5 0.2 0.2{values}", f"{YAML}kpt_shape: [2, 3]\n"
+    _, rows, [reject] = list_lines(tmp_path, line, config)
+    assert (rows, str(reject.reason)) == ([], "bad_value")
+    assert "expected 2 keypoints of 3 values after the box, as the kpt_shape of" in reject.detail
+
+
+@pytest.mark.parametrize("shape", ["17", "[17]", "[17, 4]", "[0, 3]", "[x, 3]", "[1e9, 3]", "{}"])
+def test_an_invalid_shape_of_keypoints(shape: str) -> None:
+    with pytest.raises(UsageError, match=r"data\.yaml: kpt_shape is .*: it must be the number"):
+        read_config(f"{YAML}kpt_shape: {shape}\n", "data.yaml")
 
 
 @given(st.binary(max_size=200))

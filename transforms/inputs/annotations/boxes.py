@@ -22,8 +22,8 @@ from shardwright.storage.options import StorageOptions
 from shardwright.transforms.references import extra_name
 from shardwright.transforms.rejects import Reject, RejectReason
 
-BOX, LABEL, AREA, IS_CROWD, SEGMENTATION = (
-    f"objects/{name}" for name in ("bbox", "label", "area", "is_crowd", "segmentation")
+BOX, LABEL, AREA, IS_CROWD, SEGMENTATION, KEYPOINTS = (
+    f"objects/{name}" for name in ("bbox", "label", "area", "is_crowd", "segmentation", "keypoints")
 )
 POSE, IS_TRUNCATED, IS_DIFFICULT = (
     f"objects/{name}" for name in ("pose", "is_truncated", "is_difficult")
@@ -55,6 +55,21 @@ def corners_of_pixels(
         return np.stack(
             [y / heights, x / widths, (y + height) / heights, (x + width) / widths], axis=1
         )
+
+
+def keypoints_of_pixels(points: NDArray[np.float64], sizes: NDArray[np.float64]) -> pa.Array:
+    """Return COCO keypoints as a column of `keypoint_type`, x and y as fractions.
+
+    Args:
+        points: Shape [n, points, 3]: x and y in pixels, and visibility.
+        sizes: Heights and widths of the objects' images in pixels, shape [n, 2].
+    """
+    fractions = points.copy()
+    fractions[..., :2] /= sizes[:, None, ::-1]
+    values = pa.array(fractions.astype(np.float32).reshape(-1))
+    kind = keypoint_type(points.shape[1])
+    inner = pa.FixedSizeListArray.from_arrays(values, type=kind.value_type)
+    return pa.FixedSizeListArray.from_arrays(inner, type=kind)
 
 
 def corners_of_centres(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -163,6 +178,17 @@ def box_features(class_names: Sequence[str]) -> tuple[Feature, ...]:
             sequence="objects",
         ),
     )
+
+
+def keypoint_feature(num_points: int) -> Feature:
+    """Return a feature of `num_points` keypoints per object."""
+    return Feature(
+        KEYPOINTS, FeatureKind.KEYPOINTS, shape=(None, num_points, 3), sequence="objects"
+    )
+
+
+def keypoint_type(num_points: int) -> pa.DataType:
+    return pa.list_(pa.list_(pa.float32(), 3), num_points)
 
 
 def flag_feature(name: str) -> Feature:

@@ -93,6 +93,7 @@ class CocoFacts(SourceFacts):
         names: Category names in label order.
         has_boxes: True if a file has boxes.
         has_captions: True if a file has captions.
+        num_keypoints: The numbers of keypoints that categories name.
         storage: Options of the stores that hold the files.
     """
 
@@ -102,6 +103,7 @@ class CocoFacts(SourceFacts):
     names: tuple[str, ...]
     has_boxes: bool
     has_captions: bool
+    num_keypoints: frozenset[int]
     storage: StorageOptions
 
     def parts(self) -> Iterator[str]:
@@ -169,13 +171,17 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
     names = merge_categories(content.categories for content in found)
     has_boxes = any(content.has_boxes for content in found)
     has_captions = any(content.has_captions for content in found)
+    num_keypoints = frozenset[int]().union(*(content.num_keypoints for content in found))
     if has_boxes and not names:
         raise UsageError(
             f"{request.uri} has boxes and no categories: "
             "add the section `categories` with an id and a name for each class"
         )
     ignored = f"; {', '.join(left_out)} left out" if left_out else ""
-    kinds = [f"boxes of {counted(len(names), 'class')}"] * has_boxes + ["captions"] * has_captions
+    if not num_keypoints and any(content.has_keypoints for content in found):
+        ignored += "; keypoints left out, as no category names them"
+    kinds = [f"boxes of {counted(len(names), 'class')}"] * has_boxes
+    kinds += ["keypoints"] * bool(num_keypoints) + ["captions"] * has_captions
     columns = [(IMAGE_ID, pa.int64())]
     features: tuple[Feature, ...] = ()
     if has_boxes:
@@ -183,6 +189,10 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         area = Feature(boxes.AREA, FeatureKind.FLOAT32, shape=(None,), sequence="objects")
         crowd = boxes.flag_feature(boxes.IS_CROWD)
         features = (*boxes.box_features(names), area, crowd, boxes.SEGMENTATION_FEATURE)
+    if num_keypoints:
+        most = max(num_keypoints)
+        columns.append((boxes.KEYPOINTS, pa.list_(boxes.keypoint_type(most))))
+        features = (*features, boxes.keypoint_feature(most))
     if has_captions:
         columns.append((CAPTIONS, pa.list_(pa.large_string())))
         features = (*features, Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,)))
@@ -200,6 +210,7 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         names=names,
         has_boxes=has_boxes,
         has_captions=has_captions,
+        num_keypoints=num_keypoints,
         storage=request.storage,
     )
 
@@ -310,7 +321,7 @@ def list_part(facts: CocoFacts, part: str) -> Rows:
         StorageError: A file cannot be read.
     """
     found = facts.sets[int(part)]
-    reader = CocoReader(facts.storage)
+    reader = CocoReader(facts.storage, facts.num_keypoints)
     for uri in found.files:
         yield from reader.read(uri)
     yield from _SetListing(facts, found, reader).list()
@@ -489,6 +500,9 @@ class _SetListing:
             boxes.IS_CROWD: found.column("crowd"),
             boxes.SEGMENTATION: found.column(TEXT),
         }
+        if self._facts.num_keypoints:
+            points = found.column("keypoints").flatten().to_numpy().reshape(len(rows), -1, 3)
+            columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, sizes[rows])
         names = [f"{ids[row]}#{order}" for row, order in zip(rows, orders, strict=True)]
         return boxes.ObjectRows(
             rows, boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1]), columns, names

@@ -31,12 +31,14 @@ _SMALL_BYTES = 32 << 20  # files up to this length are read whole for detection
 _LOOK_BYTES = 4 << 20
 _DIGITS = re.compile(r"-?[0-9]{1,19}")
 _CATEGORIES = re.compile(r'"categories"\s*:\s*(?=\[)')
+_SOME_POINTS = re.compile(r'"keypoints"\s*:\s*\[\s*[-0-9]')
 MAX_INT64 = 2**63 - 1
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _OBJECT_COLUMNS = (
     ("category", pa.int64()),
     *((name, pa.float64()) for name in ("x", "y", "width", "height", "area")),
     ("crowd", pa.int64()),
+    ("keypoints", pa.list_(pa.float64())),
 )
 _CHUNK_BYTES = 32 << 20
 _ROW_BYTES = 400  # of a row's Python objects, text apart
@@ -268,11 +270,15 @@ class CocoContent(NamedTuple):
         categories: (id, name) of each.
         has_boxes: True with categories, or with a box in an annotation.
         has_captions: True with a caption in an annotation.
+        num_keypoints: The numbers of keypoints that categories name.
+        has_keypoints: True with keypoints in an annotation that is read here.
     """
 
     categories: tuple[tuple[str, str], ...]
     has_boxes: bool
     has_captions: bool
+    num_keypoints: frozenset[int] = frozenset()
+    has_keypoints: bool = False
 
 
 def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
@@ -296,9 +302,20 @@ def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
         if section == "categories":
             categories.append(item)
         elif section == "annotations" and isinstance(item, dict):
-            keys |= item.keys()
+            keys |= {key for key in item if key != "keypoints" or item[key]}
     names = category_names(categories, uri)
-    return CocoContent(names, bool(names) or "bbox" in keys, "caption" in keys)
+    return CocoContent(
+        names,
+        bool(names) or "bbox" in keys,
+        "caption" in keys,
+        _num_keypoints(categories),
+        "keypoints" in keys,
+    )
+
+
+def _num_keypoints(categories: Iterable[Any]) -> frozenset[int]:
+    found = (item.get("keypoints") for item in categories if isinstance(item, dict))
+    return frozenset(len(points) for points in found if isinstance(points, list) and points)
 
 
 def _content_of_part(text: str, uri: str) -> CocoContent | None:
@@ -310,7 +327,14 @@ def _content_of_part(text: str, uri: str) -> CocoContent | None:
         return CocoContent((), False, True) if has_captions and not has_boxes else None
     try:
         categories, _ = json.JSONDecoder().raw_decode(text, match.end())
-        return CocoContent(category_names(categories, uri), True, has_captions)
+        names = category_names(categories, uri)
+        return CocoContent(
+            names,
+            True,
+            has_captions,
+            _num_keypoints(categories),
+            _SOME_POINTS.search(text) is not None,
+        )
     # The part may cut the list, or hold the words by chance: then the whole file is read.
     except (ValueError, RecursionError, BuildError):
         return None
@@ -438,7 +462,8 @@ class CocoReader:
         images: In file order.
         objects: Annotations with a box: the segmentation (JSON), the image (a number of `numbers`),
             the order (the annotation's id, else its position), `category` (a number), `x`, `y`,
-            `width`, `height` and `area` in pixels, `crowd` (0 or 1).
+            `width`, `height` and `area` in pixels, `crowd` (0 or 1), `keypoints` (x and y in
+            pixels and visibility of each, padded with zeros to the highest number of them).
         captions: The caption, the image and the order.
         faults: Problems of annotations in file order: the detail, the image, and `reason`.
         numbers: Key -> number, for every image id in the files.
@@ -447,7 +472,7 @@ class CocoReader:
         category_numbers: Category id of an annotation -> its number.
     """
 
-    def __init__(self, storage: StorageOptions) -> None:
+    def __init__(self, storage: StorageOptions, num_keypoints: frozenset[int]) -> None:
         self.images = CocoImages()
         self.objects = AnnotationRows(*_OBJECT_COLUMNS)
         self.captions = AnnotationRows()
@@ -457,6 +482,7 @@ class CocoReader:
         self.categories: dict[str, str] = {}
         self.category_numbers: dict[str, int] = {}
         self._storage = storage
+        self._num_keypoints = num_keypoints
         self._num_files = 0
         self._listed_in = array("q")  # image number -> the latest file whose `images` have it
 
@@ -562,7 +588,22 @@ class CocoReader:
         shape = record.get("segmentation")
         text = "" if shape is None else _encode(shape)  # polygons or run lengths
         values = (number, x, y, width, height, area, int(crowd))
-        self.objects.add(text, image, order, *values)
+        points = self._keypoints_of(record.get("keypoints"))
+        self.objects.add(text, image, order, *values, points)
+
+    def _keypoints_of(self, given: object) -> list[float]:
+        known = self._num_keypoints
+        if not known:
+            return []
+        points = [] if given is None else given
+        if not isinstance(points, list) or len(points) not in {0, *(3 * count for count in known)}:
+            counts = " or ".join(map(str, sorted(known)))
+            raise _BadValue(
+                f"its keypoints are {shorten(points)}; they must be x, y and visibility of each "
+                f"of the {counts} that its category names"
+            )
+        found = [_number(value, "keypoints") for value in points]
+        return found + [0.0] * (3 * max(known) - len(found))
 
 
 class _BadValue(Exception):  # noqa: N818 - a fault of the file, not of the program

@@ -47,13 +47,6 @@ _LABEL_FOLDERS = frozenset({"labels", "obj_train_data"})  # the latter is CVAT's
 _PROBES = 5  # label files read for detection: those of images without objects are empty
 # Files with one class name per line: LabelImg's, Darknet's and Roboflow's.
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "predefined_classes.txt")
-_SCHEMA = reference_schema(
-    [
-        (boxes.BOX, pa.list_(boxes.BOX_TYPE)),
-        (boxes.LABEL, pa.list_(pa.string())),
-        (boxes.SEGMENTATION, pa.list_(pa.string())),
-    ]
-)
 
 
 class BadLine(Exception):  # noqa: N818 - a fault of the file, not of the program
@@ -68,38 +61,54 @@ class YoloObject(NamedTuple):
         box: x and y of the center, width, height.
         polygon: x, y, x, y...; () if there is only a box.
         line: The line of the file, from 1.
+        keypoints: (x, y, visibility) of each.
     """
 
     label: int
     box: tuple[float, float, float, float]
     polygon: tuple[float, ...]
     line: int
+    keypoints: tuple[tuple[float, ...], ...] = ()
 
 
-def parse_yolo(data: bytes, num_classes: int, has_keypoints: bool = False) -> Iterator[YoloObject]:
+class PointShape(NamedTuple):
+    """The `kpt_shape` of a data.yaml: keypoints of an object, and the values of each, 2 or 3."""
+
+    points: int
+    values: int
+
+
+def parse_yolo(
+    data: bytes, num_classes: int, point_shape: PointShape | None = None
+) -> Iterator[YoloObject]:
     """Yield the objects of a file.
 
     Args:
         data: The file's content.
         num_classes: The number of classes.
-        has_keypoints: True to drop the values after each box, which are keypoints.
+        point_shape: What the values after each box are; None if there are no keypoints.
 
     Raises:
-        BadLine: A line is not `class x y width height`, nor `class x y x y x y ...`, in fractions.
+        BadLine: A line is not `class x y width height`, nor `class x y x y x y ...`, in fractions,
+            nor, with keypoints, a box and its keypoints.
     """
     for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
         if line.strip():
             try:
-                yield _object_of(line.split(), number, num_classes, has_keypoints)
+                yield _object_of(line.split(), number, num_classes, point_shape)
             except ValueError as error:
                 raise BadLine(f"line {number}, {line.strip()[:80]!r}: {error}") from error
 
 
-def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: bool) -> YoloObject:
+def _object_of(
+    words: list[str], line: int, num_classes: int, point_shape: PointShape | None
+) -> YoloObject:
     label, *values = map(float, words)
     if not (label.is_integer() and 0 <= label < num_classes):
         raise ValueError(f"invalid class {words[0]}: there are {num_classes}, counted from 0")
-    if has_keypoints:
+    points: tuple[tuple[float, ...], ...] = ()
+    if point_shape is not None:
+        points = _keypoints_of(values[4:], point_shape)
         del values[4:]
     # Four values are a box, and two points are no polygon.
     if len(values) != 4 and (len(values) < 6 or len(values) % 2):
@@ -113,7 +122,8 @@ def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: boo
             f"{wrong:g} is not a fraction of the image's width or height: divide pixels by them"
         )
     if len(values) == 4:
-        return YoloObject(int(label), tuple(values), (), line)  # type: ignore[arg-type]  # four values
+        box: tuple[float, float, float, float] = tuple(values)  # type: ignore[assignment]  # four
+        return YoloObject(int(label), box, (), line, points)
     (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
     return YoloObject(
         int(label),
@@ -121,6 +131,20 @@ def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: boo
         tuple(values),
         line,
     )
+
+
+def _keypoints_of(values: list[float], shape: PointShape) -> tuple[tuple[float, ...], ...]:
+    if len(values) != shape.points * shape.values:
+        raise ValueError(
+            f"expected {shape.points} keypoints of {shape.values} values after the box, as the "
+            f"kpt_shape of data.yaml says, got {counted(len(values), 'value')}"
+        )
+    points = [
+        tuple(values[start : start + shape.values]) for start in range(0, len(values), shape.values)
+    ]
+    if shape.values == 2:  # without a label, YOLO writes negative numbers
+        points = [(x, y, 2.0 if min(x, y) >= 0 else 0.0) for x, y in points]
+    return tuple(point if point[2] else (0.0, 0.0, 0.0) for point in points)
 
 
 def looks_like_labels(start: bytes) -> bool:
@@ -152,14 +176,14 @@ class YoloConfig(NamedTuple):
         names: Class names by number; () without.
         places: Split -> folders or lists of images, as written.
         path: The data set's folder, as written; "" without.
-        has_keypoints: True if keypoints follow the boxes in label files.
+        point_shape: What follows the boxes in label files; None if there are no keypoints.
         names_path: The path or address of the file with the names; "" without.
     """
 
     names: tuple[str, ...]
     places: Mapping[str, tuple[str, ...]]
     path: str
-    has_keypoints: bool
+    point_shape: PointShape | None = None
     names_path: str = ""
 
 
@@ -172,8 +196,8 @@ def read_config(text: str, path: str) -> YoloConfig:
     """Parse a data.yaml.
 
     Raises:
-        UsageError: It is not YAML, `nc` is not the number of `names`, a number has no name, or a
-            name is empty, no text, or used twice.
+        UsageError: It is not YAML, `nc` is not the number of `names`, a number has no name, a name
+            is empty, no text, or used twice, or `kpt_shape` is invalid.
     """
     values = _parse_yaml(text, path)
     names = _names(values.get("names"), path)
@@ -196,7 +220,19 @@ def read_config(text: str, path: str) -> YoloConfig:
             places[split] = written
     folder = values.get("path")
     return YoloConfig(
-        names, places, folder if isinstance(folder, str) else "", "kpt_shape" in values, path
+        names, places, folder if isinstance(folder, str) else "", _point_shape(values, path), path
+    )
+
+
+def _point_shape(values: Mapping[str, Any], path: str) -> PointShape | None:
+    if "kpt_shape" not in values:
+        return None
+    match values["kpt_shape"]:
+        case [str(count), "2" | "3" as size] if count.isdecimal() and 0 < int(count) < 1000:
+            return PointShape(int(count), int(size))
+    raise UsageError(
+        f"{path}: kpt_shape is {values['kpt_shape']!r}: it must be the number of keypoints and "
+        "that of the values of each, 2 or 3, such as [17, 3]"
     )
 
 
@@ -242,14 +278,14 @@ class YoloFacts(SourceFacts):
         root: The tree's folder.
         names: Class names by number.
         places: (split, folder or list of images below the root) of data.yaml.
-        has_keypoints: True if keypoints, which are dropped, follow the boxes.
+        point_shape: What follows the boxes; None if there are no keypoints.
         storage: Options of the tree's store.
     """
 
     root: str
     names: tuple[str, ...]
     places: tuple[tuple[str, str], ...]
-    has_keypoints: bool
+    point_shape: PointShape | None
     storage: StorageOptions
 
 
@@ -277,19 +313,34 @@ def look(request: SourceRequest) -> YoloFacts | None:
     has_split_folders = _has_split_folders(root, request.listings)
     splits = ", split folders" if has_split_folders else ""
     splits = ", splits from data.yaml" if places else splits
-    points = "; keypoints are left out" if config.has_keypoints else ""
+    features = (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE)
+    points = config.point_shape
+    if points is not None:
+        features = (*features, boxes.keypoint_feature(points.points))
+    told = f" and {counted(points.points, 'keypoint')}" if points else ""
     return YoloFacts(
-        f"YOLO labels at {root}: images with a .txt of boxes for each, "
-        f"{counted(len(config.names), 'class')}{splits}{points}",
-        _SCHEMA,
-        (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE),
+        f"YOLO labels at {root}: images with a .txt of boxes{told} for each, "
+        f"{counted(len(config.names), 'class')}{splits}",
+        reference_schema(
+            [(boxes.BOX, pa.list_(boxes.BOX_TYPE))]
+            + [(name, pa.list_(kind)) for name, kind in _object_types(points).items()]
+        ),
+        features,
         states_splits=bool(places) or has_split_folders,
         labels_from=f"the names in {config.names_path}",
         root=root,
         names=config.names,
         places=places,
-        has_keypoints=config.has_keypoints,
+        point_shape=points,
         storage=request.storage,
+    )
+
+
+def _object_types(points: PointShape | None) -> dict[str, pa.DataType]:
+    """Return the values of an object beside its box."""
+    types = {boxes.LABEL: pa.string(), boxes.SEGMENTATION: pa.string()}
+    return (
+        types if points is None else types | {boxes.KEYPOINTS: boxes.keypoint_type(points.points)}
     )
 
 
@@ -359,8 +410,8 @@ def _find_config(request: SourceRequest) -> YoloConfig:
     for folder in (root, *(f"{root}/{name}" for name in below)):
         for name in NAME_FILES:
             if names := read_names(_read_text(f"{folder}/{name}", storage)):
-                return YoloConfig(names, {}, "", False, f"{folder}/{name}")
-    return YoloConfig((), {}, "", False)
+                return YoloConfig(names, {}, "", None, f"{folder}/{name}")
+    return YoloConfig((), {}, "")
 
 
 def _label_folders(root: str, listings: FolderListings) -> Iterator[tuple[str, bool]]:
@@ -455,8 +506,10 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
     def parse(_: ImageRow, file: ImageRow | None, data: bytes) -> list[TreeObject] | Problem:
         try:
             return [
-                TreeObject(one.line, one.box, (facts.names[one.label], _polygon(one)))
-                for one in parse_yolo(data, len(facts.names), facts.has_keypoints)
+                TreeObject(
+                    one.line, one.box, (facts.names[one.label], _polygon(one), one.keypoints)
+                )
+                for one in parse_yolo(data, len(facts.names), facts.point_shape)
             ]
         except BadLine as fault:
             return RejectReason.BAD_VALUE, f"{file.id if file else ''}, {fault}"
@@ -465,7 +518,7 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
         pairs,
         facts.storage,
         parse,
-        {boxes.LABEL: pa.string(), boxes.SEGMENTATION: pa.string()},
+        _object_types(facts.point_shape),
         split_by_path,
         corners=boxes.corners_of_centres,
     )
