@@ -154,7 +154,12 @@ def _decode_numbers(feature: Feature, data: Tensor) -> Tensor:
     )
     # A cast would wrap around, and a class would silently become another one.
     fit = tf.debugging.assert_less_equal(tf.cast(numbers, tf.int32), dtype.max, message=told)
-    with tf.control_dependencies([fit]):
+    # Of a palette or RGB, TensorFlow makes gray: other numbers than the palette's.
+    is_gray = tf.equal(tf.strings.substr(data, 25, 1), b"\0")  # the color type in IHDR
+    is_png = tf.equal(tf.strings.substr(data, 1, 3), b"PNG")
+    told = f"mask {feature.name!r} is a PNG that is not gray, so its pixels are no numbers"
+    gray = tf.debugging.assert_equal(is_gray | ~is_png, True, message=told)
+    with tf.control_dependencies([fit, gray]):
         return tf.cast(numbers, dtype)
 
 

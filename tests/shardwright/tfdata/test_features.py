@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.reader.corpus import Corpus
@@ -15,6 +16,7 @@ from shardwright.schemas.image_classification import image_classification
 from shardwright.tfdata.examples import ExampleMaker
 from shardwright.tfdata.features import decode_picture, parsing_spec, resize_picture
 from shardwright.tfdata.read_plan import ReadPlan
+from tests.support.image_makers import saved
 
 K = FeatureKind
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 6, 1) * 10
@@ -145,6 +147,10 @@ def test_masks_have_the_numbers_and_the_dtype_that_the_schema_states() -> None:
         assert mask.numpy().tolist() == pixels.tolist()
     with pytest.raises(tf.errors.InvalidArgumentError, match="must give it the dtype 'uint16'"):
         decode_picture(Feature("mask", K.MASK), tf.constant(png(wide)))
+    for mode in ("P", "RGB", "RGBA", "LA"):
+        colored = saved(Image.fromarray(PIXELS[..., 0]).convert(mode), "PNG")
+        with pytest.raises(tf.errors.InvalidArgumentError, match="a PNG that is not gray"):
+            decode_picture(Feature("mask", K.MASK), tf.constant(colored))
 
 
 def test_pictures_keep_their_dtype_and_channels() -> None:
