@@ -46,6 +46,11 @@ REFERENCE_SCHEMA = pa.schema(
 # that is published, logged or hashed has its values.
 QUERY = "query"
 
+# The height and width in pixels by which an image's boxes were divided: the fractions are right for
+# images of this shape. Only sources of boxes in pixels have the column; null for an image without.
+STATED_SIZE = "stated_size"
+STATED_SIZE_TYPE = pa.list_(pa.float64(), 2)
+
 # Columns of the index that references have, too, if they are known. They follow from the others, so
 # no digest of a plan has them: `HASH` is of the features, `SUFFIX` and `RECORD_CRC` those of a
 # copied record.
@@ -96,10 +101,12 @@ def name_of_extra(column: str) -> str:
 
 
 def reference_schema(extras: Iterable[tuple[str, pa.DataType]]) -> pa.Schema:
-    """Return the columns of references with these extra columns, given by name and type."""
-    return pa.schema(
-        [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in extras)]
-    )
+    """Return the columns of references with these extra columns, given by name and type.
+
+    `STATED_SIZE` may be among them, although it can be no feature.
+    """
+    names = ((name if name == STATED_SIZE else extra_name(name), kind) for name, kind in extras)
+    return pa.schema([*REFERENCE_SCHEMA, *(pa.field(*each) for each in names)])
 
 
 def extra_columns(schema: pa.Schema) -> list[str]:

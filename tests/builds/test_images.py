@@ -131,29 +131,31 @@ def test_another_policy_needs_new_shards(images: Path, tmp_path: Path) -> None:
     assert manifest["splits"]["train"]["stats"]["fixes"] == {"alpha": 1}
 
 
-@pytest.fixture(scope="module")
-def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a COCO json of an upright and a turned image, each with a box."""
-    names = ("plain.jpg", "turned.jpg")
+def coco_of(root: Path, width: int = 61, height: int = 47) -> Path:
+    """Write a COCO json of an upright and a turned image, with a box each; return it.
+
+    Args:
+        root: The folder.
+        width: Width that it states of the turned one, whose stored pixels are 61 x 47.
+        height: Height.
+    """
+    sizes = {"plain.jpg": (61, 47), "turned.jpg": (width, height)}
     images = [
-        {"id": n, "file_name": name, "width": 61, "height": 47} for n, name in enumerate(names)
+        {"id": number, "file_name": name, "width": sides[0], "height": sides[1]}
+        for number, (name, sides) in enumerate(sizes.items())
     ]
-    boxes = [
-        {
-            "id": n,
-            "image_id": n,
-            "category_id": 1,
-            "bbox": [0, 0, 9, 9],
-            "segmentation": [[0, 0, 9]],
-        }
-        for n in range(2)
-    ]
+    box = {"category_id": 1, "bbox": [0, 0, 9, 9], "segmentation": [[0, 0, 9]]}
+    boxes = [{"id": number, "image_id": number, **box} for number in range(2)]
     content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}
-    root = tmp_path_factory.mktemp("boxed")
     (root / "plain.jpg").write_bytes(drawn("JPEG"))
     (root / "turned.jpg").write_bytes(drawn("JPEG", exif=exif_block(6)))
     (root / "boxes.json").write_text(json.dumps(content))
     return root / "boxes.json"
+
+
+@pytest.fixture(scope="module")
+def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return coco_of(tmp_path_factory.mktemp("boxed"))
 
 
 @pytest.mark.parametrize(
@@ -176,8 +178,11 @@ def test_no_image_moves_under_its_boxes(
     assert message in capsys.readouterr().err
 
 
-def test_boxes_of_an_image_that_exif_turns_are_a_choice(boxed: Path, tmp_path: Path) -> None:
-    options = "--schema detection --encode jpeg --max-side 30"
+@pytest.mark.parametrize("encode", ["--encode jpeg --max-side 30", "--encode keep"])
+def test_boxes_of_an_image_that_exif_turns_are_a_choice(
+    boxed: Path, tmp_path: Path, encode: str
+) -> None:
+    options = f"--schema detection {encode}"
     manifest = built(boxed, tmp_path / "out", options)
     assert manifest["rejects"] == {"policy_exif": 1}
     [row] = rejects_of(tmp_path / "out")
@@ -185,11 +190,35 @@ def test_boxes_of_an_image_that_exif_turns_are_a_choice(boxed: Path, tmp_path: P
         "EXIF orientation 6 (give --on exif=fix if the boxes are of the turned pixels, else "
         "exif=keep)"
     )
-    for action, shape in (("fix", (30, 23, 3)), ("keep", (23, 30, 3))):
-        built(boxed, tmp_path / action, f"{options} --on exif={action}")
+    long, short = (61, 47) if "keep" in encode else (30, 23)
+    for action, shape in (("fix", (long, short, 3)), ("keep", (short, long, 3))):
+        stated = coco_of(tmp_path, *((47, 61) if action == "fix" else (61, 47)))
+        built(stated, tmp_path / action, f"{options} --on exif={action}")
         image = image_in(records_of(tmp_path / action)["turned.jpg"])
         assert tuple(tf.io.decode_image(image, 3).shape) == shape
-    built(boxed, tmp_path / "kept")
-    assert set(records_of(tmp_path / "kept")) == {"plain.jpg", "turned.jpg"}, (
-        "files stay as they are"
-    )
+
+
+@pytest.mark.parametrize(("stated", "options", "fix"), [
+    ((61, 47), "--on exif=fix", "EXIF turns it, and they are of the other pixels: give --on "
+     "exif=keep"),
+    ((47, 61), "--on exif=keep", "and they are of the other pixels: give --on exif=fix"),
+    ((47, 61), "--on exif=keep --encode jpeg --max-side 30", "give --on exif=fix"),
+    ((61, 61), "--on exif=keep", "correct the size, or give the image that was annotated"),
+    ((64, 47), "--on exif=fix", "correct the size, or give the image that was annotated"),
+    ((122, 93), "--on exif=keep", ""),
+    ((20, 15), "--on exif=keep --strip-metadata", ""),
+    ((20, 15), "--on exif=keep --encode jpeg --resize 8x8", ""),
+    ((20, 17), "--on exif=keep --transform tests.support.user_transforms:named_tiles", "annotated"),
+    ((20, 17), "--on exif=keep --check none", "annotated"),
+])  # fmt: skip
+def test_boxes_of_another_size_than_their_image(
+    tmp_path: Path, stated: tuple[int, int], options: str, fix: str
+) -> None:
+    """Boxes are fractions of the size that is stated, so an image of another shape is none."""
+    manifest = built(coco_of(tmp_path, *stated), tmp_path / "out", f"--schema detection {options}")
+    assert manifest["rejects"] == ({"bad_value": 1} if fix else {})
+    for row in rejects_of(tmp_path / "out"):
+        told = "its annotations state {} x {} pixels, but it has 61 x 47 pixels, so its boxes"
+        assert row["id"] == "turned.jpg"
+        assert row["detail"].startswith(told.format(*stated))
+        assert row["detail"].endswith(fix)

@@ -208,8 +208,8 @@ def _parse_actions(texts: Sequence[str]) -> dict[PolicyFault, Action]:
 _RULES = f"""\
 --on FAULT=keep|fix|reject sets what happens to images that a training set should not have. With
 --encode keep, `fix` re-encodes only such images: JPEG as JPEG, all others as PNG. By default,
-faults that --encode cannot store are fixed, and so is exif if images are re-encoded; with boxes
-it is rejected then, because they may be of the turned pixels or of the stored ones. The report
+faults that --encode cannot store are fixed, and so is exif if images are re-encoded. With boxes,
+exif is rejected, because they may be of the turned pixels or of the stored ones. The report
 counts fixes. TensorFlow cannot decode WebP with alpha or animation, nor most BMPs: these are
 rejected unless one of their faults is fixed.
 {policy_table()}"""
@@ -282,8 +282,8 @@ class ImagePolicy:
     ) -> dict[PolicyFault, Action]:
         """Return every fault's action for images that are stored as `encode`.
 
-        Of an image that EXIF turns, nobody knows whether its boxes are of the turned pixels. So
-        re-encoding one that has boxes is a user's choice.
+        Of an image that EXIF turns, nobody knows whether its boxes are of the turned pixels, so
+        one that has boxes is rejected unless the user says so.
 
         Raises:
             ValueError: The encoding cannot follow an action.
@@ -308,7 +308,7 @@ class ImagePolicy:
             )
         fixed = forced if encode == "keep" else forced | {PolicyFault.EXIF}
         usual: dict[PolicyFault, Action] = {**_DEFAULTS, **dict.fromkeys(fixed, "fix")}
-        if has_boxes and PolicyFault.EXIF in fixed:
+        if has_boxes:
             usual[PolicyFault.EXIF] = "reject"
         return {fault: self.actions.get(fault) or usual.get(fault, "keep") for fault in PolicyFault}
 

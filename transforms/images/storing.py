@@ -16,6 +16,7 @@ An animation gives its first frame. Decoding, resizing and encoding run without 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardwright.errors import ImageFault
@@ -67,6 +68,57 @@ def store_image(
     if options.encode == "keep" and not fixes and not _converts(data, header, options):
         return _kept(data, header, check, options)
     return _encoded_anew(data, header, options, fixes, name)
+
+
+def check_stated_size(
+    data: bytes,
+    stated: Sequence[float],
+    options: EncodeOptions,
+    *,
+    check: str,
+    stored: ImageToStore | None = None,
+) -> None:
+    """Check that an image has the shape that its boxes were made on, or a scaled one.
+
+    Args:
+        data: The whole file.
+        stated: Height and width in pixels, as its annotations state them.
+        options: Those of `store_image`, which decide whether EXIF turns the stored pixels.
+        check: As for `check_image`.
+        stored: What `store_image` made of it, if it did.
+
+    Raises:
+        ImageFault: It has another shape, so boxes would be in other places of it.
+    """
+    # The usual case; a look at the header would take as long as all of `store_image`.
+    same = stored.info if stored is not None and stored.data is data else None
+    if same is not None and _is_scaled(stated, (same.height, same.width)):
+        return
+    header = look_at(data, check)
+    size = header.info.height, header.info.width
+    if not header.info.width:
+        return
+    is_turned = orientation_of(data, header) >= 5
+    turns = is_turned and options.actions[PolicyFault.EXIF] == "fix"
+    if _is_scaled(stated, size[::-1] if turns else size):
+        return
+    fix = "correct the size, or give the image that was annotated"
+    if is_turned and _is_scaled(stated, size if turns else size[::-1]):
+        other = "keep" if turns else "fix"
+        fix = f"EXIF turns it, and they are of the other pixels: give --on exif={other}"
+    raise ImageFault(
+        f"its annotations state {stated[1]:g} x {stated[0]:g} pixels, but it has "
+        f"{header.info.size}, so its boxes would be in other places: {fix}",
+        RejectReason.BAD_VALUE,
+    )
+
+
+def _is_scaled(stated: Sequence[float], size: Sequence[int]) -> bool:
+    """Return whether a size is a stated one times a factor, with each side rounded to a pixel."""
+    (old_height, old_width), (height, width) = stated, size
+    return max((height - 1) / old_height, (width - 1) / old_width) < min(
+        (height + 1) / old_height, (width + 1) / old_width
+    )
 
 
 def _apply_policy(

@@ -11,6 +11,7 @@ from shardwright.transforms.references import (
     HASH,
     QUERY,
     RECORD_CRC,
+    STATED_SIZE,
     SUFFIX,
     digest_of,
     from_ipc,
@@ -40,7 +41,7 @@ class ShardPlan:
         """
         references = references.drop_columns(["row", "group"])
         # What these say follows from other columns, or decides nothing about the bytes.
-        others = {QUERY, HASH, SUFFIX, RECORD_CRC}
+        others = {QUERY, STATED_SIZE, HASH, SUFFIX, RECORD_CRC}
         hashed = [column for column in references.schema.names if column not in others]
         return cls(name, digest_of(settings, references.select(hashed)), references)
 

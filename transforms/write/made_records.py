@@ -7,8 +7,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright.transforms.images.storing import NO_IMAGE, ImageToStore, store_image
-from shardwright.transforms.references import LABEL_INDEX
+from shardwright.transforms.images.storing import (
+    NO_IMAGE,
+    ImageToStore,
+    check_stated_size,
+    store_image,
+)
+from shardwright.transforms.references import LABEL_INDEX, STATED_SIZE
 from shardwright.transforms.write.further_pictures import further_reads, take_pictures
 from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
 from shardwright.transforms.write.write_job import WriteJob
@@ -42,6 +47,14 @@ def image_name(image_id: str, uri: str) -> str:
     return image_id if "." in image_id else uri
 
 
+def stated_sizes(references: pa.RecordBatch) -> Sequence[Sequence[float] | None]:
+    """Return the size that each row's boxes were divided by; None if they were not."""
+    if STATED_SIZE not in references.schema.names:
+        return [None] * references.num_rows
+    found: list[list[float] | None] = references.column(STATED_SIZE).to_pylist()
+    return found
+
+
 class StoredRows:
     """A maker of records that stores each row unchanged, as one record."""
 
@@ -57,18 +70,20 @@ class StoredRows:
         )
         self._reads, self._entries, self._job = reads, entries, job
         self._further = further_reads(references, reads, job.schema)
+        self._stated_sizes = stated_sizes(references)
         self._may_lack_image = job.schema.may_lack_image
 
     def records_of(self, row: int) -> list[MadeRecord]:
         """Return the record of a row, or raise ImageFault if it is rejected."""
         job, image_id, read = self._job, self._ids[row], self._reads[row]
         name = image_name(image_id, self._uris[row])
-        image = (
-            NO_IMAGE
-            # Where an image is required, a row without one goes on to `store_image`, which rejects
-            # no bytes.
-            if read is NO_PICTURE and self._may_lack_image
-            else store_image(read(), job.encode, check=job.check, name=name)
-        )
+        image = NO_IMAGE
+        # Where an image is required, a row without one goes on to `store_image`, which rejects no
+        # bytes.
+        if read is not NO_PICTURE or not self._may_lack_image:
+            data = read()
+            image = store_image(data, job.encode, check=job.check, name=name)
+            if (stated := self._stated_sizes[row]) is not None:
+                check_stated_size(data, stated, job.encode, check=job.check, stored=image)
         pictures = take_pictures(self._further, row, job.check, job.encode)
         return [MadeRecord(row, image_id, self._labels[row], self._entries[row], image, pictures)]

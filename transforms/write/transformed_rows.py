@@ -12,7 +12,12 @@ from shardwright.errors import ImageFault
 from shardwright.format.schema import Feature
 from shardwright.transforms.images.checks import check_image
 from shardwright.transforms.images.pixels import encode_png
-from shardwright.transforms.images.storing import NO_IMAGE, ImageToStore, store_image
+from shardwright.transforms.images.storing import (
+    NO_IMAGE,
+    ImageToStore,
+    check_stated_size,
+    store_image,
+)
 from shardwright.transforms.references import (
     LABEL_INDEX,
     extra_columns,
@@ -24,7 +29,7 @@ from shardwright.transforms.user_code import Picture, Record, apply_all
 from shardwright.transforms.write.examples import ExampleEncoder
 from shardwright.transforms.write.further_pictures import further_reads, take_picture
 from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
-from shardwright.transforms.write.made_records import MadeRecord, image_name
+from shardwright.transforms.write.made_records import MadeRecord, image_name, stated_sizes
 
 if TYPE_CHECKING:
     from shardwright.transforms.write.write_job import WriteJob
@@ -42,6 +47,7 @@ class TransformedRows:
     ) -> None:
         self._references, self._reads, self._encoder, self._job = references, reads, encoder, job
         self._further = further_reads(references, reads, job.schema)
+        self._stated_sizes = stated_sizes(references)
         pictures = picture_columns(references.schema)
         self._keys = [name for name in extra_columns(references.schema) if name not in pictures]
         features = job.schema.features
@@ -66,6 +72,8 @@ class TransformedRows:
             data = self._reads[row]()
             # Before the function sees it: a damaged image is the input's fault, not the function's.
             check_image(data, self._job.check, stored=False)
+            if (stated := self._stated_sizes[row]) is not None:
+                check_stated_size(data, stated, self._job.encode, check=self._job.check)
         features = {name_of_extra(name): given[name] for name in self._keys}
         pictures: dict[str, Picture | None] = {
             feature.name: None if reads[row] is NO_PICTURE else reads[row]()

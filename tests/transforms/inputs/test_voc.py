@@ -65,6 +65,8 @@ def test_the_official_layout(tmp_path: Path) -> None:
         f"objects/{name}" for name in ("bbox", "label", "pose", "is_truncated", "is_difficult")
     ]
     assert {feature.sequence for feature in source.facts.features} == {"objects"}
+    sizes = [[det.HEIGHT, det.WIDTH] if objects else None for objects in det.OBJECTS.values()]
+    assert [row["stated_size"] for row in rows] == sizes
 
 
 def test_several_years_in_a_devkit(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.images.headers import read_header
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.references import extra_name
+from shardwright.transforms.references import STATED_SIZE, STATED_SIZE_TYPE, extra_name
 from shardwright.transforms.rejects import Reject, RejectReason
 
 BOX, LABEL, AREA, IS_CROWD, SEGMENTATION, KEYPOINTS = (
@@ -121,12 +121,15 @@ class ObjectRows(NamedTuple):
         corners: Shape [n, 4], the input of `settle_boxes`.
         columns: Name -> one value per object; class names for LABEL.
         names: The id of each object in rejects, such as "a.jpg#17".
+        sizes: Shape [n, 2], the height and width that corners in pixels were divided by; None if
+            they were fractions.
     """
 
     rows: NDArray[np.int64]
     corners: NDArray[np.float64]
     columns: dict[str, pa.Array]
     names: Sequence[str]
+    sizes: NDArray[np.float64] | None = None
 
 
 def object_columns(
@@ -153,9 +156,14 @@ def object_columns(
         BOX: pa.FixedSizeListArray.from_arrays(pa.array(boxes[keep].reshape(-1)), type=BOX_TYPE)
     }
     values |= {name: column.filter(mask) for name, column in found.columns.items()}
-    return {
+    columns = {
         extra_name(name): list_array(column, kept, len(uris)) for name, column in values.items()
-    }, empty
+    }
+    if found.sizes is not None:
+        size_of = dict(zip(found.rows.tolist(), found.sizes.tolist(), strict=True))
+        sizes = map(size_of.get, range(len(uris)))
+        columns[STATED_SIZE] = pa.array(sizes, STATED_SIZE_TYPE)
+    return columns, empty
 
 
 def _told_box(corners: Iterable[float]) -> str:

@@ -44,7 +44,14 @@ from shardwright.transforms.inputs.image_paths import is_whole_path, look_up_bat
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.input_files import find_files
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
-from shardwright.transforms.references import BATCH_ROWS, extra_name, reference_schema, with_columns
+from shardwright.transforms.references import (
+    BATCH_ROWS,
+    STATED_SIZE,
+    STATED_SIZE_TYPE,
+    extra_name,
+    reference_schema,
+    with_columns,
+)
 from shardwright.transforms.rejects import Reject, RejectReason
 
 CAPTIONS, IMAGE_ID = "captions", "image_id"
@@ -193,6 +200,8 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         most = max(num_keypoints)
         columns.append((boxes.KEYPOINTS, pa.list_(boxes.keypoint_type(most))))
         features = (*features, boxes.keypoint_feature(most))
+    if has_boxes:
+        columns.append((STATED_SIZE, STATED_SIZE_TYPE))
     if has_captions:
         columns.append((CAPTIONS, pa.list_(pa.large_string())))
         features = (*features, Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,)))
@@ -504,9 +513,8 @@ class _SetListing:
             points = found.column("keypoints").flatten().to_numpy().reshape(len(rows), -1, 3)
             columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, sizes[rows])
         names = [f"{ids[row]}#{order}" for row, order in zip(rows, orders, strict=True)]
-        return boxes.ObjectRows(
-            rows, boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1]), columns, names
-        )
+        corners = boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1])
+        return boxes.ObjectRows(rows, corners, columns, names, sizes[rows])
 
     def _sizes(
         self, batch: pa.RecordBatch, with_objects: set[int]

@@ -15,7 +15,7 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.annotations.boxes import ObjectRows, object_columns
+from shardwright.transforms.inputs.annotations.boxes import ImageSize, ObjectRows, object_columns
 from shardwright.transforms.inputs.file_rules import (
     Problem,
     has_image_name,
@@ -32,11 +32,19 @@ _KIND_FOLDERS = frozenset({"annotations", "images", "jpegimages", "labels", "xml
 
 
 class TreeObject(NamedTuple):
-    """An object of an image: its number or line in the label file, its box, and its values."""
+    """An object of an image.
+
+    Attributes:
+        number: Its number or line in the label file.
+        box: Its box.
+        values: Its other values.
+        size: The height and width in pixels that its box was divided by; None for fractions.
+    """
 
     number: int
     box: tuple[float, ...]
     values: tuple[object, ...]
+    size: ImageSize | None = None
 
 
 def list_tree(
@@ -132,6 +140,7 @@ def list_labelled(
     split_of_path: Callable[[str], str | None],
     *,
     corners: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.asarray,
+    in_pixels: bool = False,
     extras: Callable[[Sequence[ImageRow]], Mapping[str, pa.Array]] = lambda _: {},
 ) -> Rows:
     """Yield images with their objects, and a reject for each bad label file and empty box.
@@ -144,6 +153,7 @@ def list_labelled(
         columns: Name and type of each of `TreeObject.values`.
         split_of_path: Returns the split of an image's path.
         corners: Returns the boxes of objects as `boxes.ObjectRows` has them, shape [n, 4].
+        in_pixels: True if objects have a `size`.
         extras: Returns further columns of images.
     """
     for start in range(0, len(pairs), BATCH_ROWS):
@@ -164,7 +174,7 @@ def list_labelled(
             objects += found
         if images:
             edges = corners(np.array([one.box for one in objects], float).reshape(-1, 4))
-            found_objects = _object_rows(images, rows, objects, edges, columns)
+            found_objects = _object_rows(images, rows, objects, edges, columns, in_pixels=in_pixels)
             of_objects, empty = object_columns(found_objects, [image.uri for image in images])
             yield from empty
             yield with_columns(
@@ -181,6 +191,8 @@ def _object_rows(
     objects: Sequence[TreeObject],
     edges: NDArray[np.float64],
     columns: Mapping[str, pa.DataType],
+    *,
+    in_pixels: bool,
 ) -> ObjectRows:
     """Return the objects of images, given the row of each one's image and its corners."""
     values = {
@@ -188,4 +200,5 @@ def _object_rows(
         for place, (name, kind) in enumerate(columns.items())
     }
     names = [f"{images[row].id}#{one.number}" for row, one in zip(rows, objects, strict=True)]
-    return ObjectRows(np.array(rows, np.int64), edges, values, names)
+    sizes = np.array([one.size for one in objects], float).reshape(-1, 2) if in_pixels else None
+    return ObjectRows(np.array(rows, np.int64), edges, values, names, sizes)

@@ -36,7 +36,14 @@ from shardwright.transforms.inputs.file_rules import Problem, has_image_name, sp
 from shardwright.transforms.inputs.folder_contents import read_start
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
-from shardwright.transforms.references import PICTURE_TYPE, ImagePlace, extra_name, reference_schema
+from shardwright.transforms.references import (
+    PICTURE_TYPE,
+    STATED_SIZE,
+    STATED_SIZE_TYPE,
+    ImagePlace,
+    extra_name,
+    reference_schema,
+)
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
@@ -207,7 +214,11 @@ def look(request: SourceRequest) -> VocFacts | None:
         f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}"
         + ", masks" * has_masks,
         reference_schema(
-            [*((name, pa.list_(kind)) for name, kind in _OBJECT_TYPES.items()), *masks]
+            [
+                *((name, pa.list_(kind)) for name, kind in _OBJECT_TYPES.items()),
+                (STATED_SIZE, STATED_SIZE_TYPE),
+                *masks,
+            ]
         ),
         _FEATURES,
         states_splits=has_lists or has_split_folders,
@@ -298,7 +309,9 @@ def list_part(facts: VocFacts, part: str) -> Rows:
 
     parse = partial(_objects_of, facts.storage)
     columns = dict(islice(_OBJECT_TYPES.items(), 1, None))
-    yield from list_labelled(wanted, facts.storage, parse, columns, split_of_path, extras=masks_of)
+    yield from list_labelled(
+        wanted, facts.storage, parse, columns, split_of_path, in_pixels=True, extras=masks_of
+    )
 
 
 def _without_image(facts: VocFacts, tree: _Tree, splits: Mapping[_Key, str]) -> Iterator[Reject]:
@@ -384,6 +397,7 @@ def _objects_of(
             number,
             tuple(edge / side for edge, side in zip(found.edges, size * 2, strict=True)),
             (found.name, found.pose, int(found.is_truncated), int(found.is_difficult)),
+            size,
         )
         for number, found in enumerate(label.objects, 1)
     ]
