@@ -117,7 +117,7 @@ def growing(tmp_path: Path) -> Growing:
     """A dataset of six records with many features."""
     (tmp_path / "s.py").write_text(SCHEMA)
     for n in range(6):
-        (tmp_path / f"{n}.png").write_bytes(png_of(n))
+        (tmp_path / f"{n}.png").write_bytes(png_of(5 * n))  # as large as the masks
     for number, name in enumerate(["m.png", "n.png"]):
         (tmp_path / name).write_bytes(mask_of(number))
     write_rows(tmp_path)

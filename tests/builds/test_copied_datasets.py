@@ -102,10 +102,7 @@ def columns(root: Path) -> Path:
 def coco(root: Path) -> Path:
     make_images(root / "images", 9)
     names = [str(path.relative_to(root / "images")) for path in (root / "images").rglob("*.png")]
-    images = [
-        {"id": number, "file_name": name, "width": 8, "height": 8}
-        for number, name in enumerate(sorted(names))
-    ]
+    images = [{"id": number, "file_name": name} for number, name in enumerate(sorted(names))]
     annotations = [
         {"id": number, "image_id": number % 7, "category_id": number % 2, "area": 4.0,
          "bbox": [1, 1, 1 + number % 3, 2], "iscrowd": 0, "segmentation": []}

@@ -123,7 +123,7 @@ def test_pictures_beside_the_image(tmp_path: Path) -> None:
             "id": [b"e.png"],
             "mask": [mask_of(1)],
             "other": [png_of(99)],
-            "image": [png_of(4)],
+            "image": [png_of(20)],
         },
     }
     (shard,) = (path.read_bytes() for path in out.glob("*.tfrecord-*"))

@@ -50,9 +50,9 @@ def mask_of(number: int) -> bytes:
 
 
 def table(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
-    """Write a table of images, and the images that it names."""
+    """Write a table of images, and the images of 8 x 8 pixels that it names."""
     for number, row in enumerate(rows):
-        (tmp_path / row["image"]).write_bytes(png_of(number))
+        (tmp_path / row["image"]).write_bytes(png_of(5 * number))
     return write_table(tmp_path / "t.jsonl", rows)
 
 

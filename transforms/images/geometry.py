@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardwright.transforms.images.options import EncodeOptions
@@ -50,6 +50,14 @@ class Geometry(NamedTuple):
             for to, crop, whole in zip(self.scaled, self.crop, source, strict=True)
         )
         return (width, height)
+
+
+def is_scaled(size: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether one size is the other times a factor, with each side rounded to a pixel."""
+    (old_height, old_width), (height, width) = size, other
+    return max((height - 1) / old_height, (width - 1) / old_width) < min(
+        (height + 1) / old_height, (width + 1) / old_width
+    )
 
 
 def plan_geometry(size: Size, options: EncodeOptions) -> Geometry:

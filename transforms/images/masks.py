@@ -12,6 +12,7 @@ from shardwright.images.png import png_header
 from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.geometry import (
     Geometry,
+    is_scaled,
     on_canvas,
     plan_geometry,
     sized,
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 
 
 def encode_mask(
-    data: bytes, options: EncodeOptions, *, check: str = "header"
+    data: bytes,
+    options: EncodeOptions,
+    *,
+    check: str = "header",
+    image_size: tuple[int, int] | None = None,
 ) -> tuple[bytes, ImageInfo]:
     """Return the PNG of one channel to store for a mask, and its properties.
 
@@ -44,10 +49,11 @@ def encode_mask(
         options: Those of the images. Of the policy, only what changes sizes applies, and the EXIF
             rule for the mask's own EXIF.
         check: As for `check_image`; 'none' acts as 'header'.
+        image_size: Height and width of its image, turned as the mask will be; None if unknown.
 
     Raises:
-        ImageFault: The mask does not decode, is in color, or is a JPEG, whose lossy compression
-            changes numbers.
+        ImageFault: The mask does not decode, is in color, is a JPEG, whose lossy compression
+            changes numbers, or has another shape than its image.
     """
     check = "decode" if check == "decode" else "header"
     header = look_at(data, check)
@@ -55,6 +61,15 @@ def encode_mask(
         detail = "a mask as JPEG, whose compression changes the numbers: use the original PNG"
         raise ImageFault(detail, RejectReason.UNSUPPORTED_FORMAT)
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
+    size = header.info.height, header.info.width
+    size = size[::-1] if orientation >= 5 else size
+    if image_size is not None and not is_scaled(size, image_size):
+        raise ImageFault(
+            f"a mask of {size[1]} x {size[0]} pixels for an image of {image_size[1]} x "
+            f"{image_size[0]}, whose pixels would get numbers of others: give the mask of this "
+            "image, or --on exif=fix if EXIF turns the image and the mask is upright",
+            RejectReason.BAD_VALUE,
+        )
     if header.info.format == "png" and png_header(data).color == 0 and orientation == 1:
         size = (header.info.width, header.info.height)
         if plan_geometry(size, options) == Geometry(size, size, size):

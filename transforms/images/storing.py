@@ -25,6 +25,7 @@ from shardwright.images.kinds import Header, ImageInfo, check_bomb
 from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.colors import needs_conversion, space_of
 from shardwright.transforms.images.encode import encode_pixels, target_of
+from shardwright.transforms.images.geometry import is_scaled
 from shardwright.transforms.images.metadata import orientation_of, profile_of, strip
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import Look, PolicyFault, find_faults, named_format
@@ -92,33 +93,30 @@ def check_stated_size(
     """
     # The usual case; a look at the header would take as long as all of `store_image`.
     same = stored.info if stored is not None and stored.data is data else None
-    if same is not None and _is_scaled(stated, (same.height, same.width)):
+    if same is not None and is_scaled(stated, (same.height, same.width)):
         return
-    header = look_at(data, check)
-    size = header.info.height, header.info.width
-    if not header.info.width:
-        return
-    is_turned = orientation_of(data, header) >= 5
-    turns = is_turned and options.actions[PolicyFault.EXIF] == "fix"
-    if _is_scaled(stated, size[::-1] if turns else size):
+    size = upright_size(data, options, check)
+    if size is None or is_scaled(stated, size):
         return
     fix = "correct the size, or give the image that was annotated"
-    if is_turned and _is_scaled(stated, size if turns else size[::-1]):
-        other = "keep" if turns else "fix"
+    if is_scaled(stated, size[::-1]) and orientation_of(data, look_at(data, check)) >= 5:
+        other = "keep" if options.actions[PolicyFault.EXIF] == "fix" else "fix"
         fix = f"EXIF turns it, and they are of the other pixels: give --on exif={other}"
     raise ImageFault(
-        f"its annotations state {stated[1]:g} x {stated[0]:g} pixels, but it has "
-        f"{header.info.size}, so its boxes would be in other places: {fix}",
+        f"its annotations state {stated[1]:g} x {stated[0]:g} pixels, but it has {size[1]} x "
+        f"{size[0]}, so its boxes would be in other places: {fix}",
         RejectReason.BAD_VALUE,
     )
 
 
-def _is_scaled(stated: Sequence[float], size: Sequence[int]) -> bool:
-    """Return whether a size is a stated one times a factor, with each side rounded to a pixel."""
-    (old_height, old_width), (height, width) = stated, size
-    return max((height - 1) / old_height, (width - 1) / old_width) < min(
-        (height + 1) / old_height, (width + 1) / old_width
-    )
+def upright_size(data: bytes, options: EncodeOptions, check: str) -> tuple[int, int] | None:
+    """Return the height and width of an image, turned if the policy turns it; None if unknown."""
+    header = look_at(data, check)
+    size = header.info.height, header.info.width
+    if not header.info.width:
+        return None
+    fixes = options.actions[PolicyFault.EXIF] == "fix"
+    return size[::-1] if fixes and orientation_of(data, header) >= 5 else size
 
 
 def _apply_policy(

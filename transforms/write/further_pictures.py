@@ -48,7 +48,11 @@ def further_reads(
 
 
 def take_pictures(
-    reads: FurtherReads, row: int, check: str, options: EncodeOptions
+    reads: FurtherReads,
+    row: int,
+    check: str,
+    options: EncodeOptions,
+    image_size: tuple[int, int] | None,
 ) -> Mapping[str, ImageToStore]:
     """Return the additional images to store of one row, by feature name.
 
@@ -66,14 +70,25 @@ def take_pictures(
             # With the feature's name: a record may have several images, and the reject names one
             # id.
             raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault
-        taken[feature.name] = take_picture(data, feature, check, options)
+        taken[feature.name] = take_picture(data, feature, check, options, image_size)
     return taken
 
 
 def take_picture(
-    data: bytes | None, feature: Feature, check: str, options: EncodeOptions
+    data: bytes | None,
+    feature: Feature,
+    check: str,
+    options: EncodeOptions,
+    image_size: tuple[int, int] | None,
 ) -> ImageToStore:
     """Return one additional image to store, without bytes if the record lacks it.
+
+    Args:
+        data: The whole file, None without one.
+        feature: The feature.
+        check: As for `check_image`.
+        options: Those of the images.
+        image_size: Height and width of the record's image, as for `encode_mask`.
 
     Raises:
         ImageFault: The image is rejected; its text has the feature.
@@ -82,7 +97,7 @@ def take_picture(
         return NO_IMAGE
     try:
         if feature.kind == FeatureKind.MASK:
-            return ImageToStore(*encode_mask(data, options, check=check))
+            return ImageToStore(*encode_mask(data, options, check=check, image_size=image_size))
         return store_image(data, options, check=check)
     except ImageFault as fault:
         raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault

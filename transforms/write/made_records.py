@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from shardwright.format.schema import FeatureKind
 from shardwright.transforms.images.storing import (
     NO_IMAGE,
     ImageToStore,
     check_stated_size,
     store_image,
+    upright_size,
 )
 from shardwright.transforms.references import LABEL_INDEX, STATED_SIZE
 from shardwright.transforms.write.further_pictures import further_reads, take_pictures
@@ -71,13 +73,14 @@ class StoredRows:
         self._reads, self._entries, self._job = reads, entries, job
         self._further = further_reads(references, reads, job.schema)
         self._stated_sizes = stated_sizes(references)
+        self._has_masks = any(each.kind == FeatureKind.MASK for each, _ in self._further)
         self._may_lack_image = job.schema.may_lack_image
 
     def records_of(self, row: int) -> list[MadeRecord]:
         """Return the record of a row, or raise ImageFault if it is rejected."""
         job, image_id, read = self._job, self._ids[row], self._reads[row]
         name = image_name(image_id, self._uris[row])
-        image = NO_IMAGE
+        image, size = NO_IMAGE, None
         # Where an image is required, a row without one goes on to `store_image`, which rejects no
         # bytes.
         if read is not NO_PICTURE or not self._may_lack_image:
@@ -85,5 +88,7 @@ class StoredRows:
             image = store_image(data, job.encode, check=job.check, name=name)
             if (stated := self._stated_sizes[row]) is not None:
                 check_stated_size(data, stated, job.encode, check=job.check, stored=image)
-        pictures = take_pictures(self._further, row, job.check, job.encode)
+            if self._has_masks:
+                size = upright_size(data, job.encode, job.check)
+        pictures = take_pictures(self._further, row, job.check, job.encode, size)
         return [MadeRecord(row, image_id, self._labels[row], self._entries[row], image, pictures)]

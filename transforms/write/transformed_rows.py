@@ -17,6 +17,7 @@ from shardwright.transforms.images.storing import (
     ImageToStore,
     check_stated_size,
     store_image,
+    upright_size,
 )
 from shardwright.transforms.references import (
     LABEL_INDEX,
@@ -88,25 +89,31 @@ class TransformedRows:
         for name in self._keys:
             columns[name] = self._checked(record, name)
         small = pa.RecordBatch.from_pylist([columns], schema=self._references.schema)
+        image, size = self._image_of(record)
         pictures = {
-            feature.name: take_picture(_picture(record, feature), feature, job.check, job.encode)
+            feature.name: take_picture(
+                _picture(record, feature), feature, job.check, job.encode, size
+            )
             for feature, _ in self._further
         }
         entries = self._encoder.encode_known(small)[0]
-        return MadeRecord(row, record.id, label, entries, self._image_of(record), pictures)
+        return MadeRecord(row, record.id, label, entries, image, pictures)
 
-    def _image_of(self, record: Record) -> ImageToStore:
+    def _image_of(self, record: Record) -> tuple[ImageToStore, tuple[int, int] | None]:
+        """Return the image to store, and its size as `upright_size` tells it."""
         job, feature = self._job, self._job.schema.image
         if record.image is None:
             if job.schema.may_lack_image:
-                return NO_IMAGE
+                return NO_IMAGE, None
             told = "a transform returned no image, and the feature of the image has no default"
             raise ImageFault(told, RejectReason.TRANSFORM)
         if feature is None:
             told = "a transform returned an image, which the dataset does not have"
             raise ImageFault(f"{told}: declare it in --schema", RejectReason.TRANSFORM)
         name = _name_of(record)
-        return store_image(_encoded(record.image), job.encode, check=job.check, name=name)
+        data = _encoded(record.image)
+        size = upright_size(data, job.encode, job.check)
+        return store_image(data, job.encode, check=job.check, name=name), size
 
     def _refuse_unknown(self, record: Record) -> None:
         unknown = record.features.keys() - set(map(name_of_extra, self._keys))

@@ -143,3 +143,34 @@ def test_any_file_is_a_mask_or_a_typed_fault(sample: Sample) -> None:
             continue
         assert (info.format, info.channels) == ("png", 1)
         assert options is KEEP or check_image(stored, "decode") == info
+
+
+@pytest.mark.parametrize(("size", "orientation", "action", "fits"), [
+    ((47, 61), 1, "keep", True),
+    ((94, 122), 1, "keep", True),
+    ((95, 122), 1, "keep", True),
+    ((98, 122), 1, "keep", False),
+    ((61, 47), 1, "keep", False),
+    ((61, 47), 6, "keep", False),
+    ((61, 47), 6, "fix", True),
+    ((47, 61), 6, "fix", False),
+    ((47, 61), 3, "fix", True),
+    (None, 1, "keep", True),
+])  # fmt: skip
+def test_a_mask_has_the_shape_of_its_image(
+    size: tuple[int, int] | None, orientation: int, action: str, fits: bool
+) -> None:
+    """A scaled mask is one, too; a size of an image that EXIF turns is the turned one."""
+    numbers = np.zeros((47, 61), np.uint8)
+    data = saved(Image.fromarray(numbers), "PNG", exif=exif_block(orientation))
+    options = EncodeOptions(policy=policy_of(action, PolicyFault.EXIF))
+    if fits:
+        assert encode_mask(data, options, image_size=size)[0]
+    else:
+        with pytest.raises(
+            ImageFault,
+            match="a mask of 61 x 47 pixels for an"
+            if orientation != 6 or action == "keep"
+            else "of 47 x 61",
+        ):
+            encode_mask(data, options, image_size=size)

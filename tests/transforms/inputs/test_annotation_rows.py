@@ -89,7 +89,7 @@ def test_annotations_of_coco_are_not_in_memory(
         "categories": [{"id": 1, "name": "cat"}],
     }
     (tmp_path / "coco.json").write_text(json.dumps(content))
-    reader = CocoReader(NO_OPTIONS)
+    reader = CocoReader(NO_OPTIONS, frozenset())
     tracemalloc.start()
     assert list(reader.read(str(tmp_path / "coco.json"))) == []
     held = tracemalloc.get_traced_memory()[0]

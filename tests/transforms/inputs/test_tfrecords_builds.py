@@ -97,7 +97,7 @@ def every_kind(root: Path) -> Path:
     kind = FeatureKind
     rows = []
     for n in range(9):
-        make_files(root, f"{n}.png", data=png_of(n))
+        make_files(root, f"{n}.png", data=png_of(5 * n))
         Image.new("L", (8, 8), n).save(root / f"m{n}.png")
         rows.append({
             "image": f"{n}.png", "label": "ab"[n % 2], "mask": f"m{n}.png" if n % 3 else "",
