@@ -6,7 +6,10 @@ Nothing here keeps the position of a reader.
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +22,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import POSITIONS, ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.schema import (
+    NUMBERS,
+    POSITIONS,
+    ExampleSchema,
+    Feature,
+    FeatureKind,
+    Source,
+)
 from shardwright.format.versions import number_of
 from shardwright.images.decode import stored_image
 from shardwright.images.specs import (
@@ -46,6 +56,10 @@ from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes, labels_of, read_rows
 from shardwright.reader.steps import Step
 from shardwright.storage.folder import Folder
+
+_LOG = logging.getLogger("shardwright.reader")
+# Names of numbers that are positions in the image.
+_POSITION = re.compile(r"(?<![a-z])(b?box(es)?|key_?points?|landmarks?|polygons?)(?![a-z])", re.I)
 
 
 class Engine:
@@ -248,6 +262,9 @@ def _check_nothing_stays(
 ) -> None:
     """Raise `UsageError` if boxes, keypoints or masks would not be moved with their image.
 
+    Warn of numbers that are such positions by their name: of the datasets of others, schemas often
+    say no more.
+
     Args:
         image: The crop.
         features: Those that are read.
@@ -259,9 +276,22 @@ def _check_nothing_stays(
         for feature in features
         if feature.kind in POSITIONS | {FeatureKind.MASK} and feature.name not in moved
     ]
+    kind = type(image).__name__
+    plain = [
+        feature.name
+        for feature in features
+        if feature.kind in NUMBERS - POSITIONS and feature.shape and _POSITION.search(feature.name)
+    ]
+    if plain and multiprocessing.parent_process() is None:
+        _LOG.warning(
+            "%s crops images, but %s stays as stored: if it is positions in the image, give it the "
+            "kind box or keypoints when the dataset is built, or leave it out of features=",
+            kind,
+            ", ".join(plain),
+        )
     if not fixed:
         return
-    kind, names = type(image).__name__, ", ".join(feature.name for feature in fixed)
+    names = ", ".join(feature.name for feature in fixed)
     lists = [feature.name for feature in fixed if feature.stored_shape == (None, 4)]
     masks = [feature.name for feature in fixed if feature.kind == FeatureKind.MASK]
     arguments = [f"boxes={lists[0]!r}"] if lists and not image.boxes else []

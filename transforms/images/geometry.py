@@ -52,10 +52,14 @@ class Geometry(NamedTuple):
         return (width, height)
 
 
-def is_scaled(size: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether one size is the other times a factor, with each side rounded to a pixel."""
-    (old_height, old_width), (height, width) = size, other
-    return max((height - 1) / old_height, (width - 1) / old_width) < min(
+def may_show_all_of(size: Sequence[float], original: Sequence[float]) -> bool:
+    """Return whether an image of a size may show all of one of the original size.
+
+    It was then scaled, with each side rounded to a pixel, or stretched to a square, as the images
+    of many training sets are.
+    """
+    (height, width), (old_height, old_width) = size, original
+    return height == width or max((height - 1) / old_height, (width - 1) / old_width) < min(
         (height + 1) / old_height, (width + 1) / old_width
     )
 

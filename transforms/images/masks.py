@@ -12,7 +12,7 @@ from shardwright.images.png import png_header
 from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.geometry import (
     Geometry,
-    is_scaled,
+    may_show_all_of,
     on_canvas,
     plan_geometry,
     sized,
@@ -63,7 +63,7 @@ def encode_mask(
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
     size = header.info.height, header.info.width
     size = size[::-1] if orientation >= 5 else size
-    if image_size is not None and not is_scaled(size, image_size):
+    if image_size is not None and not may_show_all_of(image_size, size):
         raise ImageFault(
             f"a mask of {size[1]} x {size[0]} pixels for an image of {image_size[1]} x "
             f"{image_size[0]}, whose pixels would get numbers of others: give the mask of this "

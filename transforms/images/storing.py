@@ -25,7 +25,7 @@ from shardwright.images.kinds import Header, ImageInfo, check_bomb
 from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.colors import needs_conversion, space_of
 from shardwright.transforms.images.encode import encode_pixels, target_of
-from shardwright.transforms.images.geometry import is_scaled
+from shardwright.transforms.images.geometry import may_show_all_of
 from shardwright.transforms.images.metadata import orientation_of, profile_of, strip
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import Look, PolicyFault, find_faults, named_format
@@ -93,13 +93,13 @@ def check_stated_size(
     """
     # The usual case; a look at the header would take as long as all of `store_image`.
     same = stored.info if stored is not None and stored.data is data else None
-    if same is not None and is_scaled(stated, (same.height, same.width)):
+    if same is not None and may_show_all_of((same.height, same.width), stated):
         return
     size = upright_size(data, options, check)
-    if size is None or is_scaled(stated, size):
+    if size is None or may_show_all_of(size, stated):
         return
     fix = "correct the size, or give the image that was annotated"
-    if is_scaled(stated, size[::-1]) and orientation_of(data, look_at(data, check)) >= 5:
+    if may_show_all_of(size[::-1], stated) and orientation_of(data, look_at(data, check)) >= 5:
         other = "keep" if options.actions[PolicyFault.EXIF] == "fix" else "fix"
         fix = f"EXIF turns it, and they are of the other pixels: give --on exif={other}"
     raise ImageFault(

@@ -365,3 +365,22 @@ def test_keypoints_in_a_mirror(poses: Path) -> None:
 def test_keypoints_that_would_be_wrong(poses: Path, image: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read(poses, image)
+
+
+@pytest.mark.parametrize(("name", "shape", "warns"), [
+    ("objects/bbox", (None, 4), True), ("face_Landmarks", (5, 2), True), ("boxes", (4,), True),
+    ("key_points", (None,), True), ("boxing", (None,), False), ("box", (), False),
+    ("inbox", (None,), False),
+])  # fmt: skip
+def test_numbers_named_as_positions(
+    tmp_path: Path, name: str, shape: tuple[Any, ...], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = ExampleSchema((IMAGE, ID, Feature(name, FeatureKind.FLOAT32, shape=shape)))
+    values = np.zeros([size or 1 for size in shape], np.float32)
+    record = {"id": "0", "image": np.zeros((8, 8, 3), np.uint8), name: values}
+    sw.write([record], tmp_path / "out", schema=schema)
+    read(tmp_path / "out", sw.DecodedImage(8))
+    read(tmp_path / "out", sw.EvalImage(8), features=["image", "id"])
+    assert "stays as stored" not in caplog.text
+    read(tmp_path / "out", sw.TrainImage(8))
+    assert (f"TrainImage crops images, but {name} stays as stored" in caplog.text) == warns

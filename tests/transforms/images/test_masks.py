@@ -150,6 +150,7 @@ def test_any_file_is_a_mask_or_a_typed_fault(sample: Sample) -> None:
     ((94, 122), 1, "keep", True),
     ((95, 122), 1, "keep", True),
     ((98, 122), 1, "keep", False),
+    ((64, 64), 1, "keep", True),
     ((61, 47), 1, "keep", False),
     ((61, 47), 6, "keep", False),
     ((61, 47), 6, "fix", True),
