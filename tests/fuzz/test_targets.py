@@ -26,6 +26,7 @@ FINDINGS = (
     ("addresses", b"file:///a", b"~a\0"),
     ("zip", b"train/cat/0.png", b"\0rain/cat/0.png"),
     ("parquet", b"path", b"p\xa7th"),
+    ("jsonl", b'{"path": "images/0.png"', b'null"images/0.png"'),  # ended the process
     ("hub-parquet", b"2.png", b"2.p\x9ag"),
     ("arrow", b"2.png", b"2.p\x9ag"),
     # The lengths and counts of nulls of 4 columns, of which one is negative: it ended the process.

@@ -60,6 +60,7 @@ BLOCK_BYTES = 8 << 20  # parsed at a time; a line must fit in it
 _GZIP = ".gz"
 _SHORT_LINE = 500  # bytes; Arrow's parser takes some 5,000 levels
 _LINE_ENDS = (b"}", b"}\r")
+_NULL_ROW = re.compile(rb"(\xef\xbb\xbf)?[ \t\r\n]*null")
 TRUE_TEXTS, FALSE_TEXTS = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
 
@@ -380,7 +381,13 @@ class _BoundedLines(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._file.read(size)
-        lines = (self._rest + data).split(b"\n")
+        block = self._rest + data
+        # Arrow crashes on a block whose first row is null.
+        if _NULL_ROW.match(block):
+            raise BuildError(
+                f"cannot read the table {self._path}: a row is null, and must be an object: {{...}}"
+            )
+        lines = block.split(b"\n")
         # The last line may go on in the next read.
         self._rest = lines.pop() if data else b""
         # A value that ends with its line needs a long line to be deep.
