@@ -66,6 +66,7 @@ ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
 POSITIONS = frozenset({FeatureKind.BOX, FeatureKind.KEYPOINTS})  # as fractions of the image
 NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32}) | POSITIONS
 PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
+CROPPED = POSITIONS | {FeatureKind.MASK}  # what a crop of the image has to move
 CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})  # indices of class names
 WORDS = frozenset({FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})  # indices of words
 INDEXED = CLASSES | WORDS

@@ -19,6 +19,7 @@ from shardwright.errors import UsageError
 from shardwright.format.features import (
     ARROW_TYPES,
     CLASSES,
+    CROPPED,
     INDEXED,
     NUMBERS,
     PICTURES,
@@ -36,6 +37,7 @@ from shardwright.format.json_files import check_fields, typed
 __all__ = [
     "ARROW_TYPES",
     "CLASSES",
+    "CROPPED",
     "INDEXED",
     "NUMBERS",
     "PICTURES",

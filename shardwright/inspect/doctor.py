@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwright.dataset import open_dataset
 from shardwright.errors import UsageError
-from shardwright.format.schema import POSITIONS, FeatureKind
+from shardwright.format.schema import CROPPED
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.specs import DecodedImage, TrainImage
 from shardwright.inspect.command_parts import (
@@ -38,7 +38,6 @@ from shardwright.terminal import join_lines, print_safely
 
 _SAMPLE_RECORDS, _AUGMENTED_IMAGES = 256, 64
 _WARM_UP_BATCHES = 2
-_MOVED = POSITIONS | {FeatureKind.MASK}
 STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
 _BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
 _RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
@@ -133,7 +132,7 @@ def training_reader(
     return Reader(
         dataset,
         split,
-        features=[one.name for one in features if one.kind not in _MOVED],
+        features=[one.name for one in features if one.kind not in CROPPED],
         global_batch_size=batch_size,
         shuffle=True,
         image=TrainImage(image_side),

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import (
+    CROPPED,
     NUMBERS,
     POSITIONS,
     ExampleSchema,
@@ -272,9 +273,7 @@ def _check_nothing_stays(
     """
     moved = [*image.masks, *(feature.name for feature in moving)]
     fixed = [
-        feature
-        for feature in features
-        if feature.kind in POSITIONS | {FeatureKind.MASK} and feature.name not in moved
+        feature for feature in features if feature.kind in CROPPED and feature.name not in moved
     ]
     kind = type(image).__name__
     plain = [

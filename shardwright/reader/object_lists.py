@@ -133,8 +133,8 @@ class ObjectLists:
             if feature.kind == FeatureKind.KEYPOINTS and view is not None:
                 points = np.asarray(items, np.float32).reshape(-1, size // 3, 3)[kept]
                 yield feature, self.rules.move_points(points, view).reshape(-1)
-                continue
-            yield feature, list(compress(items, np.repeat(kept, size)))
+            else:
+                yield feature, list(compress(items, np.repeat(kept, size)))
         if self.mask is not None:
             yield self.mask, [1] * np.count_nonzero(kept)
 

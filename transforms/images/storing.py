@@ -91,11 +91,7 @@ def check_stated_size(
     Raises:
         ImageFault: It has another shape, so boxes would be in other places of it.
     """
-    # The usual case; a look at the header would take as long as all of `store_image`.
-    same = stored.info if stored is not None and stored.data is data else None
-    if same is not None and may_show_all_of((same.height, same.width), stated):
-        return
-    size = upright_size(data, options, check)
+    size = upright_size(data, options, check, stored)
     if size is None or may_show_all_of(size, stated):
         return
     fix = "correct the size, or give the image that was annotated"
@@ -109,14 +105,24 @@ def check_stated_size(
     )
 
 
-def upright_size(data: bytes, options: EncodeOptions, check: str) -> tuple[int, int] | None:
-    """Return the height and width of an image, turned if the policy turns it; None if unknown."""
-    header = look_at(data, check)
-    size = header.info.height, header.info.width
-    if not header.info.width:
+def upright_size(
+    data: bytes, options: EncodeOptions, check: str, stored: ImageToStore | None = None
+) -> tuple[int, int] | None:
+    """Return the height and width of an image, turned if the policy turns it; None if unknown.
+
+    Args: as for `check_stated_size`.
+    """
+    if stored is not None and stored.data is data:
+        # The usual case; a look at the header would take as long as all of `store_image`. An image
+        # that the policy turns has other bytes.
+        info, turns = stored.info, False
+    else:
+        header = look_at(data, check)
+        info = header.info
+        turns = options.actions[PolicyFault.EXIF] == "fix" and orientation_of(data, header) >= 5
+    if not info.width:
         return None
-    fixes = options.actions[PolicyFault.EXIF] == "fix"
-    return size[::-1] if fixes and orientation_of(data, header) >= 5 else size
+    return (info.width, info.height) if turns else (info.height, info.width)
 
 
 def _apply_policy(

@@ -89,6 +89,6 @@ class StoredRows:
             if (stated := self._stated_sizes[row]) is not None:
                 check_stated_size(data, stated, job.encode, check=job.check, stored=image)
             if self._has_masks:
-                size = upright_size(data, job.encode, job.check)
+                size = upright_size(data, job.encode, job.check, image)
         pictures = take_pictures(self._further, row, job.check, job.encode, size)
         return [MadeRecord(row, image_id, self._labels[row], self._entries[row], image, pictures)]
