@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import threading
 import time
@@ -19,6 +18,7 @@ import shardwright as sw
 from shardwright.errors import BadRecordError
 from shardwright.images.decode import StoredImage
 from tests.support.damage import first_shard, row_offsets
+from tests.support.open_files import open_files
 from tests.support.readers import ids_of, take
 
 UINT8 = np.dtype(np.uint8)
@@ -68,12 +68,9 @@ def test_a_reader_that_is_dropped_ends_its_thread(zoo: Path) -> None:
 
 @pytest.mark.usefixtures("small_heap")
 def test_readers_that_are_dropped_leave_no_file_open(zoo: Path) -> None:
-    """Only files of this dataset count: other tests in this process may close theirs meanwhile."""
-
     def count_open() -> int:
         gc.collect()
-        links = (os.path.realpath(link.path) for link in os.scandir("/proc/self/fd"))
-        return sum(link.startswith(str(zoo)) for link in links)
+        return len(open_files(zoo))
 
     before = count_open()
     kept = sw.Reader(zoo, global_batch_size=4, shuffle=True)
@@ -111,14 +108,9 @@ def test_after_an_error_the_same_batch_comes_next(zoo: Path, tmp_path: Path) -> 
 
 def test_a_closed_reader_has_no_shard_open(zoo: Path) -> None:
     gc.collect()  # readers of other tests
-    before = open_shards(zoo)
+    before = open_files(zoo)
     reader = sw.Reader(zoo, global_batch_size=4)
     next(iter(reader))
-    assert open_shards(zoo) != before
+    assert open_files(zoo) != before
     reader.close()
-    assert open_shards(zoo) == before
-
-
-def open_shards(dataset: Path) -> list[str]:
-    paths = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
-    return sorted(path for path in paths if path.startswith(f"{dataset}{os.sep}"))
+    assert open_files(zoo) == before

@@ -29,6 +29,7 @@ from shardwright.reader.shard_files import ShardFiles
 from shardwright.storage.folder import Folder
 from shardwright.tfdata.read_plan import plan_read
 from tests.support.cached_datasets import write_dataset
+from tests.support.open_files import open_files
 from tests.support.random_tests import examples
 
 NUM_SHARDS, SIZE = 300, 64
@@ -42,7 +43,7 @@ class Shards:
     folder: str
     refs: list[ShardRef]
     contents: list[bytes]
-    num_open = property(lambda self: num_open(self.folder))
+    num_open = property(lambda self: len(open_files(self.folder)))
 
 
 def refs_of(folder: Path, times: int = 1) -> list[ShardRef]:
@@ -61,17 +62,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     folder = tmp_path_factory.mktemp("many")
     write_dataset(folder, [SIZE] * NUM_SHARDS)
     return Shards(str(folder), refs_of(folder), [path.read_bytes() for path in paths_of(folder)])
-
-
-def num_open(folder: str) -> int:
-    """Count the files of a folder that this process has open."""
-    count = 0
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            count += os.readlink(f"/proc/self/fd/{descriptor}").startswith(folder)
-        except FileNotFoundError:  # that of the listing itself
-            continue
-    return count
 
 
 def read(files: ShardFiles, shard: int) -> bytes:
@@ -171,7 +161,7 @@ def test_parts_of_one_shard_are_one_file_with_a_path(tmp_path: Path) -> None:
         with files.open(0) as one, files.open(2) as other, files.path(0) as path:
             assert one == other
             assert path == str(paths_of(tmp_path)[0])
-        assert num_open(str(tmp_path)) == 1
+        assert len(open_files(tmp_path)) == 1
         with pytest.raises(StorageError, match="is 0 bytes long"), files.path(1):
             pass
 
@@ -205,7 +195,7 @@ def test_a_shard_of_another_length(tmp_path: Path, content: Any, error: Any, wha
                 read(files, 1)
         with pytest.raises(StorageError, match=re.escape(str(caught.value))):
             plan_read(DatasetSource.open(Folder(str(tmp_path)), None), "train", None)
-        assert num_open(str(tmp_path)) == 0
+        assert open_files(tmp_path) == []
         path.write_bytes(whole)
         assert read(files, 1) == whole
 

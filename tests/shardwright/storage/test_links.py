@@ -11,6 +11,7 @@ import pytest
 from shardwright.errors import ExistsError, LinkError, MissingError
 from shardwright.storage.folder import Folder, UserFolder
 from shardwright.storage.links import no_follow, reach
+from tests.support.open_files import open_files
 
 Call = Callable[[Folder, str], object]
 
@@ -75,14 +76,14 @@ def content(folder: Path) -> dict[str, str]:
 
 def check(call: Call, root: Folder, name: str, link: str) -> None:
     outside = Path(root.uri).with_name("outside")
-    before, opened = content(outside), len(os.listdir("/dev/fd"))
+    before = content(outside)
     with pytest.raises(LinkError) as no:
         call(root, name)
     assert str(no.value) == (
         f"{root.uri}/{link} is a link, and no link in a dataset or a cache is followed: remove it, "
         "or put what it leads to in its place (`cp -rL` copies a folder so)"
     )
-    assert (content(outside), len(os.listdir("/dev/fd"))) == (before, opened)
+    assert (content(outside), open_files(outside.parent)) == (before, [])
 
 
 @pytest.mark.parametrize("deep", ["", "own/"])

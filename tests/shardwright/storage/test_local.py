@@ -17,6 +17,7 @@ from shardwright.errors import ExistsError, MissingError, StorageError
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.local import FileInfo, LocalFiles
 from tests.support.build_helpers import stamps_of
+from tests.support.open_files import open_files
 
 FILES = LocalFiles()
 
@@ -111,16 +112,16 @@ def test_ranges_are_slices(
     assert root.read_ranges("ranges", ordered) == [content[start:stop] for start, stop in ordered]
 
 
-def test_an_input_is_seekable_and_closes(root: Folder) -> None:
+def test_an_input_is_seekable_and_closes(root: Folder, tmp_path: Path) -> None:
     root.write_bytes("file", b"0123456789")
-    before = len(os.listdir("/dev/fd"))
     for opened in (root.open_input, root.open_small):
         with opened("file") as file:
             assert isinstance(file, pa.NativeFile)
+            assert open_files(tmp_path) == [str(tmp_path / "file")]
             assert (file.size(), file.seek(-3, os.SEEK_END)) == (10, 7)
             assert (file.read(2), file.tell()) == (b"78", 9)
         assert file.closed
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_files(tmp_path) == []
 
 
 def test_a_local_file_is_its_own_copy(root: Folder, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import shardwright as sw
 from shardwright.errors import StorageError, UsageError
 from shardwright.tfdata import kept as tf_kept
 from tests.support.cached_datasets import wait_until
+from tests.support.open_files import open_files
 from tests.support.small_datasets import build, write_flat_folder
 
 NUM_IMAGES = 30
@@ -93,8 +93,7 @@ def test_room_is_given_back_with_the_dataset(dataset: Path, tmp_path: Path, keep
 
     def opened() -> list[str]:
         gc.collect()
-        files = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
-        return [path for path in files if path.startswith(str(tmp_path))]
+        return open_files(tmp_path)
 
     ds = sw.load(str(dataset), image_size=SIZE, keep=keep, keep_in=tmp_path)
     mapped = ds.map(lambda example: example["id"])
