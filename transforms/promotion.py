@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from shardwright.errors import BuildError, MissingError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.format.json_files import read_json
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.plan_file import OutputFile
@@ -91,7 +92,8 @@ def finish_promotion(root: Folder) -> bool:
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
         # All errors are gathered: a file that is missing here may have been moved by another
         # worker.
-        copies = pool.map(lambda name: _copy(source, name, root), manifest.file_names())
+        names = manifest.file_names()
+        copies = pool.map(lambda name: _put_in_place(name, source, root, manifest), names)
         missing = [error for error in copies if error is not None]
     # A worker that was taken for lost may have ended this meanwhile.
     if missing and any(listed_faults(root, manifest)):
@@ -108,9 +110,21 @@ def finish_promotion(root: Folder) -> bool:
     return True
 
 
-def _copy(source: Folder, name: str, root: Folder) -> MissingError | None:
+def _put_in_place(
+    name: str, source: Folder, root: Folder, manifest: Manifest
+) -> MissingError | None:
+    """Put a file of `source` under its name in `root`; return the error if it is not there."""
+    stated = None if name.endswith(".parquet") else manifest.files.get(name)
     try:
-        source.copy(name, root)
+        if stated is None:  # each worker that makes it makes the same bytes
+            source.copy(name, root)
+            return None
+        # The page and the statistics differ by publisher, and one that comes too late may have
+        # left its own here, after this promotion had been ended by another worker.
+        data = source.read_bytes(name)
+        if FileContent.of(data) != stated:
+            return MissingError(f"{source.path(name)} is of another publisher")
+        root.write_bytes(name, data)
     except MissingError as error:
         return error
     return None

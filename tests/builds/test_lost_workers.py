@@ -122,6 +122,21 @@ def test_a_publisher_that_begins_too_late_ends_well(builds: Builds, tmp_path: Pa
         finish_promotion(root)
 
 
+def test_what_a_publisher_leaves_too_late_is_not_put_in_place(
+    builds: Builds, tmp_path: Path
+) -> None:
+    """It makes `next/` again, while one that has seen the manifest of the promotion goes on."""
+    root = Folder(str(shutil.copytree(builds.old, tmp_path / "out")))
+    builds.planned[True].run(undisturbed, tmp_path / "out")
+    late = replace(read_manifest(root), folder=naming.NEXT_DIR)
+    root.write_bytes(naming.MANIFEST, late.to_bytes())
+    for name in (naming.REPORT, naming.STATS):
+        root.below(naming.NEXT_DIR).write_bytes(name, b"of another time")
+    assert finish_promotion(root)
+    assert published(tmp_path / "out") == builds.wanted
+    assert not (tmp_path / "out" / naming.NEXT_DIR).exists()
+
+
 def test_a_publisher_that_another_one_overtakes_removes_nothing(
     builds: Builds, tmp_path: Path
 ) -> None:
