@@ -65,12 +65,23 @@ class ImageTransform(Protocol):
 class CropImage:
     """A transform that shows one crop of an image; boxes and masks move with it."""
 
+    size: Any  # (height, width), once checked, or None
     shape: Any  # of `ImageTransform`, as `dtype`
     dtype: Any
     fast: bool = False
     flip: bool = False
     boxes: Any = None  # a `Boxes`, once checked
     masks: Any = ()  # a tuple of names, once checked
+
+    def __post_init__(self, *, may_keep_size: bool = False) -> None:
+        kept = may_keep_size and self.size is None
+        _settle(
+            self,
+            size=None if kept else check_image_size(self.size),
+            dtype=_dtype_of(self.dtype),
+            boxes=boxes_of(self.boxes),
+            masks=_names_of(self.masks),
+        )
 
     def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:
         """Return the crop of an image of this size, and whether it is flipped."""
@@ -162,13 +173,7 @@ class TrainImage(CropImage):
     masks: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _settle(
-            self,
-            size=check_image_size(self.size),
-            dtype=_dtype_of(self.dtype),
-            boxes=boxes_of(self.boxes),
-            masks=_names_of(self.masks),
-        )
+        super().__post_init__()
         _settle(
             self,
             scale=_check_range("scale", self.scale, most=1.0),
@@ -215,13 +220,7 @@ class EvalImage(CropImage):
     masks: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _settle(
-            self,
-            size=check_image_size(self.size),
-            dtype=_dtype_of(self.dtype),
-            boxes=boxes_of(self.boxes),
-            masks=_names_of(self.masks),
-        )
+        super().__post_init__()
         if self.resize is None:
             _settle(self, resize=round(min(self.shape[:2]) * _RESIZE_PART))
         elif self.resize != _LETTERBOX and not _is_length(self.resize):
@@ -266,13 +265,7 @@ class DecodedImage(CropImage):
     masks: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        _settle(
-            self,
-            size=None if self.size is None else check_image_size(self.size),
-            dtype=_dtype_of(self.dtype),
-            boxes=boxes_of(self.boxes),
-            masks=_names_of(self.masks),
-        )
+        super().__post_init__(may_keep_size=True)
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
