@@ -16,7 +16,6 @@ minutes, and 1 GB.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,10 +25,10 @@ from typing import Any, NamedTuple
 import environments
 import page
 import raw_results
-from measure import RunFailedError, measure
+from measure import RunFailedError
 from page import Target, spread
 from read_data import make_photos_with_boxes
-from systems import HERE
+from read_feeds import time_in_process
 
 READER = "reader"
 _TORCH_PYTHON = page.REPO / ".torch" / "bin" / "python"
@@ -76,20 +75,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run(case: str, data: Path, args: argparse.Namespace, log: Path) -> Run:
+def run(case: str, data: Path, args: argparse.Namespace) -> Run:
     """Time a loader in its own process."""
     name, settings = CASES[case]
     python = str(_TORCH_PYTHON) if name == READER else environments.python_of("detection", name)
-    words = ["--data", data, "--order", "shuffled", "--batch-size", args.batch_size]
-    words += ["--seconds", args.seconds, "--warm-up-items", args.warm_up]
-    words += ["--settings", json.dumps(settings)]
-    usage = measure(
-        [python, str(HERE / "detection_feeds.py"), "feed", name, *map(str, words)],
-        log=log / name,
-        env={"TF_CPP_MIN_LOG_LEVEL": "3"},
-        timeout_s=300,
-    )
-    told = json.loads(usage.stdout.read_text().splitlines()[-1])
+    usage = time_in_process("detection_feeds.py", name, python, settings, args, data)
+    told = usage.told()
     items = told["items"]
     return Run(items / told["wall_s"], told["cpu_s"] / items * 1e3, usage.peak_pss_bytes)
 
@@ -143,10 +134,9 @@ def main() -> int:
     found: Results = {(case,): [] for case in cases}
     try:
         data, photo_bytes = make_photos_with_boxes(folder, args.photos)
-        for number in range(args.rounds):
-            for case in page.turned(cases, number * max(1, len(cases) // args.rounds)):
-                found[(case,)].append(run(case, data, args, folder / "logs"))
-                page.say(f"round {number + 1}: {case}: {found[(case,)][-1]}")
+        for number, case in page.in_rounds(cases, args.rounds):
+            found[(case,)].append(run(case, data, args))
+            page.say(f"round {number}: {case}: {found[(case,)][-1]}")
     except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
     about = raw_results.circumstances(folder, args.rounds, sources=["shardwright"], peers=peers)

@@ -14,6 +14,7 @@ Linux only. No third-party imports: the parent must stay small and idle.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SAMPLE_S = 0.1
 # For PSS the kernel walks page tables (about 1 ms per GB), so it is read at every 5th sample.
@@ -49,6 +50,10 @@ class Usage(NamedTuple):
     peak_rss_bytes: int
     peak_pss_bytes: int
     stdout: Path = Path()
+
+    def told(self) -> Any:
+        """Return the JSON in the last line that the command printed."""
+        return json.loads(self.stdout.read_text().splitlines()[-1])
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,14 @@ def choice(known: Sequence[str]) -> Callable[[str], list[str]]:
     return chosen_of
 
 
+def in_rounds(items: Sequence[Item], rounds: int) -> Iterator[tuple[int, Item]]:
+    """Yield the number of the round and an item, all items in each round, turned evenly."""
+    step = max(1, len(items) // rounds)
+    for number in range(rounds):
+        for item in turned(items, number * step):
+            yield number + 1, item
+
+
 def turned(items: Sequence[Item], turn: int) -> list[Item]:
     """Return the items rotated by round, because the first one may find a colder machine."""
     turn %= len(items)

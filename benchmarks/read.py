@@ -132,7 +132,7 @@ class Bench:
             timeout_s=900,
             each_look=lambda rss_bytes: looks.append((time.monotonic(), rss_bytes)),
         )
-        return json.loads(usage.stdout.read_text().splitlines()[-1]), usage.peak_rss_bytes, looks
+        return usage.told(), usage.peak_rss_bytes, looks
 
     def tune(self, data: Path) -> None:
         words = [

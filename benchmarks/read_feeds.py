@@ -13,12 +13,12 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measure import cpu_seconds_of_children
+from measure import Usage, cpu_seconds_of_children, measure
 
 SIDE = 224
 # Of the random-resized crop, the default of all these libraries.
@@ -186,6 +186,25 @@ def parser(doc: str | None, tasks: Iterable[str]) -> argparse.ArgumentParser:
 
 def feed_of(args: argparse.Namespace) -> Feed:
     return Feed(args.data, args.order == "shuffled", args.batch_size, args.cores, args.settings)
+
+
+def time_in_process(
+    script: str, name: str, python: str, settings: Mapping[str, Any], args: Any, data: Path
+) -> Usage:
+    """Time a loader of a script in shuffled order, with the options of `args`.
+
+    Raises:
+        RunFailedError: As `measure`.
+    """
+    words = ["--data", data, "--order", "shuffled", "--batch-size", args.batch_size]
+    words += ["--seconds", args.seconds, "--warm-up-items", args.warm_up]
+    words += ["--settings", json.dumps(settings)]
+    return measure(
+        [python, str(Path(__file__).with_name(script)), "feed", name, *map(str, words)],
+        log=data / "logs" / name,
+        env={"TF_CPP_MIN_LOG_LEVEL": "3"},
+        timeout_s=300,
+    )
 
 
 def tell(found: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ given. Takes about 6 minutes, and 1 GB.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +30,9 @@ from typing import Any, NamedTuple
 import environments
 import page
 import raw_results
-from measure import measure
 from page import Target, spread
 from read_data import make_data
-from systems import HERE
+from read_feeds import time_in_process
 
 CORES, NEED = 64, 40_000
 READER, TF, GRAIN = "reader", "tf.data", "grain"
@@ -77,20 +75,13 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run(case: str, data: Path, args: argparse.Namespace, log: Path) -> Run:
+def run(case: str, data: Path, args: argparse.Namespace) -> Run:
     """Time a loader in its own process."""
     name, *numbers = CASES[case]
-    words = ["--data", data, "--order", "shuffled", "--batch-size", args.batch_size]
-    words += ["--seconds", args.seconds, "--warm-up-items", args.warm_up]
-    words += ["--settings", json.dumps(dict(zip(_SETTINGS, numbers, strict=True)))]
     python = environments.python_of("scale", name)
-    usage = measure(
-        [python, str(HERE / "scale_feeds.py"), "feed", name, *map(str, words)],
-        log=log / name,
-        env={"TF_CPP_MIN_LOG_LEVEL": "3"},
-        timeout_s=300,
-    )
-    told = json.loads(usage.stdout.read_text().splitlines()[-1])
+    settings = dict(zip(_SETTINGS, numbers, strict=True))
+    usage = time_in_process("scale_feeds.py", name, python, settings, args, data)
+    told = usage.told()
     items = told["items"]
     cpu_usec = told["cpu_s"] / items * 1e6
     return Run(items / told["wall_s"], cpu_usec, told["own_usec"], usage.peak_pss_bytes)
@@ -143,10 +134,9 @@ def main() -> int:
     page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
     data = make_data(folder, args.photos, [READER, *used])
     found: Results = {(case,): [] for case in args.cases}
-    for number in range(args.rounds):
-        for case in page.turned(args.cases, number * max(1, len(args.cases) // args.rounds)):
-            found[(case,)].append(run(case, data, args, folder / "logs"))
-            page.say(f"round {number + 1}: {case}: {found[(case,)][-1]}")
+    for number, case in page.in_rounds(args.cases, args.rounds):
+        found[(case,)].append(run(case, data, args))
+        page.say(f"round {number}: {case}: {found[(case,)][-1]}")
     about = raw_results.circumstances(folder, args.rounds, sources=["shardwright"], peers=peers)
     raw = {
         "batch_size": args.batch_size,

@@ -168,7 +168,7 @@ class Bench:
                 env=_QUIET | endpoint.env(),
                 timeout_s=600,
             )
-            told = json.loads(usage.stdout.read_text().splitlines()[-1])
+            told = usage.told()
             return Run(
                 int(told["count"]),
                 told["wall_s"],

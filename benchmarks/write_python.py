@@ -16,7 +16,6 @@ Exit code 1 if a target fails, unless --no-check is given. Takes about 5 minutes
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sys
@@ -68,7 +67,7 @@ def run_writer(name: str, form: str, size: int, folder: Path) -> Cost:
     words += [name, form, str(size), str(folder / "pictures"), str(folder / "out")]
     usage = measure.measure(words, log=folder / "log", env={"TF_CPP_MIN_LOG_LEVEL": "2"})
     shutil.rmtree(folder / "out")
-    return Cost(*json.loads(usage.stdout.read_text().splitlines()[-1]))
+    return Cost(*usage.told())
 
 
 class Results(dict[Case, list[Cost]]):
