@@ -72,15 +72,15 @@ def test_a_number_that_was_given_to_another_thread_delays_a_fork_once(
     assert libraries._numbers == {}
 
 
-def test_running_threads_delay_no_fork() -> None:
+def test_running_threads_delay_no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "_DEADLINE_S", 20)  # far more than a fork takes under load
     stop = threading.Event()
     threads = [threading.Thread(target=lambda: (cv2(), stop.wait())) for _ in range(3)]
     for thread in threads:
         thread.start()
     while len(libraries._numbers) < len(threads):
         time.sleep(0.001)
-    # The shortest of some: other processes may delay a fork.
-    assert min(seconds_to_fork() for _ in range(5)) < PAUSE_S
+    assert seconds_to_fork() < 10
     stop.set()
     for thread in threads:
         thread.join()
