@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import pickle
@@ -241,6 +242,7 @@ def test_closing_waits_for_blocks_and_ends_opening(many: Shards) -> None:
 
 
 def _read_all(files: ShardFiles, contents: list[bytes]) -> None:
+    faulthandler.dump_traceback_later(30, file=2)  # a child that hangs says where
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda shard: read(files, shard), range(len(contents))))
     os._exit(0 if found == contents else 1)
