@@ -77,7 +77,7 @@ def test_processes_share_what_the_store_serves(
             free = _served_a_second(num_processes, uris, options, seconds / 3)
             print(f"without refusals: served {free:.0f} a second")
             wanted = min(wanted, free / 4)
-        shares.append(served / wanted)
+        shares.append(served / wanted if wanted else 0.0)  # a machine that stood still
     assert max(shares) >= 0.9
 
 
