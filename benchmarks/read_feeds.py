@@ -189,7 +189,12 @@ def feed_of(args: argparse.Namespace) -> Feed:
 
 
 def time_in_process(
-    script: str, name: str, python: str, settings: Mapping[str, Any], args: Any, data: Path
+    script: str,
+    name: str,
+    python: str,
+    settings: Mapping[str, Any],
+    args: argparse.Namespace,
+    data: Path,
 ) -> Usage:
     """Time a loader of a script in shuffled order, with the options of `args`.
 

@@ -93,7 +93,7 @@ def finish_promotion(root: Folder) -> bool:
         # All errors are gathered: a file that is missing here may have been moved by another
         # worker.
         names = manifest.file_names()
-        copies = pool.map(lambda name: _put_in_place(name, source, root, manifest), names)
+        copies = pool.map(lambda name: _promote_file(name, source, root, manifest), names)
         missing = [error for error in copies if error is not None]
     # A worker that was taken for lost may have ended this meanwhile.
     if missing and any(listed_faults(root, manifest)):
@@ -110,7 +110,7 @@ def finish_promotion(root: Folder) -> bool:
     return True
 
 
-def _put_in_place(
+def _promote_file(
     name: str, source: Folder, root: Folder, manifest: Manifest
 ) -> MissingError | None:
     """Put a file of `source` under its name in `root`; return the error if it is not there."""
