@@ -241,6 +241,10 @@ def test_the_file_for_tensorflow_data_validation(measured: Path) -> None:
     assert custom["entropy (all)"] == stats["signals"]["entropy"]["mean"]
     [histogram] = features["label"].num_stats.histograms
     assert [bucket.sample_count for bucket in histogram.buckets] == list(stats["labels"].values())
+    labels = np.repeat([int(label) for label in stats["labels"]], list(stats["labels"].values()))
+    found = features["label"].num_stats
+    wanted = labels.mean(), labels.std()
+    assert (found.mean, found.std_dev) == pytest.approx(wanted)
 
 
 def test_the_sample_has_every_class_and_skips_what_does_not_decode(measured: Path) -> None:

@@ -1,6 +1,7 @@
 """Run a fixed list of mutants: `python -m tests.mutants COVERAGE JUNIT RESULT` (`make mutants`).
 
-Each mutant is put into a copy of the tree, and the tests that run its line are run until one fails.
+Each mutant is put into a copy of the tree, and the tests that run its line are run until one fails
+that passes without the mutant.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -137,42 +139,80 @@ class Tests:
         return chosen
 
 
-def run_mutant(tree: Path, site: Site, tests: list[str]) -> str:
-    """Return 'killed', 'timeout' or 'survived'."""
-    target = tree / site.path
-    whole = target.read_text()
-    target.write_text(mutate(tree, site))
-    try:
-        return run_tests(tree, tests)
-    finally:
-        target.write_text(whole)
+class Tree:
+    """A copy of the source, in which mutants are put and tests run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ROOT.name
+        self._failed = folder / "failed"
+        self._sound: dict[str, bool] = {}  # of a test that failed: whether it passes without mutant
+        # With its links: `shardwright/transforms` is one, and the tests import by it.
+        left_out = shutil.ignore_patterns(*LINKED, ".git", "__pycache__", "demo")
+        shutil.copytree(ROOT, self.path, symlinks=True, ignore=left_out)
+        for name in LINKED:
+            (self.path / name).symlink_to(ROOT / name)
+
+    def outcome_of(self, site: Site, tests: list[str]) -> str:
+        """Return 'killed', 'timeout' or 'survived'."""
+        target = self.path / site.path
+        whole, changed = target.read_text(), mutate(self.path, site)
+        while True:
+            target.write_text(changed)
+            try:
+                outcome, failed = self._run(tests)
+            finally:
+                target.write_text(whole)
+            if failed is None or self._passes(failed):
+                return outcome
+            tests = [test for test in tests if test != failed]
+
+    def _passes(self, test: str) -> bool:
+        if test not in self._sound:
+            self._sound[test] = self._run([test])[0] == "survived"
+        return self._sound[test]
+
+    def _run(self, tests: list[str]) -> tuple[str, str | None]:
+        """Return the outcome, and the test that failed, where it was one."""
+        self._failed.unlink(missing_ok=True)
+        child = os.fork()
+        if not child:
+            run_here(self.path, tests, self._failed)
+        outcome = wait_for(child)
+        return outcome, self._failed.read_text() if self._failed.exists() else None
 
 
 class Chosen:
-    """Pytest plugin: of the files given, run just these tests, in this order."""
+    """Pytest plugin: of the files given, run just these tests, in this order; name what failed."""
 
-    def __init__(self, tests: list[str]) -> None:
+    def __init__(self, tests: list[str], failed: Path) -> None:
         self._ranks = {test: rank for rank, test in enumerate(tests)}
+        self._failed = failed
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         chosen = [item for item in items if item.nodeid in self._ranks]
         items[:] = sorted(chosen, key=lambda item: self._ranks[item.nodeid])
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.write_text(report.nodeid)
 
-def run_tests(tree: Path, tests: list[str]) -> str:
-    child = os.fork()
-    if not child:
-        os.setsid()
-        os.chdir(tree)
-        os.environ["PYTHONPATH"] = sys.path[0] = str(tree)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in range(3):
-            os.dup2(nothing, descriptor)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-            del sys.modules[name]  # these are the copy's from here on
-        files = sorted({test.partition("::")[0] for test in tests})
-        os._exit(int(pytest.main([*ARGS, *files], [Chosen(tests)])))
+
+def run_here(tree: Path, tests: list[str], failed: Path) -> NoReturn:
+    """Run tests of a copy of the source in this process, which a fork began, and end it."""
+    os.setsid()
+    os.chdir(tree)
+    os.environ["PYTHONPATH"] = sys.path[0] = str(tree)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # these are the copy's from here on
+    files = sorted({test.partition("::")[0] for test in tests})
+    os._exit(int(pytest.main([*ARGS, *files], [Chosen(tests, failed)])))
+
+
+def wait_for(child: int) -> str:
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -202,16 +242,11 @@ def work(
     sys.dont_write_bytecode = True  # two mutants of one second and one size would share it
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     with tempfile.TemporaryDirectory(prefix="shardwright-mutants-") as folder:
-        tree = Path(folder, ROOT.name)
-        # With its links: `shardwright/transforms` is one, and the tests import by it.
-        left_out = shutil.ignore_patterns(*LINKED, ".git", "__pycache__", "demo")
-        shutil.copytree(ROOT, tree, symlinks=True, ignore=left_out)
-        for name in LINKED:
-            (tree / name).symlink_to(ROOT / name)
+        tree = Tree(Path(folder))
         tempfile.tempdir = os.environ["TMPDIR"] = str(Path(folder, "temporary"))
         os.mkdir(tempfile.tempdir)
         for index, site, tests in jobs[number::PROCESSES]:
-            results.put((index, run_mutant(tree, site, tests)))
+            results.put((index, tree.outcome_of(site, tests)))
 
 
 def run(

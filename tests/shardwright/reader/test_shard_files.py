@@ -241,6 +241,22 @@ def test_closing_waits_for_blocks_and_ends_opening(many: Shards) -> None:
     files.close()
 
 
+def _exit_with_num_open(folder: str) -> None:
+    os._exit(len(open_files(folder)))
+
+
+def test_a_forked_process_keeps_no_file_of_its_parent_but_those_in_use(many: Shards) -> None:
+    with closing(ShardFiles(many.refs[:8])) as files:
+        for shard in range(4):
+            read(files, shard)
+        with files.open(0):
+            context = multiprocessing.get_context("fork")
+            child = context.Process(target=_exit_with_num_open, args=(many.folder,))
+            child.start()
+            child.join(60)
+            assert (many.num_open, child.exitcode) == (4, 1)
+
+
 def _read_all(files: ShardFiles, contents: list[bytes]) -> None:
     faulthandler.dump_traceback_later(30, file=2)  # a child that hangs says where
     with ThreadPoolExecutor(4) as pool:

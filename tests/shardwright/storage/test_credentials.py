@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -244,6 +245,23 @@ def test_service_account_keys(gcs_bucket: Bucket, home: Path, set_env: SetEnv, f
         set_env(**{found: value})
     request = request_for(gcs_bucket.uri, **({} if found.isupper() else {found: value}))
     assert signer(request.headers["authorization"]) == ACCOUNT
+
+
+def test_without_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store's client reads the metadata of an instance itself, if there is one."""
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        opened = socket.create_connection(server.getsockname())
+        monkeypatch.setattr(socket, "create_connection", lambda *_: opened)
+        assert credentials.s3_login("s3://bucket", {}) == credentials.Login()
+        assert opened.fileno() == -1
+
+    def refuse(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(CredentialsError, match="profiles and SSO need boto3"):
+        credentials.s3_login("s3://bucket", {})
 
 
 def test_workload_identity(gcs_bucket: Bucket, home: Path, set_env: SetEnv) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from shardwright.errors import (
     ChangedError,
+    MissingError,
     StorageError,
     ThrottledError,
     TimedOutError,
@@ -21,6 +22,7 @@ from shardwright.errors import (
 )
 from shardwright.storage import clients
 from shardwright.storage.clients import FIRST_CONTACT_SECONDS
+from shardwright.storage.faults import fault_of
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.request_rate import RequestRate
@@ -266,6 +268,22 @@ def test_a_store_that_others_gave_up(s3_bucket: Bucket, s3_proxy: FaultProxy) ->
         assert s3_proxy.hits(fault) - before <= most_hits
     s3_proxy.clear()
     assert folder.read_bytes("y") == b"y"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "passes"),
+    [
+        (FileNotFoundError("Object at location x not found"), MissingError, False),
+        (OSError("GET x failed with status code: 425 "), ThrottledError, True),
+        (OSError("GET x failed with status code: 426 "), StorageError, False),
+    ],
+)
+def test_errors_that_the_test_servers_do_not_give(
+    error: OSError, kind: type[StorageError], passes: bool
+) -> None:
+    fault = fault_of(error, "s3://bucket/x", "read", "http://store")
+    assert fault is not None
+    assert (type(fault.error), fault.passes) == (kind, passes)
 
 
 def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:

@@ -121,6 +121,19 @@ def test_a_link_itself_is_removed_replaced_or_in_the_way(root: Folder, tmp_path:
     assert content(tmp_path / "outside") == before
 
 
+def test_a_file_beside_another_is_in_the_folder_that_was_opened(
+    root: Folder, tmp_path: Path
+) -> None:
+    """Temporary files are: a link that takes the folder's place meanwhile gets none of them."""
+    before, own = content(tmp_path / "outside"), tmp_path / "set" / "own"
+    with reach(f"{own}/file", root.uri) as place:
+        own.rename(tmp_path / "moved")
+        own.symlink_to(tmp_path / "outside")
+        os.close(place.beside("new").open(os.O_CREAT | os.O_WRONLY))
+    assert (tmp_path / "moved" / "new").exists()
+    assert content(tmp_path / "outside") == before
+
+
 def test_links_are_listed_by_name_alone(root: Folder) -> None:
     assert root.names() == ["folder", "from", "link", "own"]
     assert (root.files(), set(root.files("own"))) == ({}, {"file"})

@@ -232,13 +232,13 @@ def test_a_creation_without_an_answer(s3_bucket: Bucket, s3_proxy: FaultProxy) -
         folder.create_bytes("theirs", b"me")
 
 
-@pytest.mark.parametrize("limit", [1 << 30, 2])
+@pytest.mark.parametrize(("limit", "piece"), [(1 << 30, 2), (2, 2), (2, objects._COPY_BYTES)])
 def test_a_copy_stays_in_the_store(
-    folder: Folder, limit: int, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, limit: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An object that is too large for one request is read and written."""
     monkeypatch.setattr(objects, "_MAX_COPY_BYTES", limit)
-    monkeypatch.setattr(objects, "_COPY_BYTES", 2)
+    monkeypatch.setattr(objects, "_COPY_BYTES", piece)
     folder.write_bytes("below/ü %41", b"12345")
     folder.write_bytes("ü %41", b"old")
     folder.below("below").copy("ü %41", folder)
