@@ -124,6 +124,24 @@ def test_an_index_needs_only_the_sources_of_its_shard(tmp_path: Path) -> None:
     assert repair(dataset) == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "left"), [((), 0), (("--transform", "tests.support.user_transforms:tiles"), 1)]
+)
+def test_the_only_index_after_input_has_grown(
+    options: tuple[str, ...], left: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function may name records as it likes, so that its plan cannot be found by their ids."""
+    dataset, photos = tmp_path / "data", make_images(tmp_path / "photos", 12)
+    build_plainly(photos, dataset, *options)
+    before = hashes_of(dataset)
+    make_images(photos, 3, names=("ant",))
+    [index] = names_of(dataset, "index/*.parquet")
+    flip(dataset / index)
+    assert repair(dataset, "--", *code_of(options)) == left
+    assert (hashes_of(dataset) == before) == (not left)
+    assert ("its plan cannot be made" in capsys.readouterr().out) == bool(left)
+
+
 def read_ids(index: Path) -> list[str]:
     return list(pq.read_table(index)["id"].to_pylist())
 

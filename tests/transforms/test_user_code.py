@@ -69,6 +69,16 @@ def test_one_record_for_one(table: Path) -> None:
     assert not rejects
 
 
+def test_records_without_images(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "label": "cat" if n % 2 else "dog", "age": n} for n in range(4)]
+    table = write_table(tmp_path / "t.jsonl", rows)
+    records, rejects = run(table, "add_one", options=("--schema", "records"))
+    assert {image_id: int(record["age"]) for image_id, record in records.items()} == {
+        str(n): n + 1 for n in range(4)
+    }
+    assert not rejects
+
+
 def test_several_for_one(table: Path) -> None:
     records, rejects = run(table, "tiles")
     assert sorted(records) == [f"{n}.png#{part}" for n in range(4) for part in range(2)]

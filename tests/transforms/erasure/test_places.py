@@ -9,7 +9,7 @@ from shardwright.transforms.erasure.places import _BLOCK_BYTES, parts_of
 
 
 def test_a_file_larger_than_a_block(tmp_path: Path) -> None:
-    """What lies across two blocks, and what ends the file, is whole in one part."""
+    """A word across two blocks, or at the end of the file, is whole in one part."""
     content = bytes(_BLOCK_BYTES - 3) + b"across" + bytes(_BLOCK_BYTES) + b"end"
     (tmp_path / "other.bin").write_bytes(content)
     parts = [part for part, _ in parts_of(Folder(str(tmp_path)), "other.bin", overlap=8)]

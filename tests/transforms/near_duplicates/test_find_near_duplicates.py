@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from benchmarks.near_duplicates import distances_of_copies, distinct_hash
+from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
 from shardwright.pipelines.commands import plan
 from shardwright.storage.folder import Folder
 from shardwright.transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
 from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+from shardwright.transforms.publish.near_duplicates import list_near_duplicates
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import (
@@ -63,7 +67,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def listed(root: Path) -> dict[str, tuple[Any, ...]]:
     """Return id -> (split, keeper) of the list in a dataset."""
     rows = pq.read_table(root / "near_duplicates.parquet").to_pylist()
-    assert [row["group"] for row in rows] == sorted(row["group"] for row in rows)
+    groups = [row["group"] for row in rows]
+    assert groups == sorted(groups)
+    assert len({(row["group"], row["keeper"]) for row in rows}) == len({*groups})
     assert all(row["distance"] <= 3 for row in rows)
     return {row["id"]: (row["split"], row["keeper"]) for row in rows}
 
@@ -115,6 +121,22 @@ def test_report(images: Path, tmp_path: Path, capsys: Capture) -> None:
     assert told in capsys.readouterr().err
     assert manifest_of(tmp_path)["settings"]["near_duplicates"] == "report, distance 3"
     assert main(["verify", str(tmp_path)]) == 0
+
+
+def test_the_groups_of_several_parts_are_numbered_on(images: Path, tmp_path: Path) -> None:
+    """One part has no rows: on a cluster, most have few."""
+    assert build(images, tmp_path, *REPORT) == 0
+    root, whole = Folder(str(tmp_path)), pq.read_table(tmp_path / "near_duplicates.parquet")
+    groups = whole["group"].to_numpy()
+    parts = [f"part-{number}" for number in range(groups.max() + 2)]
+    assert len(parts) > 2
+    for number, name in enumerate(parts, start=-1):
+        part = whole.filter(groups == number).select(["id", "distance", "keeper"])
+        hashes = pa.array([0] * len(part), pa.uint64())
+        part = part.append_column("root", part["keeper"]).append_column("phash", hashes)
+        pq.write_table(part, tmp_path / name)
+    data, _ = list_near_duplicates(root, read_manifest(root), [parts[1], parts[0], *parts[2:]])
+    assert pq.read_table(io.BytesIO(data)).equals(whole)
 
 
 def test_a_finished_dataset_is_up_to_date(images: Path, tmp_path: Path) -> None:

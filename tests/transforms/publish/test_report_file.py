@@ -53,6 +53,8 @@ def test_a_page_is_written_anew_if_it_is_damaged_or_of_other_shards(tmp_path: Pa
     for damaged in (b"", b"other", page[:-1], page.replace(b"<h2", b"<h3", 1), page + b" "):
         root.write_bytes("report.html", damaged)
         assert place_report(root, manifest, None, None) == page == root.read_bytes("report.html")
+    turned = replace(manifest, settings=dict(reversed(manifest.settings.items())))
+    assert place_report(root, turned, None, None) == page
     other = place_report(root, replace(manifest, fingerprint="another"), None, None)
     assert page != other == root.read_bytes("report.html")
 

@@ -1,4 +1,4 @@
-"""What generations hold now."""
+"""Shards of generations, as they are now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.cached_datasets import write_dataset
 @pytest.mark.parametrize(("split", "index"), [("train", 3), ("train", 4), ("test", 0)])
 def test_a_shard_that_a_generation_does_not_have(split: str, index: int, tmp_path: Path) -> None:
     """A version file that somebody has changed may name one."""
-    write_dataset(tmp_path / "data", [1] * 3)
+    write_dataset(tmp_path / "data", [100] * 3)
     generations = Generations(Folder(str(tmp_path / "data")))
     assert generations.info(ShardName("noise", "train", 2, 3)).num_records == 1
     with pytest.raises(BuildError, match=f"-{split}.* is not in its generation's manifest"):

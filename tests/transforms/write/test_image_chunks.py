@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import ImageFault, StorageError
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.rejects import RejectReason as R
 from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.write.further_pictures import take_pictures
 from shardwright.transforms.write.image_chunks import (
     CHUNK_BYTES,
     CHUNK_RECORDS,
@@ -27,6 +29,7 @@ from shardwright.transforms.write.image_chunks import (
     make_chunk,
 )
 from shardwright.transforms.write.image_reads import ImageRead, start_reads
+from shardwright.transforms.write.made_records import image_name
 from shardwright.transforms.write.shard_chunks import make_chunks
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.helpers import references
@@ -34,6 +37,30 @@ from tests.support.random_tests import examples
 from tests.transforms.write.test_image_reads import PNG, batch_of, write
 
 SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_size=300)
+
+
+def test_the_fault_of_a_further_image_names_its_feature() -> None:
+    def fail() -> bytes:
+        raise ImageFault("it is gone", R.MISSING_FILE)
+
+    reads = [
+        (Feature(name, FeatureKind.IMAGE), [read])
+        for name, read in {
+            "left": lambda: PNG,
+            "depth": fail,
+        }.items()
+    ]
+    with pytest.raises(ImageFault, match=r"^depth: it is gone") as caught:
+        take_pictures(reads, 0, "header", EncodeOptions(), None)
+    assert caught.value.reason == R.MISSING_FILE
+
+
+@pytest.mark.parametrize(
+    ("image_id", "uri", "name"),
+    [("a/b.png", "in.tar", "a/b.png"), ("7", "in/x.jpg", "in/x.jpg"), ("", "x", "x")],
+)
+def test_the_name_that_may_tell_the_format(image_id: str, uri: str, name: str) -> None:
+    assert image_name(image_id, uri) == name
 
 
 @examples(25)

@@ -20,6 +20,7 @@ from shardwright.images.kinds import ImageInfo
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.policy import PolicyFault
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.references import LABEL_INDEX
@@ -36,6 +37,7 @@ from shardwright.transforms.write.write_stock import (
 )
 from tests.support.helpers import references, rows_of, run_transform
 from tests.support.image_makers import picture, saved
+from tests.support.policy_images import policy_of
 
 SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=())
 
@@ -97,23 +99,26 @@ def test_leftovers_of_beam_are_removed(tmp_path: Path) -> None:
 class _Write(beam.PTransform):
     """WriteWithBeam, with the clearance that its pipeline makes."""
 
-    def __init__(self, root: Path, shards: dict[str, int]) -> None:
+    def __init__(self, root: Path, shards: dict[str, int], encode: EncodeOptions) -> None:
         super().__init__()
-        self._root, self._shards = root, shards
+        self._root, self._shards, self._encode = root, shards, encode
 
     def expand(self, plans: beam.PCollection) -> Routed:
         made = Clearance({"label": ("a", "b")}, "f", {}, True)
         clearance = plans.pipeline | "Clearance" >> beam.Create([made])
-        job = WriteJob(Folder(str(self._root)), SCHEMA, "header", EncodeOptions(), 2)
+        job = WriteJob(Folder(str(self._root)), SCHEMA, "header", self._encode, 2)
         write = WriteWithBeam(job, name="pets", shards=self._shards, clearance=clearance)
         return plans | write
 
 
 def write_with_beam(
-    root: Path, plans: list[ShardPlan], shards: dict[str, int]
+    root: Path,
+    plans: list[ShardPlan],
+    shards: dict[str, int],
+    encode: EncodeOptions = EncodeOptions(),  # noqa: B008 - frozen
 ) -> tuple[list[ShardSummary], list[Reject], Mapping[str, int]]:
     """Run the transform once: its summaries, its rejects and its counters."""
-    run = run_transform(_Write(root, shards), plans)
+    run = run_transform(_Write(root, shards, encode), plans)
     summaries = sorted(run.outputs["main"], key=lambda summary: summary.name)
     return summaries, run.outputs["rejects"], run.counters
 
@@ -154,6 +159,16 @@ def test_every_split_is_written_and_indexed(tmp_path: Path) -> None:
     }
     assert wanted.items() <= counters.items()
     assert counters["bytes_out"] == sum(summary.num_bytes for summary in summaries)
+
+
+def test_fixes_are_counted(tmp_path: Path) -> None:
+    name = ShardName("pets", "train", 0, 1)
+    images = {mode: saved(picture(mode), "png") for mode in ("RGB", "RGBA", "LA")}
+    plans = [make_plan(tmp_path / "in", name, images)]
+    encode = EncodeOptions(policy=policy_of("fix", PolicyFault.ALPHA))
+    _, rejects, counters = write_with_beam(tmp_path, plans, {"train": 1}, encode)
+    assert not rejects
+    assert counters["fixed_alpha"] == 2
 
 
 def test_shards_without_records_are_empty(tmp_path: Path) -> None:
