@@ -52,7 +52,7 @@ from systems import HERE
 
 PARTS = ("feed", "raw", "start", "memory")
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-_BYTES_PER_PHOTO = 500_000  # 80 KB of photo in six formats
+_BYTES_PER_PHOTO = 700_000  # 80 KB of photo in eight formats
 _TINY_BYTES_PER_SHARD = 40_000
 
 

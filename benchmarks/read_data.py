@@ -30,9 +30,17 @@ RECORDS_A_TINY_SHARD = 4
 _TINY_CLASSES = 10
 # The loaders in read_torch.py; the others are in read_systems.py.
 IN_TORCH = ("torch", "webdataset", "streaming", "litdata")
+# Datasets of shardwright -> the options of their builds, beside those of all.
+_DATASETS = {
+    "dataset": (),
+    "encoded": ("--encode", "jpeg"),
+    "tiles": ("--encode", "jpeg", "--crop-tiles"),
+}
 # System -> the folder that it reads, below the data folder.
 FORMATS = {
     **dict.fromkeys(("reader", "reader.tf_data", "load", "tf.data"), "dataset"),
+    "reader.encoded": "encoded",
+    "reader.tiles": "tiles",
     **dict.fromkeys(("grain", "grain-simplejpeg"), "array_record"),
     "webdataset": "tars",
     "streaming": "mds",
@@ -52,12 +60,9 @@ def shard_bytes(photos: int) -> int:
     return min(32_000_000, photos * _PHOTO_BYTES // _FEWEST_SHARDS)
 
 
-def _make_dataset(data: Path, shard_bytes: int) -> None:
-    _run(
-        shardwright_command(
-            "build", str(data / "photos"), str(data / "dataset"), "--shard-size", str(shard_bytes)
-        )
-    )
+def _make_dataset(folder: str, data: Path, shard_bytes: int) -> None:
+    options = ("--shard-size", str(shard_bytes), *_DATASETS[folder])
+    _run(shardwright_command("build", str(data / "photos"), str(data / folder), *options))
 
 
 def _make_by_peer(system: str, data: Path, shard_bytes: int) -> None:
@@ -75,7 +80,11 @@ def make_data(root: Path, photos: int, systems: list[str]) -> Path:
     if not link.exists():
         link.symlink_to(made.folder, target_is_directory=True)
     for folder, system in {FORMATS[name]: name for name in systems if name in FORMATS}.items():
-        make = _make_dataset if folder == "dataset" else partial(_make_by_peer, system)
+        make = (
+            partial(_make_dataset, folder)
+            if folder in _DATASETS
+            else partial(_make_by_peer, system)
+        )
         _once(data, folder, partial(make, data, shard_bytes(photos)))
     return data
 

@@ -125,13 +125,14 @@ class _Marks:
 def time_batches(
     batches: Iterator[Any], *, warm_up_items: int, items: int, seconds: float = 0.0
 ) -> dict[str, Any]:
-    """Take `warm_up_items`, then time `items`, or all within `seconds`, in whole batches."""
+    """Take `warm_up_items`, then time `items`, or all in `seconds`: one whole batch or more."""
     count = 0
     while count < warm_up_items:
         count += int(next(batches).shape[0])
     marks, cpu_s, count = _Marks(items), _cpu_s(), 0
     start = marks.times[0]
-    while time.monotonic() < start + seconds if seconds else count < items:
+    # One batch at least, on a machine that stands still for all of the time.
+    while not count or (time.monotonic() < start + seconds if seconds else count < items):
         count += int(next(batches).shape[0])
         marks.saw(count)
     wall_s = time.monotonic() - start

@@ -15,7 +15,8 @@ import raw_results
 from page import Target, spread, table
 
 READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
-OURS = (READER, READER_TF, LOAD)
+ENCODED, TILES = "reader.encoded", "reader.tiles"
+OURS = (READER, READER_TF, ENCODED, TILES, LOAD)
 PEERS = ("keras", "grain", "grain-simplejpeg", "torch", "webdataset", "streaming", "litdata")
 SYSTEMS = (*OURS, TF, *PEERS)
 RAW = "tfrecord"
@@ -240,6 +241,14 @@ def _feed_targets(results: Results) -> list[Target]:
         target(READER_TF, SHUFFLED, 0.95),
         target(READER, IN_ORDER, 1.1),
         target(READER, SHUFFLED, 1.1),
+        _ratio_target(
+            results,
+            f"{TILES}, {SHUFFLED}, at least 1.35x {ENCODED}",
+            Case("feed", TILES, SHUFFLED),
+            Case("feed", ENCODED, SHUFFLED),
+            1.35,
+        ),
+        target(TILES, SHUFFLED, 1.7),
         *(_ahead(results, name) for name in (READER, READER_TF)),
     ]
 
@@ -323,7 +332,8 @@ def _notes(chosen: str) -> list[str]:
         "it resizes the whole image to 256x256 and takes a window of 224x224. grain-simplejpeg "
         "is Grain with the decoder that the reader uses. load is shardwright.load without "
         "decoding, with the crop of the tf.data pipeline in a map. That pipeline's variant: "
-        f"{chosen}.",
+        f"{chosen}. reader.encoded and reader.tiles read the photographs as `build --encode jpeg` "
+        "makes them, without and with --crop-tiles.",
         "Records as stored: tfrecord reads and checks whole records; reader and load read and "
         "check the image bytes alone.",
     ]

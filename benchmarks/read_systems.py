@@ -6,6 +6,8 @@ torch's are in read_torch.py.
 feed NAME   224x224 random-resized crops with flips, batches of uint8
   reader            shardwright.Reader, NumPy batches
   reader.tf_data    shardwright.Reader(...).tf_data()
+  reader.encoded    shardwright.Reader on a dataset of `build --encode jpeg`
+  reader.tiles      shardwright.Reader on a dataset of `build --encode jpeg --crop-tiles`
   load              shardwright.load(decode=False), cropped in a map as in `tf.data`
   tf.data           a hand-tuned pipeline on the same shards (read_tf.py)
   keras             keras.utils.image_dataset_from_directory on the JPEG files (see read_tf.py)
@@ -24,6 +26,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,23 +48,23 @@ from read_feeds import (
 )
 
 
-def _reader(feed: Feed, **options: Any) -> Any:
+def _reader(feed: Feed, folder: str = "dataset", **options: Any) -> Any:
     import shardwright as sw
 
-    path = str(feed.data / "dataset")
+    path = str(feed.data / folder)
     return sw.Reader(
         path, "train", global_batch_size=feed.batch_size, shuffle=feed.shuffle, seed=0, **options
     )
 
 
-def _cropping_reader(feed: Feed) -> Any:
+def _cropping_reader(feed: Feed, folder: str = "dataset") -> Any:
     import shardwright as sw
 
-    return _reader(feed, image=sw.TrainImage(SIDE), features=["image", "label"])
+    return _reader(feed, folder, image=sw.TrainImage(SIDE), features=["image", "label"])
 
 
-def open_reader(feed: Feed) -> Iterator[Any]:
-    return (batch["image"] for batch in _cropping_reader(feed))
+def open_reader(feed: Feed, folder: str = "dataset") -> Iterator[Any]:
+    return (batch["image"] for batch in _cropping_reader(feed, folder))
 
 
 def open_reader_tf_data(feed: Feed) -> Iterator[Any]:
@@ -194,6 +197,10 @@ TASKS: dict[str, dict[str, Loader]] = {
     "feed": {
         "reader": Loader(open_reader, _READER),
         "reader.tf_data": Loader(open_reader_tf_data, _READER_TF),
+        **{
+            f"reader.{folder}": Loader(partial(open_reader, folder=folder), _READER)
+            for folder in ("encoded", "tiles")
+        },
         "load": Loader(open_load, _LOAD),
         "tf.data": Loader(open_tf_data, _TF),
         "keras": Loader(open_keras, ("keras", *_TF)),

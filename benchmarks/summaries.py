@@ -37,6 +37,7 @@ _PEERS = {OURS: "**shardwright**", "daft": "Daft", "ray": "Ray Data"}
 _LOADERS = {
     read.READER: "**`sw.Reader`**",
     read.READER_TF: "**`sw.Reader(...).tf_data()`**",
+    read.TILES: "**`sw.Reader`**, on images of `--crop-tiles`",
     read.TF: "`tf.data`, the best of its variants",
     "keras": "Keras `image_dataset_from_directory`",
     "grain": "Grain",

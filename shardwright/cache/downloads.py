@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import google_crc32c
 
 from shardwright.cache.files import PART, PARTS, CacheFiles, DiskFullError, crc32c_of, write_faults
-from shardwright.errors import MissingError, StorageError
+from shardwright.errors import ChangedError, MissingError, StorageError, UnsupportedError
 from shardwright.format.splits import ShardInfo
 from shardwright.sizes import counted
 from shardwright.storage.cancellation import check_not_canceled
-from shardwright.storage.downloads import download
+from shardwright.storage.downloads import PART_BYTES, download
 from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
 from shardwright.storage.object_reads import head_object
@@ -136,7 +136,10 @@ class ShardDownload:
                 cannot be written.
         """
         uri = self.root.path(self.name)
-        fill = functools.partial(self._fill, uri, self._etag_of(uri), wait)
+        # A shard of one part needs no etag, which keeps parts of two objects apart.
+        has_parts = not 0 < self.info.num_bytes <= PART_BYTES
+        etag = self._etag_of(uri) if has_parts else ""
+        fill = functools.partial(self._fill, uri, etag, wait)
         with write_faults(self.path):
             # Resumed parts may have been lost in a crash: the second time starts from nothing.
             for _ in range(2):
@@ -152,6 +155,7 @@ class ShardDownload:
         )
 
     def _etag_of(self, uri: str) -> str:
+        """Return the object's etag. Raises as `run` if it differs from the manifest."""
         found = head_object(uri, self.root.options)
         if found is None:
             raise MissingError(f"{uri} is in the manifest, but missing from the store: {_ADVICE}")
@@ -199,14 +203,22 @@ class ShardDownload:
                 check_not_canceled()
 
             check_not_canceled()
-            download(
-                uri,
-                self.root.options,
-                file.fileno(),
-                missing_spans(num_bytes, journal.finished),
-                etag=etag or None,
-                done=done,
-            )
+            try:
+                download(
+                    uri,
+                    self.root.options,
+                    file.fileno(),
+                    missing_spans(num_bytes, journal.finished),
+                    etag=etag or None,
+                    num_bytes=num_bytes,
+                    done=done,
+                )
+            except (ChangedError, MissingError, UnsupportedError):
+                if not etag:
+                    _forget(self.path)
+                    self.files.remove(part)
+                    self._etag_of(uri)  # tells what differs from the manifest
+                raise
             os.fsync(file.fileno())  # the final name promises a complete file after a power failure
 
 

@@ -9,12 +9,14 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import obstore
+from obstore.exceptions import BaseError
 
 from shardwright.errors import ChangedError
 from shardwright.storage.cancellation import cancelable, current
 from shardwright.storage.checksums import plain_etag
 from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
+from shardwright.storage.faults import is_past_end
 from shardwright.storage.object_reads import client_and_key
 from shardwright.storage.options import StorageOptions
 
@@ -31,16 +33,20 @@ class ObjectParts:
         key: Its key.
         uri: Its address, for messages.
         etag: The etag that it must have, or None for any.
+        num_bytes: The length that it must have, or None for any.
     """
 
     client: Client
     key: str
     uri: str
     etag: str | None
+    num_bytes: int | None = None
 
     @classmethod
-    def of(cls, uri: str, options: StorageOptions, etag: str | None) -> ObjectParts:
-        return cls(*client_and_key(uri, options), uri, etag)
+    def of(
+        cls, uri: str, options: StorageOptions, etag: str | None, num_bytes: int | None = None
+    ) -> ObjectParts:
+        return cls(*client_and_key(uri, options), uri, etag, num_bytes)
 
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop). Raises as `read_object`."""
@@ -49,11 +55,19 @@ class ObjectParts:
         return data
 
     def _get(self, start: int, stop: int) -> bytes:
-        result = obstore.get(self.client.objects, self.key, options={"range": (start, stop)})
+        changed = ChangedError(f"{self.uri} changed while it was downloaded")
+        try:
+            result = obstore.get(self.client.objects, self.key, options={"range": (start, stop)})
+        except (BaseError, OSError, ValueError) as error:
+            if is_past_end(error):
+                raise changed from None
+            raise
         # Compared in each part: the object may be replaced between two of them, at the same length.
         there = plain_etag(result.meta["e_tag"])
-        if self.etag and there and there != self.etag:
-            raise ChangedError(f"{self.uri} changed while it was downloaded")
+        if (self.etag and there and there != self.etag) or (
+            self.num_bytes is not None and result.meta["size"] != self.num_bytes
+        ):
+            raise changed
         data = bytes(result.bytes())
         # obstore passes a body that the server cut.
         if len(data) != stop - start:
@@ -68,6 +82,7 @@ def download(
     spans: Sequence[tuple[int, int]],
     *,
     etag: str | None = None,
+    num_bytes: int | None = None,
     done: Callable[[int, int], None] | None = None,
 ) -> None:
     """Write parts of an object to a local file at the same offsets.
@@ -78,12 +93,13 @@ def download(
         descriptor: The local file, open for writing.
         spans: The byte ranges [start, stop) to download.
         etag: The etag that the object must have, or None for any.
+        num_bytes: The length that it must have, or None for any.
         done: Called with [start, stop) of each written part, from several threads.
 
     Raises:
         MissingError, ChangedError, StorageError: As `read_object`.
     """
-    source = ObjectParts.of(uri, options, etag)
+    source = ObjectParts.of(uri, options, etag, num_bytes)
     parts = [
         (start, min(start + PART_BYTES, stop))
         for first, stop in spans

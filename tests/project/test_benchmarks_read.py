@@ -54,6 +54,11 @@ def test_a_run_by_time_ends_after_it() -> None:
     assert found["times"][-1] - found["times"][0] == pytest.approx(found["wall_s"])
 
 
+def test_a_run_has_a_batch_however_short_it_is() -> None:
+    found = load("read_feeds").time_batches(batches_of(4), warm_up_items=0, items=0, seconds=1e-9)
+    assert found["items"] == 4
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "good"),
     [
@@ -222,7 +227,7 @@ def test_the_best_case_of_each_peer_counts() -> None:
         (
             "read",
             "--systems reader,pytorch",
-            "unknown ['pytorch']; choose from reader, reader.tf_data, load, tf.data, keras",
+            "unknown ['pytorch']; choose from reader, reader.tf_data, reader.encoded",
         ),
         ("read", "--parts feeds", "unknown ['feeds']; choose from feed, raw, start, memory"),
         (

@@ -127,6 +127,16 @@ def test_two_processes_at_once_download_one_copy(big: Big) -> None:
     assert big.num_parts == NUM_PARTS
 
 
+def test_a_shard_of_one_part_is_one_request(
+    s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    root = put_dataset(s3_server, tmp_path / "data", [1000])
+    with ShardCache.open(behind(root, s3_proxy), at(tmp_path / "cache")) as cache:
+        before = len(s3_proxy.requests)
+        assert content(cache, SHARD) == (tmp_path / "data" / SHARD.shard).read_bytes()
+        assert len(s3_proxy.requests) == before + 1
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -159,9 +169,15 @@ CRC32C = "has crc32c [0-9a-f]{8} in two downloads, and the manifest states [0-9a
     [
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), StorageError, CRC32C),
         (lambda data: data[:-1], StorageError, "is 999 bytes long, and the manifest states 1,000"),
+        (lambda _: b"", StorageError, "is 0 bytes long, and the manifest states 1,000"),
+        (
+            lambda data: data + b"x",
+            StorageError,
+            "is 1,001 bytes long, and the manifest states 1,000",
+        ),
         (None, MissingError, "is in the manifest, but missing from the store"),
     ],
-    ids=["flipped", "cut", "removed"],
+    ids=["flipped", "cut", "empty", "longer", "removed"],
 )
 def test_a_shard_that_differs_from_its_manifest(
     request: pytest.FixtureRequest,

@@ -190,8 +190,8 @@ def test_requests_little_at_first(both: Both, s3_proxy: FaultProxy, tmp_path: Pa
     assert manifest.endswith("/manifest.json")
     for _ in range(2):
         ids_of(dataset)
-        # The same two; of each shard its index, its head and its content.
-        assert s3_proxy.num_requests == 2 + 3 * NUM_SHARDS
+        # The same two; of each shard its index and its content.
+        assert s3_proxy.num_requests == 2 + 2 * NUM_SHARDS
 
 
 def no_later_shard_follows(iterator: Any) -> None:
