@@ -241,6 +241,7 @@ def _feed_targets(results: Results) -> list[Target]:
         target(READER_TF, SHUFFLED, 0.95),
         target(READER, IN_ORDER, 1.1),
         target(READER, SHUFFLED, 1.1),
+        *(_ahead(results, name) for name in (READER, READER_TF)),
         _ratio_target(
             results,
             f"{TILES}, {SHUFFLED}, at least 1.35x {ENCODED}",
@@ -249,7 +250,6 @@ def _feed_targets(results: Results) -> list[Target]:
             1.35,
         ),
         target(TILES, SHUFFLED, 1.7),
-        *(_ahead(results, name) for name in (READER, READER_TF)),
     ]
 
 

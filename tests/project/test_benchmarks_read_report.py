@@ -63,9 +63,20 @@ def test_speeds_are_held_against_the_tuned_pipeline_and_the_nearest_peer(
 ) -> None:
     found = report.targets(session_of(made_results(rates(*speeds))))
     assert [target.passed for target in found[:6]] == passed
-    assert [target.passed for target in found[6:]] == [None] * 6
+    assert [target.passed for target in found[6:]] == [None] * 8
     others = "keras, grain-simplejpeg, webdataset, streaming, litdata"
     assert f"x grain's; not measured: {others}" in found[4].found
+
+
+@pytest.mark.parametrize("tiles", [1349, 1350])
+def test_tiles_are_held_against_the_same_images_without(tiles: int) -> None:
+    feed = {("reader.tiles", "shuffled"): [tiles], ("reader.encoded", "shuffled"): [1000]}
+    found = report.targets(session_of(made_results(feed | {("tf.data", "shuffled"): [700]})))
+    told = [(check.text, check.passed) for check in found if check.text.startswith("reader.tiles")]
+    assert told == [
+        ("reader.tiles, shuffled, at least 1.35x reader.encoded", tiles == 1350),
+        ("reader.tiles, shuffled, at least 1.7x the tuned tf.data pipeline", True),
+    ]
 
 
 def test_ratios_are_of_the_same_round() -> None:
@@ -100,7 +111,7 @@ def test_records_start_and_memory_have_their_limits(
     reading["tfrecord", "sequential"] = [1000] * 3
     starts = {("reader", "shuffled"): [0.5, 0.5, 0.5], ("load", "shuffled"): [0.5, first, 0.5]}
     grown = (10**8, 10**8, 10**8, 10**8, rss * 10**6, rss * 10**6)
-    found = report.targets(session_of(made_results({}, raw=reading, first=starts, rss=grown)))[6:]
+    found = report.targets(session_of(made_results({}, raw=reading, first=starts, rss=grown)))[8:]
     assert [target.passed for target in found] == passed
     assert found[4].found == f"{first:.2f} s (load, shuffled)"
 
