@@ -136,9 +136,10 @@ class ShardDownload:
                 cannot be written.
         """
         uri = self.root.path(self.name)
-        # A shard of one part needs no etag, which keeps parts of two objects apart.
-        has_parts = not 0 < self.info.num_bytes <= PART_BYTES
-        etag = self._etag_of(uri) if has_parts else ""
+        # An etag keeps parts of two objects apart. For a single part, the manifest's length and
+        # checksum are enough.
+        is_one_part = 0 < self.info.num_bytes <= PART_BYTES
+        etag = "" if is_one_part else self._etag_of(uri)
         fill = functools.partial(self._fill, uri, etag, wait)
         with write_faults(self.path):
             # Resumed parts may have been lost in a crash: the second time starts from nothing.

@@ -43,13 +43,8 @@ def test_the_fault_of_a_further_image_names_its_feature() -> None:
     def fail() -> bytes:
         raise ImageFault("it is gone", R.MISSING_FILE)
 
-    reads = [
-        (Feature(name, FeatureKind.IMAGE), [read])
-        for name, read in {
-            "left": lambda: PNG,
-            "depth": fail,
-        }.items()
-    ]
+    left, depth = (Feature(name, FeatureKind.IMAGE) for name in ("left", "depth"))
+    reads = [(left, [lambda: PNG]), (depth, [fail])]
     with pytest.raises(ImageFault, match=r"^depth: it is gone") as caught:
         take_pictures(reads, 0, "header", EncodeOptions(), None)
     assert caught.value.reason == R.MISSING_FILE

@@ -39,6 +39,7 @@ from tests.support.helpers import references, rows_of, run_transform
 from tests.support.image_makers import picture, saved
 from tests.support.policy_images import policy_of
 
+KEEP = EncodeOptions()
 SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=())
 
 
@@ -115,7 +116,7 @@ def write_with_beam(
     root: Path,
     plans: list[ShardPlan],
     shards: dict[str, int],
-    encode: EncodeOptions = EncodeOptions(),  # noqa: B008 - frozen
+    encode: EncodeOptions = KEEP,
 ) -> tuple[list[ShardSummary], list[Reject], Mapping[str, int]]:
     """Run the transform once: its summaries, its rejects and its counters."""
     run = run_transform(_Write(root, shards, encode), plans)
