@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardwright.errors import UsageError
@@ -20,6 +22,9 @@ from shardwright.terminal import say
 if TYPE_CHECKING:
     from shardwright.pipelines.job.build import BuildJob, Detect
     from shardwright.pipelines.options.build import BuildOptions
+    from shardwright.transforms.inputs.source import InputSource
+
+_MANY = 10_000  # images whose re-encoding takes longer than processes take to start
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +47,35 @@ def append(argv: Sequence[str]) -> int:
 def _prepare(argv: Sequence[str]) -> BuildJob:
     from shardwright.pipelines.options.build import parse_options
 
-    return prepare_build(parse_options(argv))
+    return in_processes(prepare_build(parse_options(argv)))
+
+
+def in_processes(job: BuildJob) -> BuildJob:
+    """Return the job with as many processes as keep the machine's cores busy, if one does not.
+
+    Processes take seconds to start, so INPUT must have many images. An append does not know how
+    many of them are new.
+    """
+    from shardwright.pipelines.runners.beam_options import process_arguments
+
+    options = job.options
+    added = process_arguments(options.beam_args, job.write_job.computing_threads)
+    fits = options.writer == "planned" and options.threads is None and job.known is None
+    if not (added and fits and _lists_many(job.source)):
+        return job
+    return replace(job, options=replace(options, beam_args=(*options.beam_args, *added)))
+
+
+def _lists_many(source: InputSource) -> bool:
+    """Return whether a folder or a table has many images, as far as its listing shows at once."""
+    import pyarrow as pa
+
+    # The others are read, and their images spooled, to be listed.
+    if source.name not in ("folder", "image-folder", "table"):
+        return False
+    listed = (found for part in source.facts.parts() for found in source.list_part(part))
+    sizes = (rows.num_rows for rows in listed if isinstance(rows, pa.RecordBatch))
+    return any(total >= _MANY for total in itertools.accumulate(sizes))
 
 
 def prepare_build(options: BuildOptions, detect: Detect | None = None) -> BuildJob:

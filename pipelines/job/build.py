@@ -21,7 +21,7 @@ from shardwright.pipelines.job.schema import (
 )
 from shardwright.pipelines.options.build import BuildOptions, provenance_of
 from shardwright.pipelines.options.schema import kinds_of, main_image, shapes_of, with_given_names
-from shardwright.pipelines.runners.beam_options import is_local
+from shardwright.pipelines.runners.beam_options import is_local, num_processes
 from shardwright.schemas.ready import COLUMNS, READY_SCHEMAS
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
@@ -217,6 +217,7 @@ class BuildJob:
             signals=options.signals,
             copies=copies,
             hashes=hashes if can_hash else None,
+            processes=num_processes(options.beam_args),
         )
 
     def describe_inputs(self) -> str:

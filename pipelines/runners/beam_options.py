@@ -5,6 +5,7 @@ The local default is FnApiRunner, because Beam's DirectRunner would try to downl
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from shardwright.errors import UsageError
@@ -25,6 +26,11 @@ _LOCAL_RUNNERS = frozenset(
 _REMOTE_RUNNERS = frozenset({"dataflowrunner", "flinkrunner", "portablerunner", "sparkrunner"})
 # With these values of --flink_master, Beam's FlinkRunner starts a cluster in this process.
 _FLINK_HERE = ("", "[local]", "[auto]")
+_MODE, _WORKERS = "direct_running_mode", "direct_num_workers"
+_PROCESSES = "multi_processing"
+# The interpreter's lock lets the threads of a process re-encode with about four cores, of 16 too
+# (docs/runners.md).
+_CORES_OF_PROCESS, _MOST_CORES_OF_ONE = 4, 8
 
 
 def option_of(beam_args: Sequence[str], name: str) -> str:
@@ -44,6 +50,25 @@ def runner_of(beam_args: Sequence[str]) -> str:
     return option_of(beam_args, "runner") or LOCAL_RUNNER
 
 
+def num_processes(beam_args: Sequence[str]) -> int:
+    """Return the number of processes that share this machine's cores."""
+    if not is_local(beam_args) or option_of(beam_args, _MODE) != _PROCESSES:
+        return 1
+    number = int(option_of(beam_args, _WORKERS) or 1)
+    return max(1, number or os.cpu_count() or 1)  # for Beam, 0 is one for each core
+
+
+def process_arguments(beam_args: Sequence[str], cores: int) -> list[str]:
+    """Return the options for the processes that keep these cores busy; [] if one process does.
+
+    What the user chose stays: also a runner, or `--direct_num_workers=1`.
+    """
+    chosen = any(option_of(beam_args, name) for name in ("runner", _MODE, _WORKERS))
+    if chosen or cores <= _MOST_CORES_OF_ONE:
+        return []
+    return [f"--{_MODE}={_PROCESSES}", f"--{_WORKERS}={-(-cores // _CORES_OF_PROCESS)}"]
+
+
 def describe_runner(beam_args: Sequence[str]) -> str:
     """Return the runner for the log, with a warning if Dataflow's workers have no limit."""
     unbounded = is_dataflow(beam_args) and not option_of(beam_args, "max_num_workers")
@@ -53,7 +78,9 @@ def describe_runner(beam_args: Sequence[str]) -> str:
         if unbounded
         else ""
     )
-    return f"runner: {runner_of(beam_args)}{advice}"
+    count = num_processes(beam_args)
+    processes = f", {count} processes (--{_WORKERS}=1 for one)" if count > 1 else ""
+    return f"runner: {runner_of(beam_args)}{processes}{advice}"
 
 
 def is_local(beam_args: Sequence[str]) -> bool:

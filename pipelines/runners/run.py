@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import apache_beam as beam
@@ -24,7 +24,13 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 from shardwright import errors
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.inspect.build_scan import BuildScan
-from shardwright.pipelines.runners.beam_options import is_local, kind_of, option_of, runner_of
+from shardwright.pipelines.runners.beam_options import (
+    is_local,
+    kind_of,
+    num_processes,
+    option_of,
+    runner_of,
+)
 from shardwright.pipelines.runners.dataflow import console_url
 from shardwright.pipelines.runners.processes import lost_worker, reporting_death, temporary_folder
 from shardwright.storage.folder import Folder
@@ -128,8 +134,10 @@ def run_pipeline(graph: Callable[[beam.Pipeline, _Job], object], job: _Job) -> N
 
 def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Runnable) -> None:
     if is_local(job.options.beam_args):
+        # Worker processes have counters of their own.
+        followed = num_processes(job.options.beam_args) > 1
         # Only here: elsewhere the death of this process does not end the job.
-        with reporting_death():
+        with reporting_death(), _RemoteProgress(job.options) if followed else nullcontext():
             # Not around the wait: the timeout is for all new sockets of this process.
             with fetching_prism(job.options.beam_args):
                 result = pipeline.run()
@@ -220,7 +228,7 @@ def follow(
 
 
 class _RemoteProgress:
-    """The progress of a remote job, read from OUTPUT until the block ends.
+    """The progress of a job in other processes, read from OUTPUT until the block ends.
 
     Every runner writes there; few report counters while a job runs.
     """

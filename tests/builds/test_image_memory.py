@@ -63,6 +63,26 @@ def test_small_ones_pass_while_there_is_room_and_room_comes_back_after_an_error(
         pass
 
 
+def test_a_bound_that_changes_lets_those_in_that_fit_now() -> None:
+    budget, passed = PixelBudget(100), threading.Event()
+
+    def wait() -> None:
+        with budget.hold(90):
+            passed.set()
+
+    waiting = threading.Thread(target=wait)
+    with budget.hold(30):
+        waiting.start()
+        budget.set_bound(60)  # the waiting one is larger than that: it is decoded alone
+        assert not passed.wait(0.05)
+        budget.set_bound(120)
+        assert passed.wait(5)
+    waiting.join()
+    budget.set_bound(60)
+    with budget.hold(90):
+        pass
+
+
 PROGRAM = """
 import re, sys
 from concurrent.futures import ThreadPoolExecutor

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from shardwright.storage.addresses import is_remote
-from shardwright.transforms.images.pixels import PIXELS
+from shardwright.transforms.images.pixels import PIXELS, pixels_for
 from shardwright.transforms.references import record_bytes
 from shardwright.transforms.write.copied_records import copy_chunk, record_places
 from shardwright.transforms.write.examples import ExampleEncoder
@@ -29,6 +29,8 @@ _TASKS_AT_START = 4  # in a store the checks last as long as reading a few hundr
 @functools.cache
 def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
     """Return one ReadAhead per process, so that later shards reuse its measurements."""
+    if computing > 1:
+        PIXELS.set_bound(pixels_for(computing))  # this process's share
     return ReadAhead(computing, fixed, PIXELS.seconds_waited)
 
 

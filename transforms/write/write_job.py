@@ -37,6 +37,7 @@ class WriteJob:
         copies: The records are those of a finished dataset, and are copied unchanged.
         hashes: The rule for hashes that an older dataset lacks, if its records can be hashed.
         image_seconds: Longest time to read, decode and transform one image.
+        processes: Processes that share a machine's cores.
     """
 
     root: Folder
@@ -52,13 +53,14 @@ class WriteJob:
     copies: bool = False
     hashes: FeatureHashes | None = None
     image_seconds: float = IMAGE_SECONDS
+    processes: int = 1
 
     @property
     def computing_threads(self) -> int:
         """The number of chunks that can compute at once: decoding releases the GIL."""
         decodes = self.check == "decode" or self.encode.decodes or self.signals
         decodes = decodes or bool(self.transforms)
-        return (os.cpu_count() or 1) if decodes else 1
+        return -(-(os.cpu_count() or 1) // self.processes) if decodes else 1
 
     @property
     def may_crash(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from shardwright.pipelines.runners.beam_options import (
@@ -9,9 +11,12 @@ from shardwright.pipelines.runners.beam_options import (
     beam_arguments,
     describe_runner,
     is_local,
+    num_processes,
+    process_arguments,
     runner_of,
 )
 
+PROCESSES = "--direct_running_mode=multi_processing"
 DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
 
@@ -56,3 +61,38 @@ def test_a_runner_without_a_limit_of_workers_has_a_warning() -> None:
     assert describe_runner([]) == "runner: FnApiRunner"
     assert "without --max_num_workers" in describe_runner([dataflow])
     assert describe_runner([dataflow, "--max_num_workers=9"]) == "runner: DataflowRunner"
+
+
+@pytest.mark.parametrize(
+    ("args", "number"),
+    [
+        ([], 1),
+        (["--direct_num_workers=4"], 1),  # Beam's mode is `in_memory`
+        (["--direct_running_mode=multi_threading", "--direct_num_workers=4"], 1),
+        ([PROCESSES], 1),
+        ([PROCESSES, "--direct_num_workers", "4"], 4),
+        ([PROCESSES, "--direct_num_workers=-1"], 1),
+        ([PROCESSES, "--direct_num_workers=0"], os.cpu_count()),
+        (["--runner=DataflowRunner", PROCESSES, "--direct_num_workers=4"], 1),
+    ],
+)
+def test_processes_of_this_machine(args: list[str], number: int) -> None:
+    assert num_processes(args) == number
+    assert (f", {number} processes" in describe_runner(args)) == (number > 1)
+
+
+@pytest.mark.parametrize(
+    ("args", "cores", "number"),
+    [
+        ([], 8, 1),
+        ([], 9, 3),
+        ([], 16, 4),
+        ([], 64, 16),
+        (["--save_main_session"], 16, 4),
+        (["--direct_num_workers=1"], 16, 1),
+        (["--direct_running_mode=in_memory"], 16, 1),
+        (["--runner=FnApiRunner"], 16, 1),
+    ],
+)
+def test_processes_for_many_cores(args: list[str], cores: int, number: int) -> None:
+    assert num_processes([*args, *process_arguments(args, cores)]) == number
