@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,10 +43,12 @@ STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
 _BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
 _RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
 _SHORTER_SIDE = 256 / 224  # by convention, crops of 224 pixels come from images stored at 256
+# Images a second that one accelerator takes, of MLPerf Storage; those of RetinaNet have 323 kB.
+_ACCELERATORS = {"mlperf-resnet50-h100": 1786.0, "mlperf-retinanet-b200": 505.0}
 _EPILOG = """\
 examples
   shardwright doctor dataset/
-  shardwright doctor dataset/ --target 1786         # one H100 training ResNet-50, in MLPerf Storage
+  shardwright doctor dataset/ --target mlperf-resnet50-h100x8  # eight of 1,786 images/s
   shardwright doctor s3://bucket/dataset --image-size 160 --seconds 20
 
 Times each stage on one thread, then runs sw.Reader on all cores, as a trainer would. The first run
@@ -320,18 +323,23 @@ def _advice_for_decoding(found: Diagnosis, target: float | None) -> str:
             f"Decoding is the bottleneck, and images are stored with {times:.1f} times the pixels "
             f"of {side}x{side}: build with --encode jpeg --resize {side}x{side}."
         )
-    cores = (
-        ""
-        if target is None
-        else f", {math.ceil(found.cores_for(target))} for {target:,.0f} images/s"
-    )
     raw = found.image_side * found.image_side * 3
     return (
         "Decoding is the bottleneck, and images are stored no larger than needed: "
-        f"use more cores{cores}; or build with "
+        f"{_more_cores(found, target)}; or build with "
         f"--encode raw --resize {found.image_side}x{found.image_side}, which needs no decoding but "
         f"{show_bytes(raw)} per image instead of {show_bytes(found.stored_bytes)}."
     )
+
+
+def _more_cores(found: Diagnosis, target: float | None) -> str:
+    needed = 0 if target is None else math.ceil(found.cores_for(target))
+    if found.threads < found.cores >= needed:
+        return (
+            f"open the reader with processes={found.cores // 2}, as one process uses "
+            f"{found.threads} of these {found.cores} cores"
+        )
+    return "use more cores" + ("" if target is None else f", {needed} for {target:,.0f} images/s")
 
 
 def format_diagnosis(found: Diagnosis, target: float | None) -> str:
@@ -361,6 +369,25 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     return join_lines([*lines, "", "the one change to make", f"  {advice(found, target)}"])
 
 
+def parse_target(text: str) -> float:
+    """Return the images a second of `1786`, or of accelerators, such as `mlperf-resnet50-h100x8`.
+
+    Raises:
+        argparse.ArgumentTypeError: It is neither.
+    """
+    name, _, count = text.rpartition("x")
+    if name in _ACCELERATORS and re.fullmatch(r"[1-9]\d{0,5}", count):
+        return int(count) * _ACCELERATORS[name]
+    try:
+        rate = _ACCELERATORS.get(text) or float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        names = " or ".join(f"{name}x8" for name in _ACCELERATORS)
+        raise argparse.ArgumentTypeError(f"{text!r} must be images/s above 0, or {names}")
+    return rate
+
+
 @command
 def doctor_command(argv: Sequence[str]) -> int:
     """Run `shardwright doctor` and return its exit code."""
@@ -371,8 +398,6 @@ def doctor_command(argv: Sequence[str]) -> int:
     )
     _add_doctor_options(parser)
     args = parser.parse_args(argv)
-    if args.target is not None and args.target <= 0:
-        parser.error(f"--target must be above 0, got {args.target:g}")
     with training_reader(
         args.dataset,
         args.split,
@@ -398,9 +423,11 @@ def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target",
-        type=float,
-        metavar="RATE",
-        help="target in images/s; reports the number of cores needed",
+        type=parse_target,
+        metavar="RATE|NAME",
+        help="target in images/s, or accelerators of MLPerf Storage: mlperf-resnet50-h100x8 (1,786 "
+        "each) or mlperf-retinanet-b200x8 (505 each, of images of 323 kB); reports the number of "
+        "cores needed for images such as these",
     )
     parser.add_argument(
         "--image-size",

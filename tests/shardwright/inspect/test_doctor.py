@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from shardwright.inspect.doctor import (
     diagnose,
     format_diagnosis,
     limiting_stage,
+    parse_target,
     training_reader,
 )
 
@@ -40,6 +42,9 @@ def diagnosis(**changes: Any) -> Diagnosis:
     ({}, None, "decode",
      "--encode raw --resize 224x224, which needs no decoding but 150.5 kB per image instead of"),
     ({}, 3200, "decode", "use more cores, 4 for 3,200 images/s"),
+    ({"cores": 16}, None, "decode", "with processes=8, as one process uses 2 of these 16 cores;"),
+    ({"cores": 4}, 3200, "decode", "with processes=2, as one process uses 2 of these 4 cores;"),
+    ({"cores": 3}, 3200, "decode", "use more cores, 4 for 3,200 images/s"),
     ({}, 1500, "decode", "None: 1,600 images/s meets the target of 1,500"),
     ({"stored_pixels": 4000.0 * 3000}, None, "decode",
      "stored with 183.1 times the pixels of 256x256: build with --encode jpeg"),
@@ -66,6 +71,28 @@ def test_rates_and_cores() -> None:
     assert "1,786 images/s need 3 such cores" in report
     assert "other programs used the remaining cores" in report
     assert "decode          1.000    85%   <- limits" in report
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("1786", 1786.0),
+        ("1e3", 1000.0),
+        ("mlperf-resnet50-h100", 1786.0),
+        ("mlperf-resnet50-h100x8", 14_288.0),
+        ("mlperf-retinanet-b200x8", 4040.0),
+    ],
+)
+def test_targets(text: str, rate: float) -> None:
+    assert parse_target(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "nan", "inf", "", "x8", "mlperf-resnet50-h100x0", "mlperf-resnet50-a100x8"]
+)
+def test_no_targets(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"above 0, or mlperf-resnet50-h100x8 or"):
+        parse_target(text)
 
 
 def test_it_measures_a_dataset(zoo: Path) -> None:
