@@ -1,4 +1,4 @@
-"""The process of a local build: its death, its temporary files, its collector of garbage."""
+"""The processes of a local build: their death, temporary files, collector of garbage."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 from shardwright.errors import BuildError
 
@@ -69,6 +73,46 @@ def lost_worker(error: Exception) -> BuildError | None:
     if any(said in str(error) for said in _LOST_WORKER):
         return BuildError(f"a worker process {_DIED}")
     return None
+
+
+@contextmanager
+def ending_workers() -> Iterator[None]:
+    """Kill the worker processes that Beam starts in the block if an exception ends it.
+
+    Beam 2.77 waits until they have done their work, which is a share of the whole build. Each has a
+    session of its own, so that Ctrl-C is for this process alone: they would print their traces.
+    """
+    from apache_beam.runners.portability import local_job_service
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+    started: list[subprocess.Popen[Any]] = []
+    killed = threading.Event()
+    handler = worker_handlers.SubprocessSdkWorkerHandler
+    report = threading.excepthook
+
+    def start(*words: Any, **settings: Any) -> subprocess.Popen[Any]:
+        started.append(subprocess.Popen(*words, **settings, start_new_session=True))
+        return started[-1]
+
+    def close(worker: Any) -> None:
+        if sys.exc_info()[0] is not None:  # Beam closes them as an exception passes
+            killed.set()
+            for process in started:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        super(handler, worker).close()
+
+    def report_others(failed: threading.ExceptHookArgs) -> None:
+        if not (killed.is_set() and _LOST_WORKER[1] in str(failed.exc_value)):
+            report(failed)
+
+    local_job_service.subprocess = SimpleNamespace(Popen=start)
+    handler.close, threading.excepthook = close, report_others
+    try:
+        yield
+    finally:
+        del handler.close  # it is inherited again
+        local_job_service.subprocess, threading.excepthook = subprocess, report
 
 
 @contextmanager

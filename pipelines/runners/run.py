@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol, TypeVar
 
 import apache_beam as beam
@@ -32,7 +32,12 @@ from shardwright.pipelines.runners.beam_options import (
     runner_of,
 )
 from shardwright.pipelines.runners.dataflow import console_url
-from shardwright.pipelines.runners.processes import lost_worker, reporting_death, temporary_folder
+from shardwright.pipelines.runners.processes import (
+    ending_workers,
+    lost_worker,
+    reporting_death,
+    temporary_folder,
+)
 from shardwright.storage.folder import Folder
 from shardwright.terminal import say
 from shardwright.transforms.progress import PROGRESS, Progress
@@ -134,10 +139,12 @@ def run_pipeline(graph: Callable[[beam.Pipeline, _Job], object], job: _Job) -> N
 
 def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Runnable) -> None:
     if is_local(job.options.beam_args):
-        # Worker processes have counters of their own.
-        followed = num_processes(job.options.beam_args) > 1
-        # Only here: elsewhere the death of this process does not end the job.
-        with reporting_death(), _RemoteProgress(job.options) if followed else nullcontext():
+        with ExitStack() as stack:
+            # Only here: elsewhere the death of this process does not end the job.
+            stack.enter_context(reporting_death())
+            if num_processes(job.options.beam_args) > 1:
+                stack.enter_context(ending_workers())
+                stack.enter_context(_RemoteProgress(job.options))  # they have their own counters
             # Not around the wait: the timeout is for all new sockets of this process.
             with fetching_prism(job.options.beam_args):
                 result = pipeline.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from shardwright.pipelines.commands import build as command
 from shardwright.pipelines.commands.build import in_processes, prepare_build
 from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.runners.beam_options import num_processes
-from tests.support.build_helpers import build, hashes_of, make_images, manifest_of, write_table
+from tests.support.build_helpers import (
+    build,
+    hashes_of,
+    leftovers_of,
+    make_images,
+    manifest_of,
+    start_build,
+    wait_for,
+    write_table,
+)
 
 NUM_IMAGES = 24
 OPTIONS = ("--name", "many", "--encode", "jpeg", "--records-per-shard", "5")
@@ -60,3 +70,17 @@ def test_an_append_adds_few_images_as_a_rule(images: Path, tmp_path: Path) -> No
     out = tmp_path / "out"
     assert build(images, out, *OPTIONS, "--direct_num_workers=1") == 0
     assert processes_of(images, out, *OPTIONS, "--if-exists", "append") == (1, 12)
+
+
+def test_a_stop_does_not_wait_for_their_work(tmp_path: Path) -> None:
+    """SIGTERM reaches the first process alone, which an image of each of the others keeps busy."""
+    images, out = make_images(tmp_path / "in", 12), tmp_path / "out"
+    processes = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+    hanging = ("--transform", "tests.support.user_transforms:hang", "--records-per-shard", "6")
+    running = start_build(tmp_path / "stderr", images, out, *hanging, *processes)
+    wait_for(lambda: any(".attempt" in path for path in leftovers_of(out)), running)
+    running.signal(signal.SIGTERM)
+    running.process.join(10)
+    assert running.process.exitcode == 143
+    assert "Traceback" not in running.said
+    assert running.said.splitlines()[-1].startswith("shardwright: stopped by SIGTERM; run")
