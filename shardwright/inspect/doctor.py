@@ -48,7 +48,8 @@ _ACCELERATORS = {"mlperf-resnet50-h100": 1786.0, "mlperf-retinanet-b200": 505.0}
 _EPILOG = """\
 examples
   shardwright doctor dataset/
-  shardwright doctor dataset/ --target mlperf-resnet50-h100x8  # eight of 1,786 images/s
+  shardwright doctor dataset/ --target mlperf-resnet50-h100x8    # eight times 1,786 images/s
+  shardwright doctor dataset/ --target mlperf-retinanet-b200x8   # eight times 505, of 323 kB each
   shardwright doctor s3://bucket/dataset --image-size 160 --seconds 20
 
 Times each stage on one thread, then runs sw.Reader on all cores, as a trainer would. The first run
@@ -425,9 +426,8 @@ def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
         "--target",
         type=parse_target,
         metavar="RATE|NAME",
-        help="target in images/s, or accelerators of MLPerf Storage: mlperf-resnet50-h100x8 (1,786 "
-        "each) or mlperf-retinanet-b200x8 (505 each, of images of 323 kB); reports the number of "
-        "cores needed for images such as these",
+        help="target in images/s, or accelerators of MLPerf Storage as in the examples; reports "
+        "the number of cores needed",
     )
     parser.add_argument(
         "--image-size",
