@@ -102,12 +102,12 @@ def ending_workers() -> Iterator[None]:
                     os.killpg(process.pid, signal.SIGKILL)
         super(handler, worker).close()
 
-    def report_others(failed: threading.ExceptHookArgs) -> None:
-        if not (killed.is_set() and _LOST_WORKER[1] in str(failed.exc_value)):
+    def report_before(failed: threading.ExceptHookArgs) -> None:
+        if not killed.is_set():  # what fails later are Beam's threads, which lose those workers
             report(failed)
 
     local_job_service.subprocess = SimpleNamespace(Popen=start)
-    handler.close, threading.excepthook = close, report_others
+    handler.close, threading.excepthook = close, report_before
     try:
         yield
     finally:
