@@ -226,6 +226,9 @@ def _is_under_way(root: Folder, one: Generation, now: float = 0.0) -> bool:
 
 def _remove(root: Folder, one: Generation) -> None:
     below = root.below(one.folder)
+    if one.folder:
+        # First: a build that still writes there, and misses any of its files, looks for its plan.
+        below.remove(naming.PLAN)
     remove_outputs(below)
     if one.folder:
         spool = f"{one.folder}/{naming.SPOOL_DIR}/"
