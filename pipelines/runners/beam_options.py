@@ -28,8 +28,8 @@ _REMOTE_RUNNERS = frozenset({"dataflowrunner", "flinkrunner", "portablerunner", 
 _FLINK_HERE = ("", "[local]", "[auto]")
 _MODE, _WORKERS = "direct_running_mode", "direct_num_workers"
 _PROCESSES = "multi_processing"
-# The interpreter's lock lets the threads of a process re-encode with about four cores, of 16 too
-# (docs/runners.md).
+# Threads hand the interpreter's lock on for each file that they read, decode and encode, so that
+# those of a process re-encode with about four cores, of 16 too.
 _CORES_OF_PROCESS, _MOST_CORES_OF_ONE = 4, 8
 
 
