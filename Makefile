@@ -107,6 +107,11 @@ test-browser: install .browser/.installed  ## report.html in a headless Chromium
 	npm install --silent --no-save --no-audit --no-fund --prefix .browser axe-core@4.14.1
 	touch $@
 
+test-jpegtran: install  ## JPEGs divided into tiles without a change of their pixels (needs jpegtran; under a minute)
+	@command -v jpegtran >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends libjpeg-turbo-progs; } \
+	|| { echo "these tests need jpegtran: apt-get install libjpeg-turbo-progs" >&2; exit 1; }
+	$(BIN)/python -m pytest tests/engines/test_jpegtran.py
+
 test-signals: .signals/.installed  ## quality signals against CleanVision on 2,000 photographs with made faults, in an environment of its own in .signals (under 2 minutes)
 	.signals/bin/python -m tests.signals.judge
 

@@ -1,9 +1,10 @@
-"""Cut the tiles under a crop out of a JPEG that `--crop-tiles` encoded.
+"""Cut the tiles under a crop out of a JPEG that `--crop-tiles` divided.
 
 Restart markers (ITU-T T.81, B.2.4.4) divide each row of MCUs into tiles of equal width, and a
-decoder can start at each. A segment APP15 behind JFIF's says where they are. It saves a search for
-markers, which takes longer than the rest, and only our encoder writes it: a camera's file with
-markers of its own is decoded whole, because damage in other tiles would stay unseen.
+decoder can start at each. A segment APP15 behind the first one, which JFIF's or EXIF's has to be,
+says where they are. It saves a search for markers, which takes longer than the rest, and only a
+build writes it: a camera's file with markers of its own is decoded whole, because damage in other
+tiles would stay unseen.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from typing import NamedTuple
 from shardwright.images.crops import Crop
 from shardwright.images.jpeg import header_segments
 
-_BASELINE, _INTERVAL = 0xC0, 0xDD
+BASELINE, INTERVAL = 0xC0, 0xDD
 # Marker, length and name of the segment; offset of the image's size in the file; height and width
 # of a tile in pixels. Then for each row of tiles its offset in the file, and where each of its
 # tiles and the marker behind it end, from there.
 _TABLE, _ROW = struct.Struct(">2sH6sIHH"), ">I{}H"
-_TABLE_AT = 20  # behind JFIF's segment, which is the first
 _MARKER, _NAME = b"\xff\xef", b"tiles\0"
 _SIZE = struct.Struct(">HH")
 _MAX_LENGTH = 0xFFFF  # of a segment, and of a row
@@ -56,7 +56,8 @@ class _Table(NamedTuple):
     columns: int
     rows: bytes | memoryview
     row: struct.Struct
-    end: int  # of its segment
+    start: int  # of its segment
+    end: int
     scan: int  # offset of the first tile
 
 
@@ -75,12 +76,16 @@ def tile_interval(width: int, mcu_width: int) -> int:
 
 
 def with_tile_table(data: bytes) -> bytes:
-    """Return a JPEG by Pillow with the table of its tiles, or unchanged if it has no tiles."""
-    segments = header_segments(data, (_BASELINE, _INTERVAL))
+    """Return a JPEG with the table of its tiles, or unchanged if it has no tiles.
+
+    Args:
+        data: By libjpeg: the first component is sampled most, and tiles divide each row of MCUs.
+    """
+    segments = header_segments(data, (BASELINE, INTERVAL))
     at = {marker: start + 4 for marker, start, _ in segments}
-    if _INTERVAL not in at:
+    if not at.keys() >= {BASELINE, INTERVAL}:
         return data
-    frame, interval = at[_BASELINE], int.from_bytes(data[at[_INTERVAL] :][:2])
+    frame, interval = at[BASELINE], int.from_bytes(data[at[INTERVAL] :][:2])
     height, width = 8 * (data[frame + 7] & 15), 8 * (data[frame + 7] >> 4) * interval
     columns = -(-int.from_bytes(data[frame + 3 : frame + 5]) // width)
     scan = segments[-1][2]
@@ -94,12 +99,19 @@ def with_tile_table(data: bytes) -> bytes:
     for number, start in enumerate(starts[:-1]):
         of_row = ends[number * columns : (number + 1) * columns]
         table.append(row.pack(size + start, *(end - start for end in of_row)))
-    return b"".join((data[:_TABLE_AT], *table, data[_TABLE_AT:]))
+    place = _table_at(data)
+    return b"".join((data[:place], *table, data[place:]))
 
 
 def has_tiles(data: bytes | memoryview) -> bool:
     """Return whether a JPEG seems to have a table of its tiles."""
-    return data[_TABLE_AT : _TABLE_AT + 2] == _MARKER
+    place = _table_at(data)
+    return data[place : place + 2] == _MARKER
+
+
+def _table_at(data: bytes | memoryview) -> int:
+    """Return the end of the first segment."""
+    return 4 + int.from_bytes(data[4:6])
 
 
 def cut_tiles(data: bytes | memoryview, height: int, width: int, area: Crop, margin: int) -> Tiles:
@@ -124,8 +136,8 @@ def cut_tiles(data: bytes | memoryview, height: int, width: int, area: Crop, mar
     rows = table.rows[top * table.row.size : bottom * table.row.size]
     if right - left == table.columns and len(rows) == len(table.rows):
         return Tiles(data, height, width)
-    removed = table.end - _TABLE_AT
-    kept, markers = [data[:_TABLE_AT], data[table.end : table.scan]], [table.scan - removed - 1]
+    removed = table.end - table.start
+    kept, markers = [data[: table.start], data[table.end : table.scan]], [table.scan - removed - 1]
     for start, *ends in table.row.iter_unpack(rows):
         first = ends[left - 1] if left else 0
         kept.append(data[start + first : start + ends[right - 1]])
@@ -146,14 +158,15 @@ def cut_tiles(data: bytes | memoryview, height: int, width: int, area: Crop, mar
 
 def _read_table(data: bytes | memoryview, height: int, width: int) -> _Table | None:
     """Return the table of an image, or None if it has none, or an editor has left a wrong one."""
-    if not has_tiles(data) or len(data) < _TABLE_AT + _TABLE.size:
+    start = _table_at(data)
+    if not has_tiles(data) or len(data) < start + _TABLE.size:
         return None
-    _, length, name, size_at, tile_height, tile_width = _TABLE.unpack_from(data, _TABLE_AT)
+    _, length, name, size_at, tile_height, tile_width = _TABLE.unpack_from(data, start)
     if name != _NAME or not tile_height * tile_width:
         return None
-    columns, end = -(-width // tile_width), _TABLE_AT + 2 + length
+    columns, end = -(-width // tile_width), start + 2 + length
     row = struct.Struct(_ROW.format(columns))
-    rows = data[_TABLE_AT + _TABLE.size : end]
+    rows = data[start + _TABLE.size : end]
     if len(rows) != row.size * -(-height // tile_height):
         return None
     scan, *_ = row.unpack_from(rows)
@@ -166,4 +179,4 @@ def _read_table(data: bytes | memoryview, height: int, width: int) -> _Table | N
         or data[-2:] != _IMAGE_END
     ):
         return None
-    return _Table(size_at, tile_height, tile_width, columns, rows, row, end, scan)
+    return _Table(size_at, tile_height, tile_width, columns, rows, row, start, end, scan)

@@ -218,8 +218,8 @@ def test_nothing_in_the_manifest_is_root() -> None:
 def test_the_workflow_runs_what_ci_runs() -> None:
     """Every target of .ci/run is in the public workflow, whose targets are the Makefile's."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    steps = [step for job in jobs.values() for step in job["steps"] if "run" in step]
-    commands = [step["run"].partition("#")[0].split() for step in steps]
+    steps = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    commands = [step.partition("#")[0].split() for step in steps if step.startswith("make ")]
     targets = {word.strip('"') for command in commands for word in command[1:]} - {"test-$ENGINE"}
     targets |= {f"test-{engine}" for engine in jobs["engine"]["strategy"]["matrix"]["engine"]}
     lines = [line.split() for line in (ROOT / ".ci" / "run").read_text().splitlines()]

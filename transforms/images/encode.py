@@ -132,15 +132,19 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
         buffer = BytesIO()
         image.save(buffer, "PNG", compress_level=6, **extra)
         encoded = buffer.getvalue()
-    elif options.encode == "jpeg":
-        if options.crop_tiles:
-            # The color of RGB is stored at half the resolution, so that an MCU has 16 pixels.
-            mcu_width = 8 if image.mode == "L" else 16
-            extra["restart_marker_blocks"] = tile_interval(image.width, mcu_width)
-        encoded = _jpeg(image, {"quality": options.quality, **extra})
-        encoded = with_tile_table(encoded) if options.crop_tiles else encoded
     else:
-        encoded = _jpeg(image, {"quality": _FIX_QUALITY, "subsampling": "4:4:4", **extra})
+        is_fixed = options.encode == "keep"
+        extra |= (
+            {"quality": _FIX_QUALITY, "subsampling": "4:4:4"}
+            if is_fixed
+            else {"quality": options.quality}
+        )
+        if options.crop_tiles:
+            # Color at half the resolution makes an MCU of 16 pixels.
+            mcu_width = 8 if is_fixed or image.mode == "L" else 16
+            extra["restart_marker_blocks"] = tile_interval(image.width, mcu_width)
+        encoded = _jpeg(image, extra)
+        encoded = with_tile_table(encoded) if options.crop_tiles else encoded
     return encoded, read_header(encoded).info
 
 

@@ -95,8 +95,8 @@ class EncodeOptions:
     quality: int = IMAGES.option(90, "JPEG quality, 1 to 100 (default: 90)", type=int)
     crop_tiles: bool = IMAGES.option(
         False,
-        "make JPEGs of tiles, of which sw.Reader decodes only those under a crop; needs "
-        "--encode jpeg",
+        "make JPEGs of tiles, of which sw.Reader decodes only those under a crop; with --encode "
+        "jpeg, or with keep and jpegtran, which leaves pixels unchanged",
     )
     grayscale: bool = IMAGES.option(False, "store one channel, brightness")
     tensor_dtype: TensorType = IMAGES.option(
@@ -194,9 +194,10 @@ class EncodeOptions:
                 f"tensor-dtype {self.tensor_dtype} needs encode 'raw' or 'tensor', "
                 f"got {self.encode!r}"
             )
-        if self.crop_tiles and self.encode != "jpeg":
+        if self.crop_tiles and self.encode not in ("keep", "jpeg"):
             raise ValueError(
-                f"crop-tiles needs encode 'jpeg', got {self.encode!r}: choose jpeg, or leave it out"
+                f"crop-tiles needs encode 'jpeg' or 'keep', got {self.encode!r}: choose one of "
+                "them, or leave it out"
             )
         self._check_normalize()
         self._check_overlays()
@@ -258,10 +259,16 @@ class EncodeOptions:
         )
 
     @property
+    def needs_jpegtran(self) -> bool:
+        """True if JPEGs are divided into tiles without being decoded."""
+        return self.crop_tiles and self.encode == "keep"
+
+    @property
     def decodes(self) -> bool:
-        """True if some or all images are decoded, whatever the check."""
+        """True if some or all images are decoded or divided, whatever the check."""
         return (
             self.encode != "keep"
+            or self.needs_jpegtran
             or self.profile == "srgb"
             or "fix" in (self.actions[fault] for fault in self.watched)
         )

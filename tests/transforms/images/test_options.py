@@ -63,7 +63,7 @@ def test_all_of_them_from_the_command_line() -> None:
     ("--encode png --tensor-dtype float32",
      "--tensor-dtype float32 needs encode 'raw' or 'tensor', got 'png'"),
     ("--encode png --crop-tiles",
-     "--crop-tiles needs encode 'jpeg', got 'png': choose jpeg, or leave it out"),
+     "--crop-tiles needs encode 'jpeg' or 'keep', got 'png': choose one of them, or leave it out"),
     ("--encode tensor --normalize -1..1",
      "--normalize -1..1 needs tensor-dtype float32, got uint8"),
     (f"{FLOATS} --grayscale --normalize 0,0,0/1,1,1",
