@@ -30,6 +30,8 @@ PEERS: Mapping[str, Mapping[str, str]] = {
         "keras": "tensorflow",
         "grain": "grain",
         "grain-simplejpeg": "grain",
+        "array_record": "grain",
+        "lance": "lance",
         "webdataset": "webdataset-torch",
         **{name: name for name in ("torch", "streaming", "litdata")},
     },

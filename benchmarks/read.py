@@ -8,12 +8,13 @@ Rounds are interleaved and start with another loader each.
   feed    images/s of 224x224 random-resized crops with flips, in batches of uint8, after a
           warm-up; first batch, memory
   raw     records/s without decoding
+  random  the same in random order, in batches of 2,048, against formats for random access
   start   from imports to the first batch, on a dataset of 10,000 shards
   memory  growth of the reader's memory in half a minute
 
 The tf.data pipeline is tuned first: the fastest of its variants takes part. The peers run in
 environments of their own (environments.py). Exit code 1 if a required target fails, unless
---no-check is given. Takes about 12 minutes, and 2 GB.
+--no-check is given. Takes about 12 minutes, and 4 GB.
 
 Every loader is timed for the same number of seconds, so that slow ones do not take the most time.
 """
@@ -37,6 +38,7 @@ from read_feeds import ORDERS
 from read_report import (
     IN_ORDER,
     LOAD,
+    RANDOM,
     RAW,
     READER,
     READER_TF,
@@ -50,9 +52,9 @@ from read_report import (
 )
 from systems import HERE
 
-PARTS = ("feed", "raw", "start", "memory")
+PARTS = ("feed", "raw", "random", "start", "memory")
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-_BYTES_PER_PHOTO = 700_000  # 80 KB of photo in eight formats
+_BYTES_PER_PHOTO = 800_000  # 80 KB of photo in nine formats
 _TINY_BYTES_PER_SHARD = 40_000
 
 
@@ -71,11 +73,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         default=list(SYSTEMS),
         help="in `feed`, of: " + ", ".join(SYSTEMS),
     )
-    add("--photos", type=int, default=2000, help="number of different photos")
+    add("--photos", type=int, default=4200, help="number of different photos")
     add("--seconds", type=float, default=4.0, help="timed seconds of a loader in `feed`")
     add("--warm-up", type=int, default=800, help="images before those")
     add("--records", type=int, default=60_000, help="records timed without decoding")
     add("--batch-size", type=int, default=64, help="images in a batch")
+    add("--random-batch", type=int, default=2048, help="records in a batch of `random`")
     add("--shards", type=int, default=10_000, help="shards of the dataset of `start`")
     add("--memory-seconds", type=float, default=30.0, help="duration of the run of `memory`")
     add(
@@ -90,6 +93,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         args.rounds, args.no_check = 1, True
         args.photos, args.warm_up, args.batch_size = 80, 16, 8
         args.records, args.shards, args.seconds, args.memory_seconds = 320, 20, 0.2, 1.0
+        args.random_batch = 16
     return args
 
 
@@ -99,6 +103,8 @@ def cases_of(part: str, systems: list[str]) -> list[Case]:
         both = (READER, READER_TF, TF)
         orders = {name: ORDERS if name in both else (SHUFFLED,) for name in systems}
         return [Case(part, name, order) for name, found in orders.items() for order in found]
+    if part == "random":
+        return [Case(part, name, SHUFFLED) for name in (READER, *RANDOM)]
     ours = [Case(part, name, order) for name in (READER, LOAD) for order in ORDERS]
     return [Case(part, RAW, IN_ORDER), *ours] if part == "raw" else ours
 
@@ -156,7 +162,9 @@ class Bench:
         settings = json.dumps(
             {"variant": self.chosen} if case.name in (TF, LOAD) and self.tuned else {}
         )
-        size = ["--batch-size", str(self.args.batch_size), "--settings", settings]
+        is_random = case.part == "random"
+        batch_size = self.args.random_batch if is_random else self.args.batch_size
+        size = ["--batch-size", str(batch_size), "--settings", settings]
         task = "feed" if case.part == "memory" else case.part
         told, peak, looks = self._measure(
             case.name, task, ["--data", str(data), "--order", case.order, *size, *words]
@@ -175,10 +183,11 @@ def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | N
     words = {
         "feed": ["--seconds", str(args.seconds), *warm_up],
         "raw": ["--items", str(args.records), *warm_up],
+        "random": ["--items", str(args.records), *warm_up],
         "start": [],
     }
     for number in range(args.rounds):
-        for part in ("feed", "raw", "start"):
+        for part in words:
             cases = cases_of(part, args.systems)
             for case in (
                 page.turned(cases, number * max(1, len(cases) // args.rounds))
@@ -199,7 +208,7 @@ def in_order(results: Results, systems: list[str]) -> Results:
 
 def main() -> int:
     args = parse_args(sys.argv[1:])
-    of_part = {"feed": args.systems, "raw": [RAW]}
+    of_part = {"feed": args.systems, "raw": [RAW], "random": RANDOM}
     used = [name for part in args.parts for name in of_part.get(part, ())]
     peers = environments.releases("read", used, dated=args.write)
     need_bytes = args.photos * _BYTES_PER_PHOTO + args.shards * _TINY_BYTES_PER_SHARD
@@ -210,7 +219,7 @@ def main() -> int:
         data = make_data(
             folder,
             args.photos,
-            [READER, *(args.systems if "feed" in args.parts else [])],
+            [READER, *(name for part in args.parts for name in of_part.get(part, ()))],
         )
         many = make_many_shards(folder, args.shards) if "start" in args.parts else None
         run_parts(bench, args, data, many)

@@ -20,8 +20,9 @@ OURS = (READER, READER_TF, ENCODED, TILES, LOAD)
 PEERS = ("keras", "grain", "grain-simplejpeg", "torch", "webdataset", "streaming", "litdata")
 SYSTEMS = (*OURS, TF, *PEERS)
 RAW = "tfrecord"
+# Formats for random access -> how many times as fast the reader has to be.
+RANDOM = {"array_record": 4.0, "lance": 8.0}
 IN_ORDER, SHUFFLED = "sequential", "shuffled"
-_PARTS = ("feed", "raw", "start", "memory")
 # Difference between two runs of the same program on a quiet machine: a ratio of 1.0 cannot be
 # distinguished from one smaller by this.
 NOISE = 0.03
@@ -178,6 +179,22 @@ def _raw_table(results: Results) -> list[str]:
     return ["### Records of 80 KB as stored", "", *table(head, rows), ""] if rows else []
 
 
+def _random_table(results: Results) -> list[str]:
+    base = Case("random", READER, SHUFFLED)
+    rows = [
+        [
+            case.name,
+            spread(_rates(results, case), ",.0f"),
+            spread(ratios(results, base, case), ".2f"),
+            f"{median(run.items / run.cpu_s for run in results[case]):,.0f}",
+        ]
+        for case in _cases(results, "random")
+    ]
+    head = ["reading", "records/s", f"{READER} is faster", "records per CPU s"]
+    title = "### Records of 80 KB as stored, in random order, in large batches"
+    return [title, "", *table(head, rows), ""] if rows else []
+
+
 def _start_table(results: Results, shards: int) -> list[str]:
     rows = []
     for case in _cases(results, "start"):
@@ -288,6 +305,20 @@ def _raw_targets(results: Results) -> list[Target]:
     ]
 
 
+def _random_targets(results: Results) -> list[Target]:
+    base = Case("random", READER, SHUFFLED)
+    return [
+        _ratio_target(
+            results,
+            f"records as stored, in random order, {READER} at least {need:g}x {name}",
+            base,
+            Case("random", name, SHUFFLED),
+            need,
+        )
+        for name, need in RANDOM.items()
+    ]
+
+
 def _start_target(results: Results) -> Target:
     text = f"first batch of many shards under {_START_LIMIT_S:g} s, the slowest"
     firsts = {
@@ -317,6 +348,7 @@ def targets(session: Session) -> list[Target]:
     return [
         *_feed_targets(session.runs),
         *_raw_targets(session.runs),
+        *_random_targets(session.runs),
         _start_target(session.runs),
         _memory_target(session.runs),
     ]
@@ -335,7 +367,8 @@ def _notes(chosen: str) -> list[str]:
         f"{chosen}. reader.encoded and reader.tiles read the photographs as `build --encode jpeg` "
         "makes them, without and with --crop-tiles.",
         "Records as stored: tfrecord reads and checks whole records; reader and load read and "
-        "check the image bytes alone.",
+        "check the image bytes alone. In random order, array_record reads each batch by one call "
+        "of `__getitems__`, and lance by one of `take`, whose bytes stay in Arrow's memory.",
     ]
 
 
@@ -350,6 +383,7 @@ def render(session: Session, circumstances: Sequence[str]) -> str:
         *_feed_table(runs),
         *tuning_table(session.tuned),
         *_raw_table(runs),
+        *_random_table(runs),
         *_start_table(runs, session.shards),
         *_memory_table(runs),
     ]

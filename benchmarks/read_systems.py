@@ -14,9 +14,10 @@ feed NAME   224x224 random-resized crops with flips, batches of uint8
   grain             Grain's threads on ArrayRecord files, decoded and resized by OpenCV
   grain-simplejpeg  the same, decoded by simplejpeg with fast DCT and upsampling, as in shardwright
 raw NAME    batches of records or images as stored: tfrecord, reader, load
+random NAME the same in random order: reader, array_record (its batched reads), lance (take)
 start NAME  the first batch of a dataset of many shards: reader, load
 tune        the variants of the tf.data pipeline
-make grain  the ArrayRecord files
+make NAME   the files of array_record or lance
 
 shardwright's run in its own environment, the others in theirs (environments.py).
 """
@@ -28,7 +29,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from read_feeds import (
     RATIO,
@@ -167,6 +168,45 @@ def open_raw_reader(feed: Feed) -> Iterator[Any]:
     return (batch["image"] for batch in _reader(feed, image=None, features=["image"]))
 
 
+def _random_rows(feed: Feed, count: int) -> Iterator[Any]:
+    """Yield the numbers of each batch's records, in another order in each epoch."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    while True:
+        order = rng.permutation(count)
+        for start in range(0, count - feed.batch_size + 1, feed.batch_size):
+            yield order[start : start + feed.batch_size]
+
+
+def open_array_records(feed: Feed) -> Iterator[Any]:
+    import numpy as np
+    from grain.sources import ArrayRecordDataSource
+
+    source = ArrayRecordDataSource(feed.files("array_record/*.arrayrecord"))
+    for rows in _random_rows(feed, len(source)):
+        yield np.array(source.__getitems__(rows.tolist()), object)
+
+
+class _Column(NamedTuple):
+    """A column of Arrow, which makes a record's bytes when it is asked for."""
+
+    values: Any
+    shape: tuple[int]
+
+    def __getitem__(self, row: int) -> bytes:  # type: ignore[override]
+        return bytes(self.values[row].as_py())
+
+
+def open_lance(feed: Feed) -> Iterator[Any]:
+    import lance
+
+    dataset = lance.dataset(str(feed.data / "lance" / "photos.lance"))
+    for rows in _random_rows(feed, dataset.count_rows()):
+        values = dataset.take(rows, columns=["image"]).column("image")
+        yield _Column(values, (len(values),))
+
+
 def open_raw_load(feed: Feed) -> Iterator[Any]:
     return (
         batch["image"]
@@ -212,6 +252,11 @@ TASKS: dict[str, dict[str, Loader]] = {
         "reader": Loader(open_raw_reader, _READER),
         "load": Loader(open_raw_load, _LOAD),
     },
+    "random": {
+        "reader": Loader(open_raw_reader, _READER),
+        "array_record": Loader(open_array_records, _GRAIN),
+        "lance": Loader(open_lance, ("lance",)),
+    },
     "start": {"reader": Loader(open_reader, _READER), "load": Loader(open_many_load, _LOAD)},
 }
 
@@ -238,6 +283,21 @@ def make_array_records(data: Path, shard_bytes: int) -> None:
         writer.close()
 
 
+def make_lance(data: Path, shard_bytes: int) -> None:
+    """Write a dataset of Lance from DATA/photos, with the unchanged bytes of the files."""
+    import lance
+    import pyarrow as pa
+
+    schema = pa.schema([("image", pa.large_binary()), ("label", pa.int64())])
+    batches = (
+        pa.RecordBatch.from_pylist([{"image": path.read_bytes(), "label": label}], schema)
+        for path, label in labelled(data / "photos")
+    )
+    lance.write_dataset(
+        batches, data / "lance" / "photos.lance", schema, max_bytes_per_file=shard_bytes
+    )
+
+
 def _tuned(feed: Feed, items: int) -> dict[str, float]:
     import read_tf
 
@@ -249,12 +309,13 @@ def main(argv: Iterable[str] | None = None) -> int:
         None if argv is None else list(argv)
     )
     if args.task == "make":
-        make_array_records(args.data, args.shard_bytes)
+        make = make_lance if args.name == "lance" else make_array_records
+        make(args.data, args.shard_bytes)
         return 0
     if args.task == "tune":
         tell({"rates": _tuned(feed_of(args), args.items)})
         return 0
-    check = check_records if args.task == "raw" else check_images
+    check = check_records if args.task in ("raw", "random") else check_images
     tell(run_feed(TASKS[args.task][args.name], feed_of(args), args, check))
     return 0
 

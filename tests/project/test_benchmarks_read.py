@@ -229,7 +229,11 @@ def test_the_best_case_of_each_peer_counts() -> None:
             "--systems reader,pytorch",
             "unknown ['pytorch']; choose from reader, reader.tf_data, reader.encoded",
         ),
-        ("read", "--parts feeds", "unknown ['feeds']; choose from feed, raw, start, memory"),
+        (
+            "read",
+            "--parts feeds",
+            "unknown ['feeds']; choose from feed, raw, random, start, memory",
+        ),
         (
             "read",
             "--systems reader,torch,litdata --parts feed",

@@ -18,10 +18,11 @@ def made_results(feed: Rates, **parts: Any) -> Any:
 
     Args:
         feed: Images per second, round by round.
-        parts: `raw` as `feed`, `first` in seconds, `rss` in bytes.
+        parts: `raw` and `random` as `feed`, `first` in seconds, `rss` in bytes.
     """
     results = {}
-    for part, rates in (("feed", feed), ("raw", parts.get("raw", {}))):
+    of_part = {"feed": feed, **{part: parts.get(part, {}) for part in ("raw", "random")}}
+    for part, rates in of_part.items():
         for (name, order), values in rates.items():
             runs = [report.Run(int(value), 1.0, 2.0, 0.5, 10**9, (10**8,) * 6) for value in values]
             results[report.Case(part, name, order)] = runs
@@ -63,7 +64,7 @@ def test_speeds_are_held_against_the_tuned_pipeline_and_the_nearest_peer(
 ) -> None:
     found = report.targets(session_of(made_results(rates(*speeds))))
     assert [target.passed for target in found[:6]] == passed
-    assert [target.passed for target in found[6:]] == [None] * 8
+    assert [target.passed for target in found[6:]] == [None] * 10
     others = "keras, grain-simplejpeg, webdataset, streaming, litdata"
     assert f"x grain's; not measured: {others}" in found[4].found
 
@@ -93,16 +94,16 @@ def test_ratios_are_of_the_same_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "first", "rss", "passed"),
+    ("raw", "random", "first", "rss", "passed"),
     [
-        ((1000, 900), 1.49, 105, [True, True, True, True, True, True]),
-        ((999, 899), 1.49, 105, [True, True, False, False, True, True]),
-        ((900, 600), 1.5, 105, [True, True, False, False, False, True]),
-        ((899, 599), 1.0, 106, [False, False, False, False, True, False]),
+        ((1000, 900), 8000, 1.49, 105, [True, True, True, True, True, True, True, True]),
+        ((999, 899), 7999, 1.49, 105, [True, True, False, False, True, False, True, True]),
+        ((900, 600), 4000, 1.5, 105, [True, True, False, False, True, False, False, True]),
+        ((899, 599), 3999, 1.0, 106, [False, False, False, False, False, False, True, False]),
     ],
 )
 def test_records_start_and_memory_have_their_limits(
-    raw: tuple[int, int], first: float, rss: int, passed: list[bool]
+    raw: tuple[int, int], random: int, first: float, rss: int, passed: list[bool]
 ) -> None:
     speeds = dict(zip(ORDERS, raw, strict=True))
     reading = {
@@ -111,9 +112,12 @@ def test_records_start_and_memory_have_their_limits(
     reading["tfrecord", "sequential"] = [1000] * 3
     starts = {("reader", "shuffled"): [0.5, 0.5, 0.5], ("load", "shuffled"): [0.5, first, 0.5]}
     grown = (10**8, 10**8, 10**8, 10**8, rss * 10**6, rss * 10**6)
-    found = report.targets(session_of(made_results({}, raw=reading, first=starts, rss=grown)))[8:]
+    others = {"reader": random, "array_record": 1000, "lance": 1000}
+    at_random = {(name, "shuffled"): [speed] * 3 for name, speed in others.items()}
+    parts = {"raw": reading, "random": at_random, "first": starts, "rss": grown}
+    found = report.targets(session_of(made_results({}, **parts)))[8:]
     assert [target.passed for target in found] == passed
-    assert found[4].found == f"{first:.2f} s (load, shuffled)"
+    assert found[6].found == f"{first:.2f} s (load, shuffled)"
 
 
 PAGE = """\
