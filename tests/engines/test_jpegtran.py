@@ -22,7 +22,7 @@ from shardwright.transforms.images.policy import PolicyFault
 from tests.shardwright.images.test_tiles import cropped, photograph
 from tests.support.build_helpers import build
 from tests.support.encoded_images import encode_image
-from tests.support.image_makers import exif_block, saved
+from tests.support.image_makers import exif_block, patched, saved
 from tests.support.policy_images import policy_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -93,6 +93,14 @@ def test_a_file_keeps_its_pixels_and_metadata(mode: str, options: dict[str, Any]
 ])  # fmt: skip
 def test_other_files_stay_as_they_are(source: bytes) -> None:
     assert divided(source) == source
+
+
+@given(at=st.integers(2, 15_000), new=st.binary(min_size=1, max_size=4))
+def test_a_damaged_file_stays_or_keeps_its_pixels(at: int, new: bytes) -> None:
+    source = patched(camera(), at, new)
+    made = divided(source)
+    if made != source:
+        np.testing.assert_array_equal(tf.io.decode_jpeg(made, 3), tf.io.decode_jpeg(source, 3))
 
 
 def test_a_fixed_image_is_divided_too() -> None:

@@ -11,7 +11,7 @@ import subprocess
 from io import BytesIO
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.images.jpeg import END, FRAMES, jpeg_frame, jpeg_segments
+from shardwright.images.jpeg import END, FRAMES, SCAN, jpeg_frame, jpeg_segments
 from shardwright.images.kinds import MAX_PIXELS
 from shardwright.images.tiles import BASELINE, INTERVAL, has_tiles, tile_interval, with_tile_table
 from shardwright.transforms.images.pixels import PIXELS
@@ -25,8 +25,9 @@ _MPF = b"MPF\0"
 def divided(data: bytes) -> bytes:
     """Return a JPEG with the same pixels, divided into tiles, or unchanged if it cannot be.
 
-    It cannot be if it is progressive, damaged or huge, has restart markers, unusual sampling, a
-    width that has no tiles, or more behind its end, such as a phone's video: jpegtran drops that.
+    It cannot be if it has several scans (as progressive ones have), restart markers, unusual
+    sampling, a width without tiles, or more behind its end, such as a phone's video, which jpegtran
+    drops; nor if it is damaged or huge.
 
     Raises:
         UsageError: As `find_jpegtran`.
@@ -69,10 +70,12 @@ def _interval_of(data: bytes) -> tuple[int, int]:
     """Return the MCUs of a tile, 0 if a file has to stay as it is, and the image's pixels."""
     segments = list(jpeg_segments(data))
     starts = {marker: start for marker, start, _ in segments}
-    frames = FRAMES & starts.keys()
-    is_whole = bool(segments) and (segments[-1][0], segments[-1][2]) == (END, len(data))
+    num_scans = sum(marker == SCAN for marker, *_ in segments)
+    # Of several scans, each could take as long as a whole image.
+    is_plain = FRAMES & starts.keys() == {BASELINE} and num_scans == 1
+    ends_here = bool(segments) and segments[-1][::2] == (END, len(data))
     has_pictures = any(data.startswith(_MPF, start + 4) for _, start, _ in segments)
-    if frames != {BASELINE} or INTERVAL in starts or not is_whole or has_pictures:
+    if not is_plain or not ends_here or has_pictures or INTERVAL in starts:
         return 0, 0
     frame = starts[BASELINE]
     _, height, width, components = jpeg_frame(data, frame)
