@@ -20,6 +20,7 @@ from shardwright.trainers.supervised import SupervisedNames
 
 _VERSION = 1
 _STATE_FILE = "training.json"
+_MOST_LOOKED_AT = 2  # batches that Keras takes before an epoch, to learn their shapes
 _EPOCH_IS_OVER = object()  # truthy value of `model.stop_training` that no other callback sets
 
 
@@ -296,16 +297,17 @@ def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]
 
 
 class _Batches(keras.utils.PyDataset):
-    """Passes of a reader; random access inside a pass works, sequential access is faster."""
+    """Passes of a reader: those of `fit` in the reader's order, those of others by index."""
 
     def __init__(self, reader: Reader, names: SupervisedNames) -> None:
         super().__init__()
         self._reader = reader
         self._start = reader.position
-        self._last = -1  # the last batch taken in this pass
-        self._is_over = False
         self._names = names
         self._batches = LookAhead(reader)
+        self._is_fitting = self._is_first = False
+        # Of this pass: the batches that `fit` has taken, what it asked for, and others' last one.
+        self._taken, self._asked, self._last = 0, set[int](), -1
 
     def __len__(self) -> int:
         # Keras asks once for all epochs, so a reader inside a pass has no other length.
@@ -313,14 +315,40 @@ class _Batches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         steps = self._reader.steps
-        if index == 0 and (self._is_over or self._last == len(self) - 1):
-            self._start, self._is_over = steps.skip(self._start, len(self)), False
-        following, batch = self._batches.take(steps.skip(self._start, index))
+        place = self._next_place(index) if self._is_fitting else self._asked_place(index)
+        following, batch = self._batches.take(steps.skip(self._start, place))
         self._reader._move_ahead(following, (self._start, steps.pass_end(self._start)))
-        self._last = index
         return self._names.pick(batch)
 
+    def _next_place(self, index: int) -> int:
+        # Keras asks in random order by default, but the reader has shuffled. Before an epoch it
+        # looks at a first batch or two, and begins again. A pass that was left is over, unless
+        # what is asked for goes on: `fit` has `steps_per_epoch`.
+        begins = self._is_first and (self._taken <= _MOST_LOOKED_AT or index in self._asked)
+        self._is_first = False
+        if self._taken == len(self) or (begins and self._taken > _MOST_LOOKED_AT):
+            self._begin(self._reader.steps.skip(self._start, len(self)))
+        elif begins:
+            self._begin(self._start)
+        self._asked.add(index)
+        self._taken += 1
+        return self._taken - 1
+
+    def _asked_place(self, index: int) -> int:
+        if index == 0 and len(self) in (self._taken, self._last + 1):
+            self._begin(self._reader.steps.skip(self._start, len(self)))
+        self._last = index
+        return index
+
+    def _begin(self, position: int) -> None:
+        self._start, self._taken, self._asked, self._last = position, 0, set(), -1
+
+    def on_epoch_begin(self) -> None:
+        if self._last + 1 == len(self) > _MOST_LOOKED_AT:  # a loop has read the pass
+            self._begin(self._reader.steps.skip(self._start, len(self)))
+        self._last = -1
+        self._is_fitting = self._is_first = True
+
     def on_epoch_end(self) -> None:
-        # Keras looks at a first batch, or two, before the first epoch, and then begins again.
-        self._is_over = self._is_over or self._last > 1
+        self._is_fitting = False
         self._batches.clear()

@@ -81,17 +81,25 @@ def fit_watched(data: Any, **options: Any) -> list[list[int]]:
         return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
     model.compile("sgd", loss, run_eagerly=True)
-    fitted = model.fit(data, epochs=3, shuffle=False, verbose=0, **options)
+    fitted = model.fit(data, epochs=3, verbose=0, **options)
     assert fitted.epoch == [0, 1, 2]
     return seen  # Keras may call the loss before, to build it
 
 
-@pytest.mark.parametrize("kind", ["keras", "tf_data"])
+@pytest.mark.parametrize("batch_size", [4, 11])
+@pytest.mark.parametrize(("kind", "shuffle"), [
+    ("keras", True), ("keras", False), ("tf_data", True),
+])  # fmt: skip
 def test_each_epoch_of_fit_is_the_next_of_a_reader_with_an_end(
-    datasets: Datasets, kind: str
+    datasets: Datasets, kind: str, shuffle: bool, batch_size: int
 ) -> None:
-    """`fit(reader.keras(), epochs=3)`, evaluating after each; then `fit` goes on."""
-    options: dict[str, Any] = {"shuffle": True, "remainder": "keep"}
+    """`fit(reader.keras(), epochs=3)`, evaluating after each; then `fit` goes on.
+
+    `fit` shuffles by default: Keras asks for batches by number, in another order in each epoch.
+    """
+    options: dict[str, Any] = {
+        "shuffle": True, "remainder": "keep", "global_batch_size": batch_size,
+    }  # fmt: skip
     reader, twin = (evaluated(datasets, **options) for _ in range(2))
     held_out = evaluated(datasets)
     data, held = (
@@ -99,7 +107,7 @@ def test_each_epoch_of_fit_is_the_next_of_a_reader_with_an_end(
         for part in (reader, held_out)
     )
     for number in (1, 2):
-        seen = fit_watched(data, validation_data=held)
+        seen = fit_watched(data, validation_data=held, shuffle=shuffle)
         trained = [batch["label"].tolist() for _ in range(3) for batch in twin]
         validated = [batch["label"].tolist() for batch in evaluated(datasets)]
         part = len(trained) // 3
