@@ -187,11 +187,6 @@ def describe_files(request: SourceRequest, files: Sequence[InputFile], what: str
     return f"{number} at {request.uri}"
 
 
-def common_split_names(files: Sequence[InputFile]) -> bool:
-    """Return whether every file's name states a split."""
-    return bool(files) and all(file.split for file in files)
-
-
 def _matching(request: SourceRequest) -> list[InputFile]:
     """Return the files that a wildcard matches; raise `UsageError` if one in braces is missing."""
     uri = request.uri

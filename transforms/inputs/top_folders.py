@@ -1,10 +1,10 @@
-"""Decide whether the top folders of INPUT are splits or classes, and state the rule of labels."""
+"""Decide whether top folders are splits or classes, and whether names state splits."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shardwright.errors import UsageError
 from shardwright.storage.addresses import redact
@@ -62,6 +62,28 @@ def split_folders_of(
             f"splits`. If they are classes: `{command} classes`"
         )
     return ()
+
+
+def names_state_splits(request: SourceRequest, parts: Mapping[str, str | None]) -> bool:
+    """Return whether the names of all parts of INPUT state their splits.
+
+    Args:
+        request: The request for INPUT.
+        parts: Name -> the split that it states, or None.
+
+    Raises:
+        UsageError: Some names state a split other than train, and some state none, so that the
+            images of all would be in one.
+    """
+    others = [name for name, split in parts.items() if split is None]
+    if others and {*parts.values()} - {None, "train"}:
+        named = [name for name, split in parts.items() if split is not None]
+        raise UsageError(
+            f"{request.argument} {request.uri} has {shown(named)}, whose names state splits, "
+            f"beside {shown(others)}, without a split: move or rename what is in no split, or give "
+            "only the others as INPUT, for example by a wildcard"
+        )
+    return bool(parts) and not others
 
 
 def _splits_in(name: str) -> set[str]:

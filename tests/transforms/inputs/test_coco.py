@@ -72,6 +72,17 @@ def test_the_official_layout(tmp_path: Path) -> None:
     assert source.facts.features[3].dtype == "bool"
 
 
+def test_a_json_without_a_split_beside_others_is_refused(tmp_path: Path) -> None:
+    """All images would be in one split; one kind of files can be given by a wildcard."""
+    root, more = official(tmp_path), json.dumps(det.coco(["a"], annotations=[]))
+    det.write(root, {"annotations/image_info_unlabeled2017.json": more})
+    told = r"has train2017, val2017, whose names state splits, beside unlabeled2017, without"
+    with pytest.raises(UsageError, match=told):
+        det.listed(root)
+    given = f"{root}/annotations/instances_*.json"
+    assert det.listed(given, image_root=str(root))[0].facts.states_splits
+
+
 @pytest.mark.parametrize(("where", "images", "root"), [
     ("annotations/instances_train2017.json", "train2017", ""),
     ("annotations/instances_train2017.json", "images/train2017", ""),

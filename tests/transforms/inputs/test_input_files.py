@@ -15,11 +15,11 @@ from shardwright.transforms.inputs.folder_contents import expand_braces
 from shardwright.transforms.inputs.input_files import (
     InputFile,
     checked,
-    common_split_names,
     find_files,
     state_of,
 )
 from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.top_folders import names_state_splits
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import make_files
@@ -106,10 +106,22 @@ def test_splits() -> None:
     assert {name: InputFile(f"/in/{name}", name).split for name in splits} == splits
 
 
-def test_splits_count_only_where_all_files_state_one() -> None:
-    train, other = InputFile("/train.rec", "train.rec"), InputFile("/x.rec", "x.rec")
-    found = [common_split_names(files) for files in ([train], [train, other], [])]
-    assert found == [True, False, False]
+@pytest.mark.parametrize(("names", "found"), [
+    ((), False), (("train.rec",), True), (("train.rec", "x.rec"), False), (("x.rec",), False),
+    (("train.rec", "val.rec"), True),
+    (("train.rec", "val.rec", "extra.rec"), None), (("test.rec", "x.rec"), None),
+])  # fmt: skip
+def test_splits_count_only_where_all_files_state_one(
+    names: tuple[str, ...], found: bool | None
+) -> None:
+    parts = {name: InputFile(f"/{name}", name).split for name in names}
+    if found is not None:
+        assert names_state_splits(SourceRequest("/in"), parts) == found
+        return
+    named, other = ", ".join(names[:-1]), names[-1]
+    told = f"INPUT /in has {named}, whose names state splits, beside {other}, without a split: move"
+    with pytest.raises(UsageError, match=re.escape(told)):
+        names_state_splits(SourceRequest("/in"), parts)
 
 
 def test_braces() -> None:

@@ -260,3 +260,14 @@ def test_attributes_of_an_object() -> None:
 def test_deeply_nested_xml() -> None:
     with pytest.raises(BadLabel, match="its root is <a>"):
         parse_voc(b"<a>" * 100_000 + b"</a>" * 100_000)
+
+
+def test_a_folder_without_a_split_beside_split_folders_is_refused(tmp_path: Path) -> None:
+    for folder in ("train", "test"):
+        xml = det.voc_xml(det.OBJECTS["a"])
+        det.write(tmp_path, {**det.pictures(folder, "a"), f"{folder}/a.xml": xml, "docs/x.md": "x"})
+    assert det.listed(tmp_path)[0].facts.states_splits
+    det.write(tmp_path, det.pictures("extra", "a"))
+    told = r"has test, train, whose names state splits, beside extra, without a split"
+    with pytest.raises(UsageError, match=told):
+        det.listed(tmp_path)

@@ -156,7 +156,8 @@ def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("shardwright.transforms.inputs.archives.webdataset._LOOK_SAMPLES", 1)
     labels_and_fields: dict[str, tuple[object, Values | None]] = {
         "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
-        "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": 1}), "none": (9, None),
+        "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": None}), "none": (9, None),
+        "more": (9, {"more": 1}),
         "bad_label": ("cat", {}), "bad_int": (1, {"n": 1.5}), "bad_list": (1, {"t": ["a", 1]}),
         "bad_bool": (1, {"b": 1}), "no_float": (1, {"w": 2**53 + 1}), "no_label": (None, {}),
     }  # fmt: skip
@@ -175,7 +176,30 @@ def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.Mon
         "a/bad_list": "the json's 't' is ['a', 1], but others are list<item: string>",
         "a/bad_bool": "the json's 'b' is 1, but others are bool",
         "a/no_float": "the json's 'w' is 9007199254740993, but others are double",
+        "a/more": "it has the json's more, which the first samples lack",
     }
+
+
+@pytest.mark.parametrize(
+    ("suffix", "told"),
+    [
+        ("cls", ".cls"),
+        ("txt", ".txt"),
+        ("seg.png", ".seg.png"),
+        ("depth.npy", ".depth.npy"),
+    ],
+)
+def test_members_that_no_first_sample_has_are_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, told: str
+) -> None:
+    """They have no column, so labels and captions of later shards would be lost."""
+    monkeypatch.setattr("shardwright.transforms.inputs.archives.webdataset._LOOK_SAMPLES", 1)
+    image = {"png": TINY_PNG, "json": {"n": 1}}
+    samples = {"first": image, "other": {**image, suffix: TINY_PNG if "png" in suffix else "1"}}
+    rows, reasons, details = listed(opened(shard(tmp_path / "a.tar", samples)))
+    assert [row["id"] for row in rows] == ["a/first"]
+    assert reasons == {"a/other": "bad_value"}
+    assert details == {"a/other": f"it has {told}, which the first samples lack"}
 
 
 def test_roles_of_json_fields(tmp_path: Path) -> None:

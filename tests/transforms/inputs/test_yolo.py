@@ -100,6 +100,7 @@ def test_names_of_classes(tmp_path: Path, name: str, text: str) -> None:
     ({"data.yaml": "names: {0: a, 2: b}"}, "names has 2 classes, but none with number 1"),
     ({"data.yaml": "names: [a, b, a]"}, "class name 'a' is empty or used twice"),
     ({"data.yaml": "names: [a, '']"}, "class name '' is empty or used twice"),
+    ({"classes.txt": "a\n\nb\n"}, "classes.txt: line 2 is empty, so it is unclear which numbers"),
 ])  # fmt: skip
 def test_invalid_names_of_classes(tmp_path: Path, files: dict[str, str], told: str) -> None:
     with pytest.raises(UsageError) as raised:
@@ -140,6 +141,50 @@ def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str | Non
     source, rows, rejects = det.listed(tmp_path)
     assert ([row["split"] for row in rows], rejects) == (splits, [])
     assert source.facts.states_splits == (splits[0] is not None)
+
+
+@pytest.mark.parametrize(("places", "splits", "told"), [
+    # Ultralytics' VOC.yaml and GlobalWheat2020.yaml name a folder twice.
+    ("train: images/a\nval: images/b\ntest: images/b",
+     {"a": "train", "b": "validation", "c": None}, ", images/b of test stays in validation"),
+    ("train: [images/a, images/b]\nval: images/b\ntest: images/c",
+     {"a": "train", "b": "train", "c": "test"}, ", images/b of validation stays in train"),
+    ("train: [images/a, images/a, images/c]", {"a": "train", "b": None, "c": "train"}, ""),
+])  # fmt: skip
+def test_a_place_of_two_splits_stays_in_the_first(
+    tmp_path: Path, places: str, splits: dict[str, str | None], told: str
+) -> None:
+    for name in splits:
+        det.write(tmp_path, {**det.pictures(f"images/{name}", "a"), **txts(f"labels/{name}", "a")})
+    det.write(tmp_path, {"data.yaml": f"{YAML}{places}\n"})
+    source, rows, _ = det.listed(tmp_path)
+    assert source.facts.description.endswith(f"splits from data.yaml{told}")
+    assert {row["id"].split("/")[1]: row["split"] for row in rows} == splits
+
+
+def test_an_image_of_two_lists_and_a_line_without_image_are_rejects(tmp_path: Path) -> None:
+    det.write(tmp_path, {**det.pictures("images", "ab"), **txts("labels", "a", "b")})
+    lists = {"one.txt": "images/a.png\nimages/b.png\n\n", "two.txt": "images/b.png\nimages/x.png\n"}
+    det.write(tmp_path, {**lists, "data.yaml": f"{YAML}train: one.txt\nval: two.txt\n"})
+    _, rows, rejects = det.listed(tmp_path)
+    assert [row["split"] for row in rows] == ["train", "train"]
+    assert [(reject.id, reject.reason, reject.detail) for reject in rejects] == [
+        ("images/b.png", "duplicate_id", "listed in two splits; it stays in train"),
+        ("images/x.png", "missing_file",
+         "listed as a validation image, but there is no image of this name"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", ["extra/images/c.png", "extra/c.png", "c.png"])
+def test_images_beside_split_folders_are_in_no_split(tmp_path: Path, more: str) -> None:
+    for split, name in (("train", "a"), ("valid", "b")):
+        det.write(tmp_path, det.pictures(f"{split}/images", name) | txts(f"{split}/labels", name))
+    det.write(tmp_path, {"classes.txt": "cat\ndog\nzebra\n", "docs/readme.txt": "x"})
+    assert [row["split"] for row in det.listed(tmp_path)[1]] == ["train", "validation"]
+    (picture,) = det.pictures("", "a").values()
+    det.write(tmp_path, {more: picture})
+    with pytest.raises(UsageError, match=r"has train, valid, whose names state splits, beside "):
+        det.listed(tmp_path)
 
 
 def test_a_split_list_is_read_whole_or_the_build_fails(

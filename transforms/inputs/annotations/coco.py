@@ -44,6 +44,7 @@ from shardwright.transforms.inputs.image_paths import is_whole_path, look_up_bat
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.input_files import find_files
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.top_folders import names_state_splits
 from shardwright.transforms.references import (
     BATCH_ROWS,
     STATED_SIZE,
@@ -210,7 +211,8 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         f"with {' and '.join(kinds) or 'images only'}{ignored}",
         reference_schema(columns),
         features,
-        states_splits=len(sets) > 1 and all(one.split for one in sets),
+        states_splits=len(sets) > 1
+        and names_state_splits(request, {one.name: one.split for one in sets}),
         uri=request.uri,
         sets=sets,
         root=root,

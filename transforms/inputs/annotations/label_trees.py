@@ -16,13 +16,11 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.annotations.boxes import ImageSize, ObjectRows, object_columns
-from shardwright.transforms.inputs.file_rules import (
-    Problem,
-    has_image_name,
-)
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folders.folder_files import Listed, files_below, objects_below
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
-from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.inputs.source import Rows, SourceRequest
+from shardwright.transforms.inputs.top_folders import names_state_splits
 from shardwright.transforms.references import BATCH_ROWS, with_columns
 from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
@@ -114,6 +112,38 @@ def read_labels(
 
     remote = bool(files) and is_remote(files[0].uri)
     return zip(files, map_reads(read, files) if remote else map(read, files), strict=True)
+
+
+def has_split_folders(request: SourceRequest, folder: str, names: Sequence[str]) -> bool:
+    """Return whether the images in a folder are in folders of splits, as far as a look shows.
+
+    Args:
+        request: The request for INPUT.
+        folder: The folder.
+        names: Folders in it that may be splits. Those without images are none.
+
+    Raises:
+        UsageError: As `names_state_splits`.
+        StorageError: A folder cannot be listed.
+    """
+    splits = {name: split for name in names if (split := split_of([name]))}
+    if not splits:
+        return False
+    look_in = request.listings.look_in
+
+    def holds_images(path: str, *, deeper: bool) -> bool:
+        found = look_in(path)
+        return any(map(has_image_name, found.files)) or (
+            deeper and any(holds_images(f"{path}/{one}", deeper=False) for one in found.folders)
+        )
+
+    others = [
+        name
+        for name in names
+        if name not in splits and holds_images(f"{folder}/{name}", deeper=True)
+    ]
+    others += ["images"] * holds_images(folder, deeper=False)
+    return names_state_splits(request, {**splits, **dict.fromkeys(others)})
 
 
 def read_lists(

@@ -27,6 +27,7 @@ from shardwright.transforms.inputs.annotations import boxes
 from shardwright.transforms.inputs.annotations.boxes import ImageSize, read_size, stated_size
 from shardwright.transforms.inputs.annotations.label_trees import (
     TreeObject,
+    has_split_folders,
     label_key,
     list_labelled,
     list_tree,
@@ -198,8 +199,6 @@ def look(request: SourceRequest) -> VocFacts | None:
     look_in = request.listings.look_in
     insides = {base: look_in(base).folders for base in bases}
     has_masks = any(folder.lower() in MASKS for folders in insides.values() for folder in folders)
-    first = insides[bases[0]]
-    has_split_folders = bool(first) and all(map(_is_split, first))
     has_lists = any(
         name.lower() in SPLIT_LISTS
         for base, folders in insides.items()
@@ -207,7 +206,8 @@ def look(request: SourceRequest) -> VocFacts | None:
         if folder.lower() == "imagesets"
         for name in look_in(f"{base}/{folder}/Main").files
     )
-    splits = ", split folders" if has_split_folders else ""
+    of_folders = not has_lists and has_split_folders(request, bases[0], insides[bases[0]])
+    splits = ", split folders" if of_folders else ""
     splits = ", splits from ImageSets/Main" if has_lists else splits
     masks = [(name, PICTURE_TYPE) for name in MASKS.values()] if has_masks else []
     return VocFacts(
@@ -221,11 +221,11 @@ def look(request: SourceRequest) -> VocFacts | None:
             ]
         ),
         _FEATURES,
-        states_splits=has_lists or has_split_folders,
+        states_splits=has_lists or of_folders,
         labels_from="the names in the xml files",
         root=request.uri,
         has_lists=has_lists,
-        has_split_folders=has_split_folders,
+        has_split_folders=of_folders,
         has_masks=has_masks,
         storage=request.storage,
     )

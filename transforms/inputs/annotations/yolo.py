@@ -27,6 +27,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.annotations import boxes
 from shardwright.transforms.inputs.annotations.label_trees import (
     TreeObject,
+    has_split_folders,
     label_key,
     list_labelled,
     list_tree,
@@ -34,7 +35,7 @@ from shardwright.transforms.inputs.annotations.label_trees import (
 )
 from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.folder_contents import FolderContents, FolderListings, read_start
+from shardwright.transforms.inputs.folder_contents import FolderListings, read_start
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.references import reference_schema
@@ -187,9 +188,19 @@ class YoloConfig(NamedTuple):
     names_path: str = ""
 
 
-def read_names(text: str) -> tuple[str, ...]:
-    """Return the names in a classes.txt or obj.names, one per line."""
-    return tuple(line.strip() for line in text.removeprefix("\ufeff").splitlines() if line.strip())
+def read_names(text: str, path: str) -> tuple[str, ...]:
+    """Return the names in a classes.txt or obj.names, one per line.
+
+    Raises:
+        UsageError: A line before the last name is empty: class numbers are numbers of lines.
+    """
+    names = tuple(map(str.strip, text.removeprefix("\ufeff").rstrip().splitlines()))
+    if "" in names:
+        raise UsageError(
+            f"{path}: line {names.index('') + 1} is empty, so it is unclear which numbers the "
+            "classes below it have: remove it, or give its class a name"
+        )
+    return names
 
 
 def read_config(text: str, path: str) -> YoloConfig:
@@ -309,10 +320,10 @@ def look(request: SourceRequest) -> YoloFacts | None:
             f"{request.uri} has YOLO labels but no class names: "
             "add data.yaml with `names`, or classes.txt with one name per line"
         )
-    places = _places(config, root)
-    has_split_folders = _has_split_folders(root, request.listings)
-    splits = ", split folders" if has_split_folders else ""
-    splits = ", splits from data.yaml" if places else splits
+    places, shared = _places(config, root)
+    of_folders = not places and _has_split_folders(request, root)
+    splits = ", split folders" if of_folders else ""
+    splits = f", splits from data.yaml{''.join(shared)}" if places else splits
     features = (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE)
     points = config.point_shape
     if points is not None:
@@ -326,7 +337,7 @@ def look(request: SourceRequest) -> YoloFacts | None:
             + [(name, pa.list_(kind)) for name, kind in _object_types(points).items()]
         ),
         features,
-        states_splits=bool(places) or has_split_folders,
+        states_splits=bool(places) or of_folders,
         labels_from=f"the names in {config.names_path}",
         root=root,
         names=config.names,
@@ -409,8 +420,9 @@ def _find_config(request: SourceRequest) -> YoloConfig:
     below = [name for name in found.folders if name.lower() == "labels" or split_of([name])]
     for folder in (root, *(f"{root}/{name}" for name in below)):
         for name in NAME_FILES:
-            if names := read_names(_read_text(f"{folder}/{name}", storage)):
-                return YoloConfig(names, {}, "", None, f"{folder}/{name}")
+            path = f"{folder}/{name}"
+            if names := read_names(_read_text(path, storage), path):
+                return YoloConfig(names, {}, "", None, path)
     return YoloConfig((), {}, "")
 
 
@@ -441,12 +453,14 @@ def _are_labels(request: SourceRequest, folder: str, *, beside: bool) -> bool:
     )
 
 
-def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
-    """Return (split, folder or list below the root) of each place in data.yaml.
+def _places(config: YoloConfig, root: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """Return (split, folder or list below the root) of each place in data.yaml, and a text of each.
 
-    Roboflow writes ../train/images for train/images.
+    A place of several splits stays in the first, and its text says so: data sets without images
+    for a test name those for validation twice. Roboflow writes ../train/images for train/images.
     """
-    found = []
+    found: dict[str, str] = {}
+    shared = []
     for split, written in config.places.items():
         for place in written:
             parts = [
@@ -454,26 +468,24 @@ def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
                 for part in place.removeprefix(f"{root}/").split("/")
                 if part not in ("", ".", "..")
             ]
-            found.append((split, "/".join(parts)))
-    paths = [path for _, path in found]
-    # Two splits in one folder define no splits.
-    return tuple(found) if len(set(paths)) == len(paths) > 1 else ()
+            path = "/".join(parts)
+            if found.setdefault(path, split) != split:
+                shared.append(f", {path} of {split} stays in {found[path]}")
+    # A single place defines no splits.
+    places = tuple((split, path) for path, split in found.items()) if len(found) > 1 else ()
+    return places, shared
 
 
-def _has_split_folders(root: str, listings: FolderListings) -> bool:
-    found = listings.look_in(root)
-    images = (f"{root}/{name}" for name in found.folders if name.lower() == "images")
-    return _are_splits(found) or any(_are_splits(listings.look_in(folder)) for folder in images)
+def _has_split_folders(request: SourceRequest, root: str) -> bool:
+    below = request.listings.look_in(root).folders
+    images = [f"{root}/{name}" for name in below if name.lower() == "images"]
+    return any(_are_splits(request, folder) for folder in (root, *images))
 
 
-def _are_splits(found: FolderContents) -> bool:
-    others = ("images", "labels")
-    folders = [name for name in found.folders if name.lower() not in others]
-    return (
-        bool(folders)
-        and not any(map(has_image_name, found.files))
-        and all(split_of([name]) for name in folders)
-    )
+def _are_splits(request: SourceRequest, folder: str) -> bool:
+    below = request.listings.look_in(folder).folders
+    names = [name for name in below if name.lower() not in ("images", "labels")]
+    return has_split_folders(request, folder, names)
 
 
 def list_part(facts: YoloFacts, part: str) -> Rows:
@@ -493,7 +505,9 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
         labels[label_key(file.id)].append(file)
     keys = {label_key(image.id) for image in images}
     yield from _left_over(files, labels, keys, lists)
-    split_by_path = _splits_by_place(facts, [file for file in files if file.id in lists])
+    listed, faults = _listed_splits(facts, [file for file in files if file.id in lists], images)
+    yield from faults
+    split_by_path = _splits_by_place(facts, listed)
     pairs = []
     for image in images:
         found = labels.get(label_key(image.id), [])
@@ -547,7 +561,30 @@ def _left_over(
         yield file.reject(RejectReason.OTHER_FILE, "neither an image nor the labels of one")
 
 
-def _splits_by_place(facts: YoloFacts, lists: Sequence[ImageRow]) -> Callable[[str], str | None]:
+def _listed_splits(
+    facts: YoloFacts, lists: Sequence[ImageRow], images: Sequence[ImageRow]
+) -> tuple[dict[str, str], list[Reject]]:
+    """Return the split of each listed path, and a reject for one in two splits or without image."""
+    split_of_place = {path: split for split, path in facts.places}
+    paths, listed, rejects = {image.id for image in images}, dict[str, str](), []
+    for file, lines in read_lists(lists, facts.storage):
+        split = split_of_place[file.id]
+        for line in filter(None, map(str.strip, lines)):
+            parts = line.removeprefix(f"{facts.root}/").split("/")
+            path = "/".join(part for part in parts if part not in ("", ".", ".."))
+            first = listed.setdefault(path, split)
+            if first != split:
+                told = RejectReason.DUPLICATE_ID, f"listed in two splits; it stays in {first}"
+            elif path not in paths:
+                text = f"listed as a {split} image, but there is no image of this name"
+                told = RejectReason.MISSING_FILE, text
+            else:
+                continue
+            rejects.append(Reject(path, file.uri, *told))
+    return listed, rejects
+
+
+def _splits_by_place(facts: YoloFacts, listed: Mapping[str, str]) -> Callable[[str], str | None]:
     """Return a function from an image's path to its split.
 
     The split is that of a list or folder in data.yaml; without those, of a split folder.
@@ -555,12 +592,6 @@ def _splits_by_place(facts: YoloFacts, lists: Sequence[ImageRow]) -> Callable[[s
     if not facts.states_splits:
         return lambda _: None
     split_of_place = {path: split for split, path in facts.places}
-    listed: dict[str, str] = {}
-    for file, lines in read_lists(lists, facts.storage):
-        for line in lines:
-            parts = line.strip().removeprefix(f"{facts.root}/").split("/")
-            path = "/".join(part for part in parts if part not in ("", ".", ".."))
-            listed.setdefault(path, split_of_place[file.id])
 
     def find(path: str) -> str | None:
         folders = path.split("/")[:-1]

@@ -32,14 +32,17 @@ from shardwright.transforms.inputs.input_files import (
     FileState,
     InputFile,
     base_of,
-    common_split_names,
     describe_files,
     find_files,
     state_of,
 )
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
-from shardwright.transforms.inputs.top_folders import rule_of_labels, split_folders_of
+from shardwright.transforms.inputs.top_folders import (
+    names_state_splits,
+    rule_of_labels,
+    split_folders_of,
+)
 from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason, incomplete, reason_of
 
@@ -355,7 +358,12 @@ def layout_of(
         is_nested=nested.__contains__,
     )
     any_split = request.top_folders is not None
-    return ArchiveLayout(wrapper, split_folders, any_split, common_split_names(archives))
+    return ArchiveLayout(
+        wrapper,
+        split_folders,
+        any_split,
+        names_state_splits(request, {file.name: file.split for file in archives}),
+    )
 
 
 def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:

@@ -300,6 +300,7 @@ class SampleLayout:
                 raise ValueError(
                     f"the json's {name!r} is {_shown(fields[name])}, but others are {kind}"
                 )
+        self._refuse_unseen(sample, fields, main)
         extras: list[Any] = [_text_of(sample, CAPTION)] if self.has_captions else []
         extras += [fields.get(name) for name, _ in self.fields]
         extras += map(sample.pictures.get, self.pictures)
@@ -309,6 +310,21 @@ class SampleLayout:
             **self._texts(sample, fields),
             **dict(zip(names, extras, strict=True)),
         }
+
+    def _refuse_unseen(self, sample: Sample, fields: Mapping[str, Any], main: str) -> None:
+        """Raise ValueError for what no first sample has: there is no column that it could fill."""
+        used = {JSON, main, *self.pictures, *[LABEL] * self.has_labels}
+        used |= {*[CAPTION] * self.has_captions}
+        names = {*dict(self.fields), *dict(self.roles).values()}
+        left = [f".{suffix}" for suffix in sample.sizes if suffix not in used]
+        left += [
+            f"the json's {name}"
+            for name, value in fields.items()
+            if name not in names and value is not None
+        ]
+        for one in left:
+            if one not in self.ignored:
+                raise ValueError(f"it has {one}, which the first samples lack")
 
     def main_image(self, sample: Sample) -> str | None:
         """Return the suffix of a sample's main image, or None."""
