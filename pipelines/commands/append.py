@@ -34,6 +34,7 @@ from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.tables.table_references import TableFacts
 from shardwright.transforms.output_state import differences
+from shardwright.transforms.publish.fail_on import NEAR
 from shardwright.transforms.publish.publication import check_publication
 from shardwright.transforms.reject_limits import check_rejects
 from shardwright.transforms.rejects import RejectReason
@@ -104,6 +105,12 @@ def _check_options(options: BuildOptions) -> None:
         raise UsageError(
             "--if-exists append cannot keep groups in one split with --stratify or exact numbers, "
             "because the dataset does not store groups: use fractions without --stratify"
+        )
+    if any(limit.name == NEAR for limit in options.fail_on or ()):
+        raise UsageError(
+            f"--fail-on {NEAR} cannot be judged in an append, which knows the splits of the images "
+            "that it adds alone: build all of INPUT into another OUTPUT, or leave it out and look "
+            "at near_duplicates.parquet, which has the pairs"
         )
 
 

@@ -32,7 +32,7 @@ def default_schema(
     if any(extra.name == "label" and extra.is_list for extra in extras):
         raise UsageError(
             "column 'label' holds lists: give --schema multi_label, or another column with "
-            "--label-column"
+            "--label-column; of rows of 0 and 1, one for each class, give numbers of classes"
         )
     is_target = any(extra.name == "label" for extra in extras)  # floats, which are no classes
     if is_target:

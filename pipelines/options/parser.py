@@ -230,6 +230,8 @@ def parse_words(
             r"[a-z][\w-]*=[\w-]*|\{.*\}", value if equals else following
         )
         args.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
+    if sum(arg.partition("=")[0] == "--labels" for arg in args) > 1:
+        raise UsageError("--labels is given more than once: give one table with all labels")
     known, beam_args = parser.parse_known_args([*_as_declared(parser, args)])
     return known, [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
 

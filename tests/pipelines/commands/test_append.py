@@ -129,6 +129,11 @@ def test_too_many_rejects_of_all_inputs_fail(tmp_path: Path) -> None:
             "cannot keep groups in one split with --stratify or exact numbers",
         ),
         (
+            "",
+            "--near-duplicates report --fail-on near-leaks>0",
+            "--fail-on near-leaks cannot be judged in an append, which knows the splits of",
+        ),
+        (
             "--class-names {root}/two.txt",
             "--class-names {root}/other.txt",
             "class 1 is 'bird' in the dataset, but 'ant' here: keep its names first",

@@ -52,6 +52,7 @@ WRONG_VALUES = cases("""
 --split test=5,train=rest,x=rest => --split: exactly one split must get the rest, got 2; use for
     example test=5000,train=rest
 --split test=0.5,x=5,train=rest => use either fractions below 1 or whole numbers of records
+--labels a.csv --labels=b.csv => --labels is given more than once: give one table with all labels
 --stratify => --stratify needs --split, such as --split train=0.8,test=0.2
 --split-ids nowhere.csv => --split-ids nowhere.csv: there is no file {here}/nowhere.csv
 --split-ids in/cat/1.png => --split-ids in/cat/1.png has ids only: give their split, as in
