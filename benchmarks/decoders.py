@@ -6,8 +6,8 @@ Each method makes the same 224 x 224 images from the same photographs, with the 
 bilinear resizing and flips, into one array. It runs in threads of one process, in blocks of 16
 images; TensorFlow runs in tf.data with a pool of the same number of threads. The methods alternate
 within each round, so that other load on the machine affects all of them. The median of the rounds
-counts. The last methods read the photographs as `--encode jpeg` stores them, without and with
-`--crop-tiles`.
+counts. The last methods read the photographs as `--encode keep --crop-tiles` stores them, with
+the same pixels. Needs jpegtran.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ import tensorflow as tf
 
 from shardwright.images.crops import Crop, draw_crop, draw_flip
 from shardwright.images.decode import StoredImage
-from shardwright.images.headers import read_header
 from shardwright.images.specs import DecodedImage, TrainImage
-from shardwright.transforms.images.encode import encode_pixels, target_of
-from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.images.jpegtran import divided
 
 SIZE, BLOCK, THREADS = 224, 16, (1, 2)
 FILES, SPEC, EXACT_SPEC = StoredImage(), TrainImage(SIZE), TrainImage(SIZE, fast=False)
@@ -50,13 +48,10 @@ Slot = NDArray[np.uint8]
 
 
 class Job(NamedTuple):
-    """One image: the bytes of its file, and the random crop and flip drawn for it.
-
-    Also its bytes as a build encodes it, without and with tiles.
-    """
+    """One image: the bytes of its file, the same in tiles, and the crop and flip drawn for it."""
 
     data: bytes
-    encoded: tuple[bytes, bytes]
+    tiles: bytes
     draw: int
     crop: Crop
     flip: bool
@@ -119,22 +114,15 @@ def _tensorflow(*, fused: bool) -> Method:
     return Method(None, lambda data: tf.io.decode_jpeg(data, channels=3).numpy(), graph)
 
 
-def _ours(spec: TrainImage) -> Method:
+def _ours(spec: TrainImage, *, tiles: bool = False) -> Method:
     whole = (
         DecodedImage()
         if not spec.fast
         else TrainImage((375, 500), scale=(1, 1), ratio=(4 / 3, 4 / 3), flip=False)
     )
     return Method(
-        lambda job, slot: spec.apply(job.data, FILES, job.draw, slot),
+        lambda job, slot: spec.apply(job.tiles if tiles else job.data, FILES, job.draw, slot),
         lambda data: whole.apply(data, FILES, 0, None),
-    )
-
-
-def _encoded(spec: TrainImage, *, tiles: bool) -> Method:
-    return Method(
-        lambda job, slot: spec.apply(job.encoded[tiles], FILES, job.draw, slot),
-        lambda data: DecodedImage().apply(data, FILES, 0, None),
     )
 
 
@@ -149,17 +137,9 @@ METHODS = {
     "simplejpeg, fast DCT and upsampling + OpenCV": _simplejpeg(fastdct=True, fastupsample=True),
     "TrainImage(fast=False)": _ours(EXACT_SPEC),
     "TrainImage": _ours(SPEC),
+    "TrainImage(fast=False), with --crop-tiles": _ours(EXACT_SPEC, tiles=True),
+    "TrainImage, with --crop-tiles": _ours(SPEC, tiles=True),
 }
-ENCODED = {
-    f"{name}, encoded{' with --crop-tiles' * tiles}": _encoded(spec, tiles=tiles)
-    for name, spec in (("TrainImage(fast=False)", EXACT_SPEC), ("TrainImage", SPEC))
-    for tiles in (False, True)
-}
-
-
-def _encode(data: bytes, *, tiles: bool) -> bytes:
-    header, options = read_header(data), EncodeOptions(encode="jpeg", crop_tiles=tiles)
-    return encode_pixels(data, header, options, target_of(data, header, options))[0]
 
 
 def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
@@ -170,8 +150,7 @@ def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
         data = path.read_bytes()
         height, width, _, _ = simplejpeg.decode_jpeg_header(data)
         crop = draw_crop(draw, int(height), int(width), scale=SPEC.scale, ratio=SPEC.ratio)
-        encoded = _encode(data, tiles=False), _encode(data, tiles=True)
-        jobs.append(Job(data, encoded, draw, crop, draw_flip(draw)))
+        jobs.append(Job(data, divided(data), draw, crop, draw_flip(draw)))
     return jobs
 
 
@@ -212,13 +191,12 @@ def _batches(method: Method, jobs: list[Job], threads: int) -> Iterator[tuple[in
 def measure(jobs: list[Job], rounds: int) -> dict[tuple[str, int], list[float]]:
     """Return the images/s of each (method, threads), one value per round."""
     slots = np.empty((len(jobs), SIZE, SIZE, 3), np.uint8)
-    methods = METHODS | ENCODED
-    for method in methods.values():
+    for method in METHODS.values():
         run(method, jobs[: 8 * BLOCK], slots[: 8 * BLOCK], 1)
     found: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds):
         for threads in THREADS:
-            for name, method in methods.items():
+            for name, method in METHODS.items():
                 start = time.perf_counter()
                 run(method, jobs, slots, threads)
                 found.setdefault((name, threads), []).append(
@@ -268,7 +246,7 @@ def main() -> int:
     about = raw_results.circumstances(folder, args.rounds, packages=packages)
     raw = {
         "threads": THREADS,
-        "rates": {name: [rates[name, n] for n in THREADS] for name in METHODS | ENCODED},
+        "rates": {name: [rates[name, n] for n in THREADS] for name in METHODS},
         "gaps": gaps,
     }
     result = raw_results.Result("decoders", about, raw)

@@ -33,13 +33,11 @@ IN_TORCH = ("torch", "webdataset", "streaming", "litdata")
 # Datasets of shardwright -> the options of their builds, beside those of all.
 _DATASETS = {
     "dataset": (),
-    "encoded": ("--encode", "jpeg"),
-    "tiles": ("--encode", "jpeg", "--crop-tiles"),
+    "tiles": ("--crop-tiles",),
 }
 # System -> the folder that it reads, below the data folder.
 FORMATS = {
     **dict.fromkeys(("reader", "reader.tf_data", "load", "tf.data"), "dataset"),
-    "reader.encoded": "encoded",
     "reader.tiles": "tiles",
     **dict.fromkeys(("grain", "grain-simplejpeg", "array_record"), "array_record"),
     "lance": "lance",
