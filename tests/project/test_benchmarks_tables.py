@@ -96,7 +96,14 @@ def every_raw_result() -> dict[str, Any]:
         (name, size * 40_000): usages(size * of) for name, of in seconds.items() for size in (1, 2)
     }
     builds |= {("beam-stock", 8): usages(5), ("beam-stock", 8008): usages(13)}
-    feed = {"reader": 30, "reader.tf_data": 25, "tf.data": 20, "grain": 22, "keras": 5}
+    feed = {
+        "reader": 30,
+        "reader.tf_data": 25,
+        "reader.tiles": 40,
+        "tf.data": 20,
+        "grain": 22,
+        "keras": 5,
+    }
     loaders = {
         read.Case("feed", name, "shuffled"): [read.Run(rate, 1.0, 1.0, 0.1, 10**9)]
         for name, rate in feed.items()
@@ -154,6 +161,7 @@ A shard uploads at 1.20x
 | Build from S3 to S3 | 100 | 20 (64 threads of boto3 and `tf.io.TFRecordWriter`) | 5.00x |
 | Decode, resize, write | 100 | 50 (Daft) | 2.00x |
 | Read shuffled crops | 30 | 22 (Grain) | 1.36x |
+| The same, built with `--crop-tiles` | 40 | 22 (Grain) | 1.82x |
 | Read crops with their boxes | 60 | 40 (`tf.data`, the best of its variants) | 1.50x |""",
 }
 
