@@ -22,6 +22,7 @@ from shardwright.transforms.inputs.file_rules import (
 )
 from shardwright.transforms.inputs.folder_contents import expand_braces, has_wildcard, is_web
 from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.top_folders import names_state_splits
 
 # Searched besides split folders: data sets on the Hugging Face hub keep their files here.
 _DATA_FOLDER = "data"
@@ -185,6 +186,15 @@ def describe_files(request: SourceRequest, files: Sequence[InputFile], what: str
     """Return the start of the log line, such as "3 tar archives at /data"."""
     number = f"{len(files)} {what}s" if len(files) > 1 else f"a {what}"
     return f"{number} at {request.uri}"
+
+
+def files_state_splits(request: SourceRequest, files: Sequence[InputFile]) -> bool:
+    """Return whether every file's name states a split.
+
+    Raises:
+        UsageError: As `names_state_splits`.
+    """
+    return names_state_splits(request, {file.name: file.split for file in files})
 
 
 def _matching(request: SourceRequest) -> list[InputFile]:

@@ -33,13 +33,13 @@ from shardwright.transforms.inputs.input_files import (
     InputFile,
     base_of,
     describe_files,
+    files_state_splits,
     find_files,
     state_of,
 )
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.inputs.top_folders import (
-    names_state_splits,
     rule_of_labels,
     split_folders_of,
 )
@@ -362,7 +362,7 @@ def layout_of(
         wrapper,
         split_folders,
         any_split,
-        names_state_splits(request, {file.name: file.split for file in archives}),
+        files_state_splits(request, archives),
     )
 
 

@@ -313,8 +313,8 @@ class SampleLayout:
 
     def _refuse_unseen(self, sample: Sample, fields: Mapping[str, Any], main: str) -> None:
         """Raise ValueError for what no first sample has: there is no column that it could fill."""
-        used = {JSON, main, *self.pictures, *[LABEL] * self.has_labels}
-        used |= {*[CAPTION] * self.has_captions}
+        used = {JSON, main, *self.pictures}
+        used.update([LABEL] * self.has_labels + [CAPTION] * self.has_captions)
         names = {*dict(self.fields), *dict(self.roles).values()}
         left = [f".{suffix}" for suffix in sample.sizes if suffix not in used]
         left += [

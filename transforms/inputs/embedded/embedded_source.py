@@ -24,6 +24,7 @@ from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
     InputFile,
     base_of,
+    files_state_splits,
     find_files,
     state_of,
 )
@@ -36,7 +37,6 @@ from shardwright.transforms.inputs.rows import (
 )
 from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
-from shardwright.transforms.inputs.top_folders import names_state_splits
 from shardwright.transforms.rejects import incomplete
 
 ROWS_AT_A_TIME = 64  # their images are in memory at once
@@ -178,8 +178,7 @@ def look(request: SourceRequest) -> RowsFacts | None:
     return layout.facts_as(
         RowsFacts,
         f"{number} with images in a column at {request.uri}, columns {columns}",
-        states_splits=layout.split is not None
-        or names_state_splits(request, {file.name: file.split for file in files}),
+        states_splits=layout.split is not None or files_state_splits(request, files),
         request=request,
         base=base_of(files),
         is_part=is_embedded_name,

@@ -32,6 +32,7 @@ from shardwright.transforms.inputs.input_files import (
     InputFile,
     base_of,
     describe_files,
+    files_state_splits,
     find_files,
     state_of,
 )
@@ -50,7 +51,6 @@ from shardwright.transforms.inputs.tfrecords.tfrecord_files import (
     open_tfrecord,
     read_frames,
 )
-from shardwright.transforms.inputs.top_folders import names_state_splits
 from shardwright.transforms.references import BATCH_ROWS, PICTURE_TYPE, ImagePlace, extra_name
 from shardwright.transforms.rejects import Reject, RejectReason, incomplete
 
@@ -264,8 +264,7 @@ def look(request: SourceRequest) -> TFRecordFacts | None:
         TFRecordFacts,
         f"{told}, {layout.describe(layout.extras)}{anew}",
         columns=None,
-        states_splits=layout.split is not None
-        or names_state_splits(request, {file.name: file.split for file in files}),
+        states_splits=layout.split is not None or files_state_splits(request, files),
         feature_names="model-garden" if is_model_garden else None,
         labels_from="" if label is None else f"feature {label!r}",
         has_integer_labels=has_indices,
