@@ -2,19 +2,22 @@
 
 A serialized tf.Example is `0x0a <length> <Features>`. Features is a sequence of map entries, so
 entries that are encoded apart can be concatenated. `tfx_bsl` writes the entries of a message in a
-random order (of a hash map), so columns are encoded one by one to get repeatable bytes.
+random order (of a hash map), so columns are encoded one by one to get repeatable bytes. `tfx_bsl`
+has no wheel for Python 3.14 and for Linux on ARM: there Python code makes the same bytes, more
+slowly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from google_crc32c import value
-from tfx_bsl.coders import example_coder
 
 from shardwright.format.crc import combine, combine_all
 from shardwright.format.example import bytes_entry_header, varint
@@ -179,16 +182,65 @@ def _encode_columns(
 
 
 def _encode_column(stored: StoredFeature, column: pa.Array, key: str) -> list[bytes]:
-    """Return one map entry per row: the one-feature example without its outer `0x0a <length>`."""
+    """Return one map entry per row, each `0x0a <length>` and `key` with its Feature."""
     if stored.shape:
         lists = column.cast(pa.large_list(stored.type))
     else:
         lists = pa.LargeListArray.from_arrays(np.arange(len(column) + 1), column.cast(stored.type))
+    return _encode_lists(lists, key)
+
+
+def _encode_lists_by_tfx_bsl(lists: pa.LargeListArray, key: str) -> list[bytes]:
+    """Return one map entry per row: the one-feature example without its outer `0x0a <length>`."""
+    from tfx_bsl.coders import example_coder
+
     batch = pa.RecordBatch.from_arrays([lists], [key])
     return [
         _strip_length(example)
         for example in example_coder.RecordBatchToExamplesEncoder().encode(batch)
     ]
+
+
+def _encode_lists_in_python(lists: pa.LargeListArray, key: str) -> list[bytes]:
+    """Return the bytes of `_encode_lists_by_tfx_bsl`.
+
+    The fields are those of `tensorflow/core/example/feature.proto`: a Feature is a BytesList (field
+    1), a FloatList (2) or an Int64List (3); numbers are packed. All fields are length-delimited, so
+    their tags are 0x0a, 0x12 and 0x1a.
+    """
+    head = _field(b"\x0a", key.encode())
+    starts = lists.offsets.to_numpy()
+    values = lists.values.slice(starts[0], starts[-1] - starts[0])
+    rows = list(pairwise((starts - starts[0]).tolist()))
+    if pa.types.is_float32(values.type):
+        packed = values.to_numpy(zero_copy_only=False).astype("<f4").tobytes()
+        tag, of_rows = b"\x12", [_packed(packed[4 * start : 4 * end]) for start, end in rows]
+    elif pa.types.is_int64(values.type):
+        # A negative number is the varint of its 64 bits.
+        numbers = [
+            varint(number) for number in values.to_numpy(zero_copy_only=False).view("u8").tolist()
+        ]
+        tag, of_rows = b"\x1a", [_packed(b"".join(numbers[start:end])) for start, end in rows]
+    else:
+        texts = [_field(b"\x0a", text) for text in values.to_pylist()]
+        tag, of_rows = b"\x0a", [b"".join(texts[start:end]) for start, end in rows]
+    return [
+        _field(b"\x0a", head + _field(b"\x12", _field(tag, row) if valid else b""))
+        for row, valid in zip(of_rows, lists.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _field(tag: bytes, data: bytes) -> bytes:
+    return tag + varint(len(data)) + data
+
+
+def _packed(numbers: bytes) -> bytes:
+    return _field(b"\x0a", numbers) if numbers else b""
+
+
+_encode_lists = (
+    _encode_lists_by_tfx_bsl if find_spec("tfx_bsl") is not None else _encode_lists_in_python
+)
 
 
 def _strip_length(example: bytes) -> bytes:
