@@ -108,16 +108,17 @@ def prepare_build(options: BuildOptions, detect: Detect | None = None) -> BuildJ
 
 
 def check_services(options: BuildOptions) -> None:
-    """Ask registry and stores what would fail or cost on Dataflow, before INPUT is listed."""
-    from shardwright.pipelines.runners.beam_options import is_dataflow, option_of
+    """Ask registry and stores what would fail or cost on other machines, before INPUT is listed."""
+    from shardwright.pipelines.runners.beam_options import is_dataflow, worker_image
 
-    if not is_dataflow(options.beam_args):
-        return
-    from shardwright.pipelines.runners.dataflow import check_buckets, check_image
+    if image := worker_image(options.beam_args):
+        from shardwright.pipelines.runners.dataflow import check_image
 
-    if image := option_of(options.beam_args, "sdk_container_image"):
         check_image(image)
-    check_buckets(options.places.values(), options.output, options.storage)
+    if is_dataflow(options.beam_args):
+        from shardwright.pipelines.runners.dataflow import check_buckets
+
+        check_buckets(options.places.values(), options.output, options.storage)
 
 
 def run_job(job: BuildJob) -> None:

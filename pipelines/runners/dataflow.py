@@ -177,9 +177,9 @@ def _requirements_arguments(setup: PipelineOptions) -> list[str]:
     if not Path(setup.requirements_file).is_file():
         raise UsageError(f"--requirements_file {setup.requirements_file} does not exist")
     # Without it every worker would fail at its import, after minutes of starting.
-    if "tfx" not in Path(setup.requirements_file).read_text():
+    if "obstore" not in Path(setup.requirements_file).read_text():
         raise UsageError(
-            f"--requirements_file {setup.requirements_file} lacks tfx-bsl, which workers need: "
+            f"--requirements_file {setup.requirements_file} lacks obstore, which workers need: "
             f"add the lines of {REQUIREMENTS.parent.name}/{REQUIREMENTS.name}"
         )
     return []
@@ -227,13 +227,17 @@ def is_beams_own(image: str) -> bool:
 
 
 def check_image(image: str) -> None:
-    """Compare an image in its registry with this machine; skip a registry that does not respond.
+    """Compare an image with this machine, by its name or in its registry.
+
+    A registry that does not respond is skipped.
 
     Raises:
         UsageError: The image is of another Python or Beam, or does not exist.
     """
     from google.auth.exceptions import GoogleAuthError
 
+    if is_beams_own(image):
+        return
     try:
         config = _read_config(image)
     # Only a help: the workers pull the image with other credentials, so a failure here proves
@@ -243,7 +247,7 @@ def check_image(image: str) -> None:
         return
     if config is None:
         raise UsageError(
-            f"--sdk_container_image {image} does not exist: build deploy/Dockerfile and push it "
+            f"the workers' image {image} does not exist: build deploy/Dockerfile and push it "
             "(docs/dataflow.md)"
         )
     variables = dict(text.partition("=")[::2] for text in config.get("Env") or ())
@@ -263,9 +267,10 @@ def _check(image: str, found: Versions) -> None:
         if version
     ]
     raise UsageError(
-        f"--sdk_container_image {image} has {' and '.join(there)}, this machine Python "
+        f"the workers' image {image} has {' and '.join(there)}, this machine Python "
         f"{here.python} and Beam {here.beam}, and both must agree: build the image again "
-        "(deploy/Dockerfile), or submit with the image's versions"
+        f"(deploy/Dockerfile, --build-arg PYTHON_VERSION={here.python}), or submit with the "
+        "image's versions"
     )
 
 

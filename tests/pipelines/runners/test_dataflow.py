@@ -150,15 +150,15 @@ def test_prebuilding_on_this_machine_needs_a_registry_and_docker() -> None:
         added(engine, "--docker_registry_push_url=gcr.io/p")
 
 
-def test_a_users_requirements_file_must_name_tfx_bsl(tmp_path: Path) -> None:
+def test_a_users_requirements_file_must_name_what_workers_need(tmp_path: Path) -> None:
     path = tmp_path / "requirements.txt"
     option = f"--requirements_file={path}"
     with pytest.raises(UsageError, match=r"requirements\.txt does not exist"):
         added(option)
     path.write_text("scipy\n")
-    with pytest.raises(UsageError, match=r"lacks tfx-bsl.*worker-requirements\.txt"):
+    with pytest.raises(UsageError, match=r"lacks obstore.*worker-requirements\.txt"):
         added(option)
-    path.write_text("scipy\ntfx-bsl==1.21.0\n")
+    path.write_text("scipy\nobstore==0.12.1\n")
     assert "requirements" not in str(added(option))
 
 
