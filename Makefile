@@ -1,6 +1,17 @@
 # `make demo` and `make test` each set up what they need: a virtual environment in .venv, from the package registry.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+# The first that runs: a version manager may have a command for a Python that is not chosen.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do $$python -c "" 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
+# Every version the tests ran with, on this Python; `make lock` writes them.
+LOCK := constraints/python$(shell $(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))').txt
+LOCKED := 3.11 3.12 3.13
+# $(call environment,FOLDER,REQUIREMENTS) makes a virtual environment. uv fetches packages side by side, prints the large ones, and
+# environments share its files. It reads no pip.conf; where that is needed, pip installs the same.
+environment = $(PYTHON) -m venv $(1) \
+	&& { .uv/bin/uv pip install --compile-bytecode --python $(1)/bin/python $(2) 2>&1 | sed '/^ [-+~] /d' \
+	|| $(1)/bin/python -m pip install --quiet $(2); }
 # One process more than cores, up to 4: some always wait for a store or a deadline.
 PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Files in their own order: else those of few and long tests come last, and two processes wait for the third.
@@ -8,29 +19,42 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all golden mutants simulate torture torture-reader fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
+.PHONY: help install lock torch servers demo test test-all golden mutants simulate torture torture-reader fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
 
-install: .venv/.installed  ## the package and its tools in .venv (about 5 minutes, 3.5 GB)
+install: .venv/.installed  ## the package and its tools in .venv (about 3 minutes, 3.5 GB)
 
-.venv/.installed: pyproject.toml setup.py constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("shardwright needs Python 3.11 or later, and $(PYTHON) is %s: make PYTHON=..." % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
+.venv/.installed: pyproject.toml setup.py $(LOCK) | .uv/.installed
+	@echo "== .venv with $$($(PYTHON) --version), Beam, TensorFlow, JAX and the tools of the tests: downloads 1.2 GB"
 	rm -rf shardwright.egg-info  # an older one would hide the entry points of this one
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
-	touch $@
+	@$(call environment,.venv,--constraint $(LOCK) --editable '.[dev]')
+	@$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
+	@touch $@
+
+.uv/.installed:
+	@echo "== uv, which installs packages, in .uv"
+	@$(PYTHON) -m venv .uv
+	@.uv/bin/python -m pip install --quiet uv==0.13.9
+	@touch $@
+
+constraints/%.txt:
+	@echo "make needs Python 3.11, 3.12 or 3.13, and PYTHON=$(PYTHON) gives $*: give another one, such as make demo PYTHON=python3.13" >&2
+	@echo "The package itself needs 3.11 to 3.14: pip install '.[build,reader]' (README.md, Install)." >&2
+	@exit 1
+
+lock: .uv/.installed  ## the newest versions of all packages, for each Python, in constraints/; then run the tests
+	for version in $(LOCKED); do \
+	.uv/bin/uv pip compile --quiet --upgrade --no-annotate --custom-compile-command 'make lock' --python-version $$version \
+	--extra dev --extra test-torch --extra test-signals --output-file constraints/python$$version.txt pyproject.toml || exit 1; done
 
 torch: .torch/.installed  ## another environment, with torch and neither TensorFlow nor Beam, in .torch (about 2 minutes, 6 GB)
 
-.torch/.installed: pyproject.toml setup.py constraints.txt
-	$(PYTHON) -m venv .torch
-	.torch/bin/python -m pip install --quiet --upgrade pip
-	.torch/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test-torch]'
-	touch $@
+.torch/.installed: pyproject.toml setup.py $(LOCK) | .uv/.installed
+	@echo "== .torch with PyTorch, for its tests: downloads 3 GB"
+	@$(call environment,.torch,--constraint $(LOCK) --editable '.[test-torch]')
+	@touch $@
 
 servers: .servers/.built  ## the object stores tests run against, in .servers (needs Go; about 3 minutes)
 
@@ -85,25 +109,19 @@ test-dataflow: install servers  ## the real Dataflow client against a fake of it
 test-airflow: install servers .airflow/.installed  ## the DAGs run by Airflow, in an environment of its own in .airflow (1.6 GB, about 4 minutes, then 5 for the tests; needs Go)
 	PYTHONDONTWRITEBYTECODE= .airflow/bin/python -m pytest --timeout 900 --confcutdir tests/engines/airflow tests/engines/airflow
 
-# uv fetches these 278 packages side by side, which saves minutes; it reads no pip.conf, and where that is needed pip does it.
-# Modules are compiled when they are first imported: few of them are.
-.airflow/.installed: deploy/airflow/requirements.lock
-	$(PYTHON) -m venv .airflow
-	.airflow/bin/python -m pip install --quiet uv
-	.airflow/bin/uv pip install --quiet --python .airflow/bin/python --no-deps --requirement deploy/airflow/requirements.lock \
-	|| .airflow/bin/python -m pip install --quiet --no-deps --requirement deploy/airflow/requirements.lock
-	touch $@
+.airflow/.installed: deploy/airflow/requirements.lock | .uv/.installed
+	@$(call environment,.airflow,--no-deps --requirement deploy/airflow/requirements.lock)
+	@touch $@
 
 test-browser: install .browser/.installed  ## report.html in a headless Chromium, judged by axe-core (needs chromium, npm; about 1 minute, 200 MB)
 	PYTHONDONTWRITEBYTECODE= .browser/bin/python -m pytest --confcutdir tests/browser tests/browser
 
 # Debian's Chromium: playwright's own is 3 times as large. Root gets it here, others have to ask root.
-.browser/.installed: tests/browser/requirements.txt
+.browser/.installed: tests/browser/requirements.txt | .uv/.installed
 	@command -v chromium chromium-browser >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium; } \
 	|| { echo "the browser tests need Chromium: apt-get install chromium" >&2; exit 1; }
 	@command -v npm >/dev/null || { echo "axe-core is installed by npm, and there is no npm here: apt-get install npm" >&2; exit 1; }
-	$(PYTHON) -m venv .browser
-	.browser/bin/python -m pip install --quiet --requirement tests/browser/requirements.txt
+	@$(call environment,.browser,--requirement tests/browser/requirements.txt)
 	npm install --silent --no-save --no-audit --no-fund --prefix .browser axe-core@4.14.1
 	touch $@
 
@@ -115,26 +133,23 @@ test-jpegtran: install  ## JPEGs divided into tiles without a change of their pi
 test-signals: .signals/.installed  ## quality signals against CleanVision on 2,000 photographs with made faults, in an environment of its own in .signals (under 2 minutes)
 	.signals/bin/python -m tests.signals.judge
 
-.signals/.installed: pyproject.toml setup.py constraints.txt
-	$(PYTHON) -m venv .signals
-	.signals/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test-signals]'
-	touch $@
+.signals/.installed: pyproject.toml setup.py $(LOCK) | .uv/.installed
+	@$(call environment,.signals,--constraint $(LOCK) --editable '.[test-signals]')
+	@touch $@
 
 test-packaging: install .engines/packaging/.installed  ## sdist and wheel, installed in empty environments and run from there (about 4 minutes, 3 GB)
 	$(BIN)/python -m pytest tests/engines/test_packaging.py
 
-.engines/packaging/.installed: tests/engines/packaging-requirements.txt
-	$(PYTHON) -m venv .engines/packaging/tools
-	.engines/packaging/tools/bin/python -m pip install --quiet --requirement tests/engines/packaging-requirements.txt
-	touch $@
+.engines/packaging/.installed: tests/engines/packaging-requirements.txt | .uv/.installed
+	@$(call environment,.engines/packaging/tools,--requirement tests/engines/packaging-requirements.txt)
+	@touch $@
 
 docs: .docs/.installed  ## the documentation as a site in build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --strict
 
-.docs/.installed: docs/requirements.txt
-	$(PYTHON) -m venv .docs
-	.docs/bin/python -m pip install --quiet --requirement docs/requirements.txt
-	touch $@
+.docs/.installed: docs/requirements.txt | .uv/.installed
+	@$(call environment,.docs,--requirement docs/requirements.txt)
+	@touch $@
 
 lint: install  ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
@@ -148,10 +163,9 @@ lint-deploy: .engines/lint/.installed install  ## Dockerfile, Kubernetes manifes
 	PATH="$$PWD/.engines/lint/bin:$$PATH" .engines/lint/bin/actionlint
 	$(BIN)/python deploy/dataflow/make_template.py --check
 
-.engines/lint/.installed: deploy/lint-requirements.txt
+.engines/lint/.installed: deploy/lint-requirements.txt | .uv/.installed
 	@command -v go >/dev/null || { echo "actionlint is built with Go, and there is no go here: install it (https://go.dev/dl)" >&2; exit 1; }
-	$(PYTHON) -m venv .engines/lint
-	.engines/lint/bin/python -m pip install --quiet --requirement deploy/lint-requirements.txt
+	@$(call environment,.engines/lint,--requirement deploy/lint-requirements.txt)
 	GOBIN="$$PWD/.engines/lint/bin" go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 	touch $@
 
@@ -170,16 +184,8 @@ bench-all: install servers torch peers  ## every benchmark; renders RESULTS.md, 
 PEERS := $(basename $(notdir $(wildcard benchmarks/peers/*.txt)))
 peers: $(PEERS:%=peer-%)  ## the newest release of each peer of the benchmarks, in .peers/NAME (10 GB, about 10 minutes)
 
-peer-%: benchmarks/peers/%.txt .peers/.uv/.installed
-	test -x .peers/$*/bin/python || $(PYTHON) -m venv --without-pip .peers/$*
-	UV_CACHE_DIR=.peers/.cache .peers/.uv/bin/uv pip install --quiet --upgrade --python .peers/$*/bin/python --requirement $< \
-	|| .peers/.uv/bin/python -m pip --python .peers/$*/bin/python install --quiet --upgrade --requirement $<
-	@-.peers/$*/bin/python -m compileall -q -j 0 .peers/$*/lib >/dev/null 2>&1  # some packages have files for other Pythons
-
-.peers/.uv/.installed:
-	$(PYTHON) -m venv .peers/.uv
-	.peers/.uv/bin/python -m pip install --quiet --upgrade pip uv
-	touch $@
+peer-%: benchmarks/peers/%.txt .uv/.installed
+	@$(call environment,.peers/$*,--upgrade --requirement $<)
 
 bench-tables: install  ## the tables of RESULTS.md, README.md and docs/ from benchmarks/results/; says which are older than the code
 	$(BIN)/python benchmarks/tables.py
@@ -258,4 +264,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .peers .docs .servers .engines .airflow .signals .mutants .fuzz .browser demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .uv .venv .torch .peers .docs .servers .engines .airflow .signals .mutants .fuzz .browser demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -33,9 +33,9 @@ os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LA
 _SECONDS = pytest.StashKey[float]()
 # Part of why a test is skipped for want of a server (tests/servers/processes.py).
 NO_SERVER = "is not built: run `make servers`"
-# pytest's own folders, what multiprocessing and TensorFlow remove when a process ends, and what
-# Python compiles of TensorFlow's generated files.
-_ALLOWED = ("pytest-of-", "pymp-", "__autograph_generated_file", "__pycache__")
+# pytest's own folders, what multiprocessing and TensorFlow remove when a process ends, what
+# Python compiles of TensorFlow's generated files, and uv's locks.
+_ALLOWED = ("pytest-of-", "pymp-", "__autograph_generated_file", "__pycache__", "uv-")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

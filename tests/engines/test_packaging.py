@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tomllib
-import venv
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from tests.engines.engine_builds import LOCAL, OPTIONS, ROOT, shard_digests
 
 HOME = ROOT / ".engines" / "packaging"
 TOOLS = HOME / "tools" / "bin" / "python"
+UV = ROOT / ".uv" / "bin" / "uv"
+HERE = "{}.{}".format(*sys.version_info)
 PACKAGES = ("pipelines", "schemas", "shardwright", "transforms")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Only builds, or only one kind of trainer, may bring these.
@@ -71,22 +73,40 @@ class Environment:
         command = (TOOLS, "-m", "pip", "--python", self.path, *arguments)
         return run(*command, cwd=self.cwd, timeout=INSTALL_S)
 
-    def install(self, requirement: str) -> None:
+    def install(self, requirement: str, *, version: str = HERE) -> None:
         """Install at the versions the tests ran with: no new release of an index fails them."""
-        tested = ("--constraint", ROOT / "constraints.txt")
-        self.pip("install", "--quiet", "--no-compile", *tested, requirement)
+        locked = ROOT / "constraints" / f"python{version}.txt"
+        tested = ("--constraint", locked) if locked.exists() else ()
+        command = (UV, "pip", "install", "--quiet", "--python", self.path, *tested, requirement)
+        run(*command, cwd=self.cwd, timeout=INSTALL_S)
 
     def installed(self) -> set[str]:
         lines = self.pip("list", "--format=freeze").splitlines()
         return {line.partition("==")[0].lower() for line in lines}
 
 
-def make_environment(name: str, cwd: Path) -> Environment:
+def make_environment(name: str, cwd: Path, python: str | Path = sys.executable) -> Environment:
     """Make an empty environment; not even pip is in it."""
     path = HOME / name
-    venv.create(path, clear=True, symlinks=True)
     cwd.mkdir()
+    run(python, "-m", "venv", "--clear", "--without-pip", path, cwd=cwd)
     return Environment(path, cwd)
+
+
+def pythons_here() -> dict[str, Path]:
+    """Return the other supported Pythons of this machine, on PATH or of pyenv, by version."""
+    found = {}
+    for version in ("3.11", "3.12", "3.13", "3.14"):
+        of_pyenv = (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python")
+        on_path = shutil.which(f"python{version}")
+        # A command of pyenv may be there for a Python that is not chosen, and then ends with 127.
+        for path in (*of_pyenv, *([Path(on_path)] if on_path else [])):
+            if version != HERE and not subprocess.run([path, "-c", ""], check=False).returncode:
+                found[version] = path
+    return found
+
+
+PYTHONS = pythons_here()
 
 
 def files_of_the_tree() -> list[str]:
@@ -131,9 +151,9 @@ def base(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFact
 def builder(
     distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:
-    """The wheel with [build]."""
+    """The wheel with [build] and [reader], by pip at the newest versions, as users install it."""
     environment = make_environment("build", tmp_path_factory.mktemp("builder") / "elsewhere")
-    environment.install(f"{distributions[1]}[build]")
+    environment.pip("install", "--quiet", "--no-compile", f"{distributions[1]}[build,reader]")
     return environment
 
 
@@ -193,11 +213,30 @@ def test_a_build_from_another_folder(
     builder.pip("check")
     options = (*OPTIONS, *LOCAL)
     builder.shardwright("build", engine_images, "out", *options)
+    assert builder.python("-c", READ, "out") == "(4, 16, 16, 3)\n"
     module = ("-m", "shardwright.pipelines.commands.build")
     builder.python(*module, "--input", engine_images, "--output", "again", *options)
     assert "sound" in builder.shardwright("verify", "out")
     found = [shard_digests(builder.cwd / name) for name in ("out", "again")]
     assert found == [shard_digests(local_dataset)] * 2
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_other_pythons_build_the_same_bytes(
+    distributions: tuple[Path, Path],
+    engine_images: Path,
+    local_dataset: Path,
+    tmp_path: Path,
+    version: str,
+) -> None:
+    """At the locked versions; Python 3.14 has no lock and no tfx-bsl, and encodes in Python."""
+    environment = make_environment(f"python{version}", tmp_path / "elsewhere", PYTHONS[version])
+    environment.install(f"{distributions[1]}[build,reader]", version=version)
+    assert ("tfx-bsl" in environment.installed()) == (version != "3.14")
+    environment.shardwright("build", engine_images, "out", *OPTIONS, *LOCAL)
+    assert "sound" in environment.shardwright("verify", "out")
+    assert shard_digests(environment.cwd / "out") == shard_digests(local_dataset)
+    assert environment.python("-c", READ, "out") == "(4, 16, 16, 3)\n"
 
 
 def test_the_installed_package_says_how_dataflow_gets_it(builder: Environment) -> None:

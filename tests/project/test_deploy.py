@@ -30,12 +30,13 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 def pins(path: Path) -> dict[str, str]:
     """{canonical name: version} of a file in which every requirement is pinned."""
-    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    found = dict(line.split("==") for line in lines)
-    return {canonicalize_name(name): version for name, version in found.items()}
+    lines = [line for line in path.read_text().splitlines() if line and line.strip()[0] != "#"]
+    found = [line.partition(";")[0].split("==") for line in lines]
+    return {canonicalize_name(name): version for name, version in found}
 
 
-TESTED = pins(ROOT / "constraints.txt")
+LOCKED = {path.stem: pins(path) for path in sorted((ROOT / "constraints").iterdir())}
+TESTED = LOCKED["python3.11"]
 OF_WORKERS = pins(DEPLOY / "worker-requirements.txt")
 
 
@@ -71,14 +72,21 @@ def test_worker_requirements_are_what_build_needs_beside_beam_as_tested() -> Non
     direct = {canonicalize_name(Requirement(text).name) for text in requirements}
     below = needed(requirements, without=frozenset({"tfx-bsl"}))
     assert OF_WORKERS.keys() == direct | (below - needed(["apache-beam[gcp]"]))
-    assert OF_WORKERS.items() <= TESTED.items()
+    assert all(OF_WORKERS.items() <= tested.items() for tested in LOCKED.values())
     assert not {"tensorflow", "torch", "jax", "apache-beam"} & OF_WORKERS.keys()
 
 
-def test_the_image_has_the_tested_beam() -> None:
+def test_the_image_has_the_tested_beam_and_each_locked_python() -> None:
     """Workers refuse pipelines of another version."""
     versions = re.findall(r"^ARG BEAM_VERSION=(.+)$", DOCKERFILE, re.MULTILINE)
-    assert versions == [TESTED["apache-beam"]]
+    assert versions == list({tested["apache-beam"] for tested in LOCKED.values()})
+    launchers = re.findall(
+        r"^FROM \S+/python(\d)(\d+)-template\S+ AS (\S+)$", DOCKERFILE, re.MULTILINE
+    )
+    assert [f"python{major}.{minor}" for major, minor, _ in launchers] == [*LOCKED]
+    assert [f"launcher{major}.{minor}" for major, minor, _ in launchers] == [
+        name for *_, name in launchers
+    ]
 
 
 def linked_folders() -> list[Path]:
