@@ -24,7 +24,7 @@ from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
 from shardwright.pipelines.runners.beam_options import describe_runner, option_of
-from shardwright.pipelines.runners.processes import remove_abandoned
+from shardwright.pipelines.runners.processes import remove_abandoned, silence_beam
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.terminal import say, set_up_log
@@ -106,6 +106,7 @@ def stop_signals() -> Iterator[Stop]:
     def handle(number: int, _: FrameType | None) -> None:
         stop.signal = signal.Signals(number)
         signal.signal(number, signal.SIG_DFL)
+        silence_beam()
         raise KeyboardInterrupt
 
     # Python lets only the main thread set signal handlers.

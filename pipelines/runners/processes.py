@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -12,10 +13,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
+from types import SimpleNamespace, TracebackType
 from typing import Any, NoReturn
 
 from shardwright.errors import BuildError
@@ -28,6 +30,10 @@ _DIED = (
 _SHELL = "/bin/sh"
 # Errors of Beam's launcher when a worker process is gone.
 _LOST_WORKER = ("Channel closed prematurely", "Worker subprocess exited with return code")
+# Packages whose threads lose their workers and channels when a run ends by an exception.
+_OF_BEAM = ("apache_beam", "grpc")
+_THREADS = "apache_beam.runners.worker.sdk_worker"
+_silence = ExitStack()  # closed, it ends `silence_beam`
 _VARIABLE = "TMPDIR"
 _PREFIX = "shardwright-run-"
 _NEW_SECONDS = 60.0  # its owner may not have locked it yet
@@ -88,31 +94,76 @@ def ending_workers() -> Iterator[None]:
     started: list[subprocess.Popen[Any]] = []
     killed = threading.Event()
     handler = worker_handlers.SubprocessSdkWorkerHandler
-    report = threading.excepthook
 
     def start(*words: Any, **settings: Any) -> subprocess.Popen[Any]:
-        started.append(subprocess.Popen(*words, **settings, start_new_session=True))
-        return started[-1]
+        process = subprocess.Popen(*words, **settings, start_new_session=True)
+        started.append(process)
+        if killed.is_set():  # Beam starts each in a thread, which may come late
+            _kill(process)
+        return process
 
     def close(worker: Any) -> None:
         if sys.exc_info()[0] is not None:  # Beam closes them as an exception passes
+            silence_beam()
             killed.set()
             for process in started:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+                _kill(process)
         super(handler, worker).close()
 
-    def report_before(failed: threading.ExceptHookArgs) -> None:
-        if not killed.is_set():  # what fails later are Beam's threads, which lose those workers
-            report(failed)
-
     local_job_service.subprocess = SimpleNamespace(Popen=start)
-    handler.close, threading.excepthook = close, report_before
+    handler.close = close
     try:
         yield
     finally:
         del handler.close  # it is inherited again
-        local_job_service.subprocess, threading.excepthook = subprocess, report
+        local_job_service.subprocess = subprocess
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def silence_beam() -> None:
+    """Drop the traces of Beam's threads until `hear_beam`.
+
+    After a stop or a lost worker they log, raise and print errors that do not help the user. Beam's
+    threads outlive the run, so its end does not end the silence.
+    """
+    hear_beam()
+    for name in _OF_BEAM:
+        logger = logging.getLogger(name)
+        _silence.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.CRITICAL + 1)
+    for module, name in ((threading, "excepthook"), (sys, "unraisablehook")):
+        report = getattr(module, name)
+        _silence.callback(setattr, module, name, report)
+        setattr(module, name, _without_beam(report))
+    if _THREADS in sys.modules:  # with multi_threading they print what a bundle raises
+        threads = vars(sys.modules[_THREADS])
+        threads["print"] = lambda *_, **__: None
+        _silence.callback(threads.pop, "print", None)
+
+
+def hear_beam() -> None:
+    """Print all traces again."""
+    _silence.close()
+
+
+def _without_beam(report: Callable[[Any], object]) -> Callable[[Any], None]:
+    def report_others(failed: Any) -> None:
+        if not _is_of_beam(failed.exc_traceback):
+            report(failed)
+
+    return report_others
+
+
+def _is_of_beam(trace: TracebackType | None) -> bool:
+    """Return whether a function of Beam or gRPC is in a traceback."""
+    return any(
+        str(frame.f_globals.get("__name__")).partition(".")[0] in _OF_BEAM
+        for frame, _ in traceback.walk_tb(trace)
+    )
 
 
 @contextmanager

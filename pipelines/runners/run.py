@@ -34,6 +34,7 @@ from shardwright.pipelines.runners.beam_options import (
 from shardwright.pipelines.runners.dataflow import console_url
 from shardwright.pipelines.runners.processes import (
     ending_workers,
+    hear_beam,
     lost_worker,
     reporting_death,
     temporary_folder,
@@ -112,6 +113,7 @@ def run_pipeline(graph: Callable[[beam.Pipeline, _Job], object], job: _Job) -> N
         UsageError: Beam rejects its options.
         BuildError: A job on other machines was rejected, or failed. Or a worker process died.
     """
+    hear_beam()
     # Before Beam starts a process or a channel: gRPC reads the variable once for each channel.
     keep_proxies_out()
     options = ViewedOptions(job.options.all_beam_args)
