@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -94,7 +94,7 @@ def write_records(
         # Replaces reads that have begun above: their results are dropped.
         chunks = make_alone(plan.references, job)
     rows = WrittenRows(plan, job)
-    with ExitStack() as stack:
+    with _explaining_removal(job), ExitStack() as stack:
         if job.may_crash:
             # Before the sink, so that it is removed after the shard is in place.
             stack.enter_context(noted_attempt(*attempt))
@@ -122,10 +122,16 @@ def _finish(
     opened: ExitStack,
 ) -> tuple[ShardSummary, list[Reject]]:
     """Write the remaining chunks and put the shard in place, unless another worker has done it."""
-    try:
+    with _explaining_removal(job):
         return _finish_own(plan, job, chunks, rows, sink, opened)
+
+
+@contextmanager
+def _explaining_removal(job: WriteJob) -> Iterator[None]:
+    """Raise the reason for a failed write if another build or `gc` has taken the folder."""
+    try:
+        yield
     except StorageError:
-        # If another build or `gc` has taken the folder, that is the reason.
         check_owner(job.root, job.fingerprint, unpublished=job.unpublished)
         raise
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardwright.errors import BuildError, ShardwrightError
+from shardwright.errors import BuildError, ShardwrightError, StorageError
 from shardwright.format import naming
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest, write_json
@@ -69,7 +69,7 @@ class Actor:
     def advance(self) -> None:
         """Let the thread run to its next storage call."""
         self._go.release()
-        assert self._reached.acquire(timeout=30), "an actor hangs"
+        assert self._reached.acquire(timeout=250), "an actor hangs"
 
     def _run(self, work: Callable[[Folder], Any]) -> None:
         self._go.acquire()
@@ -188,6 +188,21 @@ def test_a_late_writer_does_not_write_where_an_overwriting_build_has_ended(
     assert leftovers_of(tmp_path) == []
 
 
+def test_a_writer_whose_folder_is_removed_as_it_begins_says_why(
+    plan: ShardPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gc` removes its temporary file, after the plan."""
+    root = new_root(tmp_path / "generations" / "00002-x")
+
+    def fail(*_: object) -> None:
+        root.remove(naming.PLAN)
+        raise StorageError("cannot write")
+
+    monkeypatch.setattr(Folder, "open_sink", fail)
+    with pytest.raises(BuildError, match=r"plan\.json is gone, because `shardwright gc`"):
+        write_records(plan, make_job(root))
+
+
 def test_a_shard_that_is_not_as_written_is_not_published(plan: ShardPlan, tmp_path: Path) -> None:
     root = new_root(tmp_path)
     summary = write(plan, root)
@@ -261,7 +276,7 @@ def test_two_writers_of_a_shard_make_no_bad_dataset(
 def test_a_writer_that_reads_less_is_mended(
     plan: ShardPlan, partly: ShardPlan, tmp_path: Path
 ) -> None:
-    for seed in range(40):
+    for seed in range(20):
         check_unequal_writers(plan, partly, tmp_path / str(seed), seed)
 
 
