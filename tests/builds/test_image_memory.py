@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -37,12 +38,31 @@ def test_no_more_is_held_than_there_is(sizes: list[int]) -> None:
 
     with ThreadPoolExecutor(len(sizes)) as pool:
         for done in [pool.submit(work, size) for size in sizes]:
-            done.result(10)
+            done.result()
     assert max(sums) <= 100
 
 
+class WaitedFor(threading.Condition):
+    """A condition that notes that a thread begins to wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        self.begun.set()
+        return super().wait_for(predicate, timeout)
+
+
+def watched_budget() -> tuple[PixelBudget, threading.Event]:
+    """Return a budget of 100 pixels, and the event that a thread waits for some."""
+    budget = PixelBudget(100)
+    budget._changed = changed = WaitedFor()
+    return budget, changed.begun
+
+
 def test_small_ones_pass_while_there_is_room_and_room_comes_back_after_an_error() -> None:
-    budget, passed = PixelBudget(100), threading.Event()
+    (budget, begun), passed = watched_budget(), threading.Event()
     waited: list[float] = []
 
     def wait() -> None:
@@ -53,8 +73,9 @@ def test_small_ones_pass_while_there_is_room_and_room_comes_back_after_an_error(
     waiting = threading.Thread(target=wait)
     with budget.hold(60), budget.hold(40):
         waiting.start()
-        assert not passed.wait(0.05)
-    assert passed.wait(5)
+        assert begun.wait(60)
+        assert not passed.is_set()
+    assert passed.wait(60)
     waiting.join()
     assert waited[0] > 0 == budget.seconds_waited()
     with pytest.raises(ZeroDivisionError), budget.hold(99):
@@ -64,7 +85,7 @@ def test_small_ones_pass_while_there_is_room_and_room_comes_back_after_an_error(
 
 
 def test_a_bound_that_changes_lets_those_in_that_fit_now() -> None:
-    budget, passed = PixelBudget(100), threading.Event()
+    (budget, begun), passed = watched_budget(), threading.Event()
 
     def wait() -> None:
         with budget.hold(90):
@@ -73,10 +94,11 @@ def test_a_bound_that_changes_lets_those_in_that_fit_now() -> None:
     waiting = threading.Thread(target=wait)
     with budget.hold(30):
         waiting.start()
+        assert begun.wait(60)
         budget.set_bound(60)  # the waiting one is larger than that: it is decoded alone
         assert not passed.wait(0.05)
         budget.set_bound(120)
-        assert passed.wait(5)
+        assert passed.wait(60)
     waiting.join()
     budget.set_bound(60)
     with budget.hold(90):

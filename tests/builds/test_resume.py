@@ -25,19 +25,18 @@ from tests.support.build_helpers import (
 )
 
 NUM_SHARDS = 12
-SLOW = ("--name", "slow", "--shard-count", NUM_SHARDS, "--encode", "png", "--threads", "1")
+OPTIONS = ("--name", "stopped", "--shard-count", NUM_SHARDS, "--encode", "png", "--threads", "1")
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images whose encoding takes a second or two."""
-    return builds.make_images(tmp_path_factory.mktemp("large") / "in", 96, side=160)
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return builds.make_images(tmp_path_factory.mktemp("images") / "in", 96)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(large: Path) -> dict[str, str]:
-    assert build(large, large.parent / "undisturbed", *SLOW) == 0
-    return hashes_of(large.parent / "undisturbed")
+def undisturbed(images: Path) -> dict[str, str]:
+    assert build(images, images.parent / "undisturbed", *OPTIONS) == 0
+    return hashes_of(images.parent / "undisturbed")
 
 
 def sidecars_of(root: Path) -> list[Path]:
@@ -45,8 +44,9 @@ def sidecars_of(root: Path) -> list[Path]:
 
 
 def stop_after(number: int, with_signal: int, images: Path, root: Path) -> RunningBuild:
-    """Start a build, and stop it as soon as it has finished `number` shards."""
-    running = builds.start_build(root.with_suffix(".stderr"), images, root, *SLOW)
+    """Start a build, and stop it when it has finished `number` shards: it waits there."""
+    waits = builds.before_shard(number)
+    running = builds.start_build(root.with_suffix(".stderr"), images, root, *OPTIONS, waits=waits)
     builds.wait_for(lambda: len(sidecars_of(root)) >= number, running)
     running.signal(with_signal)
     running.wait()
@@ -72,28 +72,28 @@ def _blank(path: Path) -> None:
 
 @pytest.mark.parametrize("number", [1, 8])
 def test_a_killed_build_resumes_and_reads_no_finished_shard_again(
-    large: Path,
+    images: Path,
     undisturbed: dict[str, str],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     number: int,
 ) -> None:
-    images, root = Path(shutil.copytree(large, tmp_path / "in")), tmp_path / "out"
-    assert stop_after(number, signal.SIGKILL, images, root).wait() == -signal.SIGKILL
+    copied, root = Path(shutil.copytree(images, tmp_path / "in")), tmp_path / "out"
+    assert stop_after(number, signal.SIGKILL, copied, root).wait() == -signal.SIGKILL
     message = r"unfinished build .* run the same `shardwright build` command again"
     with pytest.raises(NotADatasetError, match=message):
         read_manifest(Folder(str(root)))
     finished = finished_files(root)
-    assert 2 * number <= len(finished) < 2 * NUM_SHARDS, "it was stopped in mid-build"
+    assert len(finished) == 2 * number
     done = builds.record_ids(root)
-    assert len(done) >= number * 96 // NUM_SHARDS
+    assert len(done) == number * 96 // NUM_SHARDS
     first = next(root / name for name in finished if "tfrecord" in name)
     whole = first.read_bytes()
-    for path in (first, *(images / image_id for image_id in done)):
+    for path in (first, *(copied / image_id for image_id in done)):
         _blank(path)
     before = finished_files(root)
 
-    assert build(images, root, *SLOW) == 0
+    assert build(copied, root, *OPTIONS) == 0
     after = stamps_of(root)
     assert {name: after[name] for name in before} == before
     assert first.read_bytes() == bytes(len(whole))
@@ -105,10 +105,10 @@ def test_a_killed_build_resumes_and_reads_no_finished_shard_again(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_leaves_whole_files_and_reports_how_to_resume(
-    large: Path, undisturbed: dict[str, str], tmp_path: Path, number: signal.Signals, code: int
+    images: Path, undisturbed: dict[str, str], tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     root = tmp_path / "out"
-    stopped = stop_after(3, number, large, root)
+    stopped = stop_after(3, number, images, root)
     assert stopped.wait() == code
     message = f"shardwright: stopped by {number.name}; run the same command again to resume"
     assert stopped.said.splitlines()[-1] == message
@@ -118,14 +118,34 @@ def test_a_signal_leaves_whole_files_and_reports_how_to_resume(
     assert hashes_of(root).items() <= undisturbed.items()
 
 
-def test_the_command_resumes(large: Path, undisturbed: dict[str, str], tmp_path: Path) -> None:
-    argv = [COMMAND, "build", large, tmp_path / "out", *SLOW]
-    env = {**os.environ, "TMPDIR": str(tmp_path)}  # which a killed build leaves its folder in
-    with subprocess.Popen(list(map(str, argv)), env=env, stderr=subprocess.DEVNULL) as process:
+HANGS = """
+import itertools, os, time
+_images = itertools.count()
+def hang(record):
+    while next(_images) >= 40 and "HANGS" in os.environ:
+        time.sleep(1)
+    return record
+"""
+
+
+def test_the_command_resumes(
+    images: Path,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is killed in its sixth shard, which it cannot end."""
+    (tmp_path / "hanging.py").write_text(HANGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    argv = (images, tmp_path / "out", *OPTIONS, "--transform", "hanging:hang")
+    # A killed build leaves its folder in TMPDIR.
+    env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path), "HANGS": "1"}
+    command = [str(COMMAND), "build", *map(str, argv)]
+    with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
         builds.wait_for(lambda: len(sidecars_of(tmp_path / "out")) >= 2)
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    assert build(large, tmp_path / "out", *SLOW) == 0
+    assert build(*argv) == 0
     assert hashes_of(tmp_path / "out") == undisturbed
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from shardwright.inspect.verify import verify
-from tests.servers.fault_proxy import Fault
 from tests.support import store_builds as stores
 from tests.support.build_helpers import (
     RunningBuild,
+    before_shard,
     build,
     hashes_of,
     make_images,
@@ -40,8 +40,15 @@ def assert_ended_or_stopped(running: RunningBuild) -> int:
     return code
 
 
-@by_store
-@pytest.mark.parametrize("latency_msec", [0, 15])
+@pytest.mark.parametrize(
+    ("kind", "latency_msec"),
+    [
+        ("s3", 15),
+        ("gs", 0),
+        pytest.param("s3", 0, marks=pytest.mark.long),
+        pytest.param("gs", 15, marks=pytest.mark.long),
+    ],
+)
 def test_the_same_build_twice(
     images: Path, places: Places, tmp_path: Path, kind: Kind, latency_msec: int
 ) -> None:
@@ -62,17 +69,12 @@ def test_a_build_of_another_input_never_mixes_with_a_running_one(
 ) -> None:
     """Of two builds with equal options and shard names, the later plan holds, the first fails."""
     output, other = places.make(kind), make_images(tmp_path / "in", 32, side=9)
-    source = places.make("s3").fill(images)
-    with places.proxy(source) as (proxy, slowly):
-        proxy.add(Fault("latency", None, path_contains=".png", latency_msec=150))
-        args = (*slowly.args, *output.args, *OPTIONS, "--threads", "1")
-        first = start_build(tmp_path / "stderr", slowly.uri, output.uri, *args)
-        wait_for(lambda: stores.num_files(output, "index/") >= 2, first)
-        # The first one is held until the other has ended, however slow the machine is.
-        proxy.add(Fault("latency", None, path_contains=".png", latency_msec=5000))
-        assert build_between(other, output, *OPTIONS) == 0
-        proxy.clear()
-        assert first.wait() == 1
+    argv = (images, output.uri, *output.args, *OPTIONS, "--threads", "1")
+    first = start_build(tmp_path / "stderr", *argv, waits=before_shard(2))
+    wait_for(lambda: stores.num_files(output, "index/") >= 2, first)
+    assert build_between(other, output, *OPTIONS) == 0
+    first.go_on()
+    assert first.wait() == 1
     assert f"has started in OUTPUT {output.uri}: this one stops" in error_of(first.said)
     assert verify(output.uri, storage_options=output.storage_options).is_sound
     assert build(other, tmp_path / "fresh", *OPTIONS) == 0
@@ -84,11 +86,12 @@ def test_a_build_with_other_options_is_refused_while_one_runs(
     images: Path, places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind
 ) -> None:
     output = places.make(kind)
-    with places.proxy(output, latency_msec=20) as (_, through):
-        first = start_build(tmp_path / "stderr", images, through.uri, *through.args, *OPTIONS)
-        wait_for(lambda: "plan.json" in output.names(), first)
-        assert build_between(images, output, *OPTIONS, "--seed", "1") == 1
-        message = "holds an unfinished build with other settings (seed is 0 there and 1 here)"
-        assert message in capfd.readouterr().err
-        assert first.wait() == 0
+    argv = (images, output.uri, *output.args, *OPTIONS)
+    first = start_build(tmp_path / "stderr", *argv, waits=before_shard(0))
+    wait_for(lambda: "plan.json" in output.names(), first)
+    assert build_between(images, output, *OPTIONS, "--seed", "1") == 1
+    message = "holds an unfinished build with other settings (seed is 0 there and 1 here)"
+    assert message in capfd.readouterr().err
+    first.go_on()
+    assert first.wait() == 0
     assert_as_reference(output, images, tmp_path / "out")

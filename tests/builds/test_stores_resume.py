@@ -15,7 +15,14 @@ from shardwright.errors import NotADatasetError
 from tests.servers.clients import open_store
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support import store_builds as stores
-from tests.support.build_helpers import RunningBuild, make_images, start_build, wait_for
+from tests.support.build_helpers import (
+    Before,
+    RunningBuild,
+    before_shard,
+    make_images,
+    start_build,
+    wait_for,
+)
 from tests.support.store_builds import (
     Pair,
     Sources,
@@ -49,24 +56,27 @@ def sources(images: Path, places: Places) -> Sources:
     return stores.fill_places(places, images)
 
 
-def start(source: Place, output: Place, stderr: Path, *options: str) -> RunningBuild:
-    return start_build(stderr, source.uri, output.uri, *source.args, *output.args, *options)
+def start(
+    source: Place, output: Place, stderr: Path, *options: str, waits: Before | None = None
+) -> RunningBuild:
+    args = (*source.args, *output.args, *options)
+    return start_build(stderr, source.uri, output.uri, *args, waits=waits)
 
 
 def num_put(proxy: FaultProxy, text: str) -> int:
     return sum(method == "PUT" and text in unquote(target) for method, target in proxy.requests)
 
 
-# A part of files' names, and how many such files there are when the build is killed.
+# Where the build waits, then a part of files' names and how many there are when it is killed.
 MOMENTS = {
-    ("local", "s3"): ("plan.json", 1),
-    ("local", "gs"): ("index/train", 1),
-    ("s3", "local"): ("tfrecord-", 4),
-    ("s3", "s3"): ("index/train", 6),
-    ("s3", "gs"): ("index/train", 3),
-    ("gs", "local"): ("tfrecord-", 7),
-    ("gs", "s3"): ("report.html", 1),
-    ("gs", "gs"): ("index/train", 7),
+    ("local", "s3"): (before_shard(0), "plan.json", 1),
+    ("local", "gs"): (before_shard(1), "index/train", 1),
+    ("s3", "local"): (before_shard(4), "tfrecord-", 4),
+    ("s3", "s3"): (before_shard(6), "index/train", 6),
+    ("s3", "gs"): (before_shard(3), "index/train", 3),
+    ("gs", "local"): (before_shard(7), "tfrecord-", 7),
+    ("gs", "s3"): (Before("manifest.json"), "report.html", 1),
+    ("gs", "gs"): (before_shard(7), "index/train", 7),
 }
 
 
@@ -78,19 +88,18 @@ def test_a_killed_build_resumes(
     tmp_path: Path,
     pair: Pair,
 ) -> None:
-    source, output, (written, number) = sources[pair[0]], places.make(pair[1]), MOMENTS[pair]
-    with places.proxy(output if output.server else source, latency_msec=8) as (proxy, through):
-        slow = (source, through) if output.server else (through, output)
-        running = start(*slow, tmp_path / "stderr", *SMALL)
+    source, output, (waits, written, number) = sources[pair[0]], places.make(pair[1]), MOMENTS[pair]
+    with places.proxy(output if output.server else source) as (proxy, through):
+        ends = (source, through) if output.server else (through, output)
+        running = start(*ends, tmp_path / "stderr", *SMALL, waits=waits)
         wait_for(lambda: stores.num_files(output, written) >= number, running)
         running.signal(signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL
         wait_for(lambda: not proxy.num_in_flight)
     before = output.stamps()
-    if "manifest.json" not in before:  # it is there if only its answer came too late
-        message = r"unfinished build .* run the same `shardwright build` command again"
-        with pytest.raises(NotADatasetError, match=message):
-            stores.manifest_at(output)
+    message = r"unfinished build .* run the same `shardwright build` command again"
+    with pytest.raises(NotADatasetError, match=message):
+        stores.manifest_at(output)
     sidecars = re.compile(r"index/train-(.{14})\.parquet")  # a temporary file has another name
     positions = [found[1] for found in map(sidecars.fullmatch, before) if found]
     finished = {name for name in before for position in positions if position in name}
@@ -127,14 +136,19 @@ def whole_shards(output: Place, images: Path, seen: Set[str] = frozenset()) -> s
 
 @by_store
 def test_only_whole_shards_appear(large: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
-    output, seen = places.make(kind), [set[str]()]
+    output = places.make(kind)
     with places.proxy(output) as (proxy, through):
-        proxy.add(Fault("latency", None, path_contains="tfrecord", latency_msec=100))
+        # The second shard cannot be completed.
+        proxy.add(refused := Fault("status", None, path_contains="partNumber=2", skip=1))
         running = start(Place(str(large)), through, tmp_path / "stderr", *LARGE, "--threads", "1")
+        wait_for(lambda: proxy.hits(refused) > 0, running)
+        wait_for(lambda: bool(whole_shards(output, large)), running)
+        seen = whole_shards(output, large)
+        assert len(seen) == 1
+        proxy.clear()
         while running.process.is_alive():
-            seen.append(whole_shards(output, large, seen[-1]))
+            seen = whole_shards(output, large, seen)
         assert running.wait() == 0
-    assert {len(names) for names in seen} >= {1, 2}, "looked at while it was written"
     assert len(whole_shards(output, large)) == 3
     assert output.pending_uploads() == []
 
@@ -189,13 +203,16 @@ def test_uploads_of_others_are_left_alone(images: Path, places: Places, kind: Ki
 def test_a_signal_in_mid_upload_leaves_nothing_and_reports_how_to_resume(
     large: Path, places: Places, tmp_path: Path, kind: Kind, number: signal.Signals, code: int
 ) -> None:
-    """The first part of the second shard is under way while its third and fourth image are read."""
+    """The first part of the second shard is under way while its fourth image is awaited."""
     source, output = places.make("s3").fill(large), places.make(kind)
-    with places.proxy(source) as (slow, slowly), places.proxy(output) as (proxy, through):
-        slow.add(Fault("latency", None, method="GET", path_contains=".png", latency_msec=400))
+    with places.proxy(source) as (slow, _), places.proxy(output) as (proxy, through):
+        slow.add(Fault("latency", None, path_contains=".png", skip=11, latency_msec=1e6))
+        slowly = source.behind(slow, deadline="2", read_timeout="1000")
         running = start(slowly, through, tmp_path / "stderr", *LARGE, "--threads", "1")
         wait_for(lambda: num_put(proxy, "partNumber=1&") >= 2, running)
+        wait_for(lambda: bool(whole_shards(output, large)), running)
         running.signal(number)
+        slow.close()  # else the threads that read images would end late
         assert running.wait() == code
     message = f"shardwright: stopped by {number.name}; run the same command again to resume"
     assert running.said.splitlines()[-1] == message

@@ -345,7 +345,7 @@ def test_threads_write_at_the_same_time(tmp_path: Path) -> None:
 
 def test_a_script_that_never_leaves_the_block_ends(tmp_path: Path) -> None:
     script = "import shardwright as sw; w = sw.Writer('out').__enter__(); w.write({'x': 1})"
-    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=240, check=False)
     assert ended.returncode == 0
     assert not (tmp_path / "out" / "manifest.json").exists()
 
@@ -414,7 +414,7 @@ assert "apache_beam" not in sys.modules
 sw.write(rows, {str(tmp_path / "c")!r}, name="n", records_per_shard=2, runner="FnApiRunner")
 assert "apache_beam" in sys.modules
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=240)
 
     assert hashes_of(tmp_path / "a") == hashes_of(tmp_path / "b") == hashes_of(tmp_path / "c")
 

@@ -21,7 +21,7 @@ from tests.servers.fault_wire import BodyFault, CutError, GoneError, Message, Pe
 __all__ = ["Fault", "FaultProxy"]
 
 SETTLE_S = 0.01  # for the client's kernel to hand over what was sent before a reset
-LINGER_S = 1.0  # for a client to finish an upload that was answered early
+LINGER_S = 60.0  # for a client to finish an upload that was answered early
 CODES = {403: "AccessDenied", 429: "TooManyRequests", 503: "SlowDown"}
 
 
@@ -33,6 +33,7 @@ class FaultProxy:
         latency_msec: Delay of every request before it is passed on.
         requests: (method, target) of every request in order of arrival, hit by a fault or not.
         num_requests, num_connections: What came from clients.
+        connections: Those, in order.
         num_in_flight, max_in_flight: Unanswered requests, now and at most.
         num_bytes_up, num_bytes_down: Body bytes passed on to the server and to clients.
     """
@@ -47,6 +48,7 @@ class FaultProxy:
         self.num_requests = self.num_connections = self.num_in_flight = self.max_in_flight = 0
         self.num_bytes_up = self.num_bytes_down = 0
         self._rules = Rules()
+        self.connections: list[_Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
         self._loop = loop = asyncio.new_event_loop()
@@ -99,7 +101,8 @@ class FaultProxy:
 
     def _begin(self, client: Peer) -> None:
         self.num_connections += 1
-        task = self._loop.create_task(_Connection(self, client).serve())
+        self.connections.append(connection := _Connection(self, client))
+        task = self._loop.create_task(connection.serve())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 

@@ -20,8 +20,8 @@ from tests import ROOT
 from tests.servers.store_server import StoreServer
 
 BINARIES = ROOT / ".servers" / "bin"
-START_S = 60  # moto imports for seconds, and on a busy machine longer
-STOP_S = 2  # versitygw waits for connections that clients keep open
+START_S = 250  # moto imports for seconds, and on a busy machine for a minute
+STOP_S = 0.5  # versitygw waits for connections that clients keep open
 REGION = "us-east-1"
 ACCESS_KEY, SECRET_KEY, TOKEN = "test-access-key", "test-secret-key", "test-token"
 
@@ -126,9 +126,13 @@ def _running(command: Callable[[int], list[str]], log: Path) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """Return a port that the system gives to no connection: those are above 32767."""
+    """Return a port that the system gives to no connection: those are above 32767.
+
+    Each of pytest's processes has ports of its own, as one may not be bound when others look.
+    """
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
+        port = 20_000 + 10 * random.SystemRandom().randrange(1200) + number % 10
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -54,7 +54,7 @@ class StoreServer:
         all_headers = {"Authorization": f"Bearer {self.options.get('bearer_token', '')}", **headers}
         request = urllib.request.Request(self.endpoint + path, body, all_headers, method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
+        with opener.open(request, timeout=120) as answer:
             return bytes(answer.read())
 
 

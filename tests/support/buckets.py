@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,13 @@ from typing import NamedTuple
 
 import pytest
 
+from shardwright.storage import clients
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from tests.servers.fault_proxy import FaultProxy
+from shardwright.storage.request_rate import RequestRate
+from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import object_stores
 
@@ -133,6 +136,49 @@ def takes(least: float, most: float) -> Iterator[None]:
     finally:
         seconds = time.monotonic() - started
         assert least <= seconds < most, f"{seconds:.2f} s"
+
+
+def timeout_for(fault: Fault) -> str:
+    """Return the `read_timeout` for a fault: a stall exceeds it, and nothing else may."""
+    return "1" if fault.kind == "stall" else "120"
+
+
+class PauseClock:
+    """The time of storage clients that are made after it: only their own pauses take time.
+
+    So a deadline comes after the same tries on a fast and on a slow machine, and takes no time.
+
+    Attributes:
+        now: Seconds.
+        in_pauses: Called in each pause before a retry.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.in_pauses: Callable[[], object] = lambda: None
+        monkeypatch.setattr(clients, "time", self)
+        monkeypatch.setattr(clients, "pause", self._pause)
+        rate = functools.partial(RequestRate, self.monotonic, self._sleep)
+        monkeypatch.setattr(clients, "RequestRate", rate)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    @contextmanager
+    def takes(self, least: float, most: float) -> Iterator[None]:
+        """Check the seconds that a block takes, also one that ends with an error."""
+        started = self.now
+        try:
+            yield
+        finally:
+            assert least < self.now - started < most
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def _pause(self, seconds: float) -> None:
+        self._sleep(seconds)
+        self.in_pauses()
 
 
 class Counted:

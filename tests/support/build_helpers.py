@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -21,8 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from shardwright.storage.folder import Folder
+
 CLASSES = ("bird", "cat", "Löwe")
 COMMAND = Path(sys.executable).with_name("shardwright")
+_HANGS_SECONDS = 240  # no claim of speed: what takes longer does not end
 
 
 def png_of(index: int, *, side: int = 8) -> bytes:
@@ -134,7 +139,7 @@ class RunningBuild:
 
     def wait(self) -> int:
         """Return its exit code; a negative one is the signal that killed it."""
-        self.process.join(60)
+        self.process.join(_HANGS_SECONDS)
         assert self.process.exitcode is not None, "the build does not end"
         return self.process.exitcode
 
@@ -142,9 +147,60 @@ class RunningBuild:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
+    def go_on(self) -> None:
+        """Let a build go on that waits before a file."""
+        _permit(self.stderr).touch()
+
     @property
     def said(self) -> str:
         return self.stderr.read_text()
+
+
+@dataclass(frozen=True)
+class Before:
+    """A moment of a build at which it waits: before it begins a file of OUTPUT.
+
+    Files with this text in their names are counted. Before a shard those before it are finished,
+    but for the last one, which a thread may be finishing.
+
+    Attributes:
+        name: Part of the file's name, such as "manifest.json".
+        number: Number of such files that are begun before it.
+    """
+
+    name: str
+    number: int = 0
+
+    def wait(self, permit: Path) -> None:
+        """Let this process wait there for a permit, or for a signal that stops it."""
+        begun = itertools.count()
+
+        def after_wait(write: Callable[..., Any]) -> Callable[..., Any]:
+            def run(root: Folder, name: str, *args: Any, **options: Any) -> Any:
+                if self.name in name and next(begun) >= self.number:
+                    while not (permit.exists() or _is_stopped()):
+                        time.sleep(0.003)
+                return write(root, name, *args, **options)
+
+            return run
+
+        for name in ("open_sink", "write_bytes", "create_bytes"):
+            setattr(Folder, name, after_wait(getattr(Folder, name)))
+
+
+def before_shard(number: int) -> Before:
+    """Return the moment before a shard, after `number` others."""
+    return Before(".tfrecord-", number)
+
+
+def _is_stopped() -> bool:
+    """Return whether a first signal has come: after it the second one kills."""
+    stops = (signal.SIGINT, signal.SIGTERM)
+    return any(signal.getsignal(number) is signal.SIG_DFL for number in stops)
+
+
+def _permit(stderr: Path) -> Path:
+    return stderr.with_name(f"{stderr.name}.goes-on")
 
 
 def forks() -> multiprocessing.context.ForkServerContext:
@@ -160,17 +216,25 @@ def forks() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def start_build(stderr: Path, *argv: str | Path) -> RunningBuild:
-    """Start a build in a new process."""
-    process = forks().Process(target=_run_build, args=(str(stderr), [str(arg) for arg in argv]))
+def start_build(stderr: Path, *argv: str | Path, waits: Before | None = None) -> RunningBuild:
+    """Start a build in a new process.
+
+    Args:
+        stderr: The file of its output.
+        waits: Where it waits, until it is killed, stopped or let go on.
+    """
+    words = [str(arg) for arg in argv]
+    process = forks().Process(target=_run_build, args=(str(stderr), words, waits))
     process.start()
     return RunningBuild(process, stderr)
 
 
-def _run_build(stderr: str, argv: list[str]) -> None:
+def _run_build(stderr: str, argv: list[str], waits: Before | None) -> None:
     from shardwright.pipelines.commands import build as build_command
 
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+    if waits:
+        waits.wait(_permit(Path(stderr)))
     # A build that is killed leaves its temporary folder.
     tempfile.tempdir = os.environ["TMPDIR"] = str(Path(stderr).parent)
     sys.exit(build_command.main(argv))
@@ -178,7 +242,7 @@ def _run_build(stderr: str, argv: list[str]) -> None:
 
 def wait_for(condition: Callable[[], bool], running: RunningBuild | None = None) -> None:
     """Poll every few milliseconds until the condition holds."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _HANGS_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "timed out waiting"
         assert running is None or running.process.is_alive(), running and running.said

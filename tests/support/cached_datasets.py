@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import google_crc32c
 import numpy as np
@@ -83,11 +87,24 @@ def put_folder(server: StoreServer, folder: Path | str, uri: str = "") -> Folder
 
 
 def behind(root: Folder, endpoint: FaultProxy | str, **options: str) -> Folder:
-    """Return the same dataset as reached through a proxy, with a deadline of 2 seconds."""
+    """Return the same dataset as reached through a proxy.
+
+    Tests of a store that fails for good give a short `deadline` (seconds).
+    """
     key = "base_url" if root.uri.startswith("gs://") else "endpoint"
     given = {name: value for _, name, value in root.options.settings}
     given[key] = endpoint.endpoint if isinstance(endpoint, FaultProxy) else endpoint
-    return replace(root, options=StorageOptions.of({**given, "deadline": "2", **options}))
+    return replace(root, options=StorageOptions.of({**given, **options}))
+
+
+@contextmanager
+def refusing(endpoint: str) -> Iterator[None]:
+    """Hold the port of a closed server: connections are refused, and no other server gets it."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections linger
+        held.bind(("127.0.0.1", urlsplit(endpoint).port))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # others may not share it
+        yield
 
 
 def at(folder: Path, max_bytes: int = 10**9) -> CacheSettings:
@@ -112,6 +129,11 @@ def touch(cache: ShardCache, *indexes: int) -> None:
     for index in indexes:
         cache.open_shard(NAMES[index]).close()
         time.sleep(0.02)  # so that the times of use differ
+
+
+def wait_for_downloads_ahead(cache: ShardCache) -> None:
+    """Wait until no download that `prefetch` began is under way, or in the queue."""
+    assert not wait(list(cache._prefetches._coming.values()), 120).not_done
 
 
 def shards_in(cache: Path) -> list[int]:

@@ -206,7 +206,7 @@ class Service:
         """Let the lost workers end their work."""
         for worker in self._lost:
             worker.signal(signal.SIGCONT)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while self._lost:
             self._collect({})
             assert time.monotonic() < deadline, "a lost worker hangs"

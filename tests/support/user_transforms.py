@@ -93,11 +93,11 @@ def crash(record: Record) -> Record:
     return record
 
 
-def leave(record: Record) -> Record:
-    """End the process without a signal for the image 3."""
-    if record.id.endswith("003.png"):
+def die(record: Record) -> Record:
+    """End the process by SIGSEGV for the image 3, without a signal for 5, and hang for 7."""
+    if record.id.endswith("005.png"):
         os._exit(3)
-    return record
+    return crash(record) if record.id.endswith("003.png") else hang(record)
 
 
 def end(record: Record) -> Record:

@@ -9,12 +9,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from shardwright.pipelines.commands import results
 from shardwright.pipelines.commands.results import ProgressDisplay
+from shardwright.storage.folder import Folder
 from shardwright.transforms.progress import Progress
 from tests.support.build_helpers import build, make_images, wait_for
 
@@ -111,21 +113,33 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, action: Callable[[list[bytes]
     return b"".join(output).decode()
 
 
-def test_a_bar_on_a_terminal_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = make_images(tmp_path / "in", 160, side=240)
-    options = ("--records-per-shard", "20", "--encode", "png", "--threads", "1")
+def plain_of(output: str) -> str:
+    """Return a terminal's output without colors and moves."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
 
-    def run(_: list[bytes]) -> None:
-        assert build(images, tmp_path / "out", *options) == 0
+
+def test_a_bar_on_a_terminal_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its last shard the build waits for the bar."""
+    images = make_images(tmp_path / "in", 16)
+    bar = r"writing .*\d+/16 images, \d+/s, [\d.]+ [kM]?B/s, \d+/8 shards, \S+ left"
+    open_sink = Folder.open_sink
+
+    def run(output: list[bytes]) -> None:
+        def open_after_bar(root: Folder, name: str, **options: Any) -> Any:
+            if "-00007-of-" in name:
+                wait_for(lambda: bool(re.search(bar, plain_of(b"".join(output).decode()))))
+            return open_sink(root, name, **options)
+
+        monkeypatch.setattr(Folder, "open_sink", open_after_bar)
+        assert build(images, tmp_path / "out", "--records-per-shard", "2") == 0
 
     output = on_a_terminal(monkeypatch, run)
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
+    plain = plain_of(output)
     assert "planning" in plain
-    bar = r"writing .*\d+/160 images, \d+/s, [\d.]+ [kM]?B/s, \d+/8 shards, \S+ left"
     assert re.search(bar, plain), plain
     assert "\x1b[2K" in output, "the bar is wiped"
     last = plain.rstrip().splitlines()[-1]
-    assert last.startswith(f"shardwright: {tmp_path}/out: 160 records in 8 shards, 0:")
+    assert last.startswith(f"shardwright: {tmp_path}/out: 16 records in 8 shards, 0:")
     assert "Traceback" not in plain
 
 

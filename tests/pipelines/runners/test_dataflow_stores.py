@@ -11,7 +11,7 @@ from shardwright.errors import UsageError
 from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.runners.dataflow import check_buckets
 from shardwright.storage.options import SECRET_KEYS, StorageOptions
-from tests.support.buckets import Answer, Request, answering, takes
+from tests.support.buckets import Answer, Request, answering
 
 CANARY = "CANARYsecret42"
 DATAFLOW = (
@@ -63,7 +63,7 @@ def check(answer: Answer, *places: str) -> list[str]:
         asked.append(request.path.partition("?")[0])
         return answer
 
-    with answering(note) as endpoint, takes(0, 10):
+    with answering(note) as endpoint:
         options = StorageOptions.of({"base_url": endpoint, "anonymous": "true"})
         check_buckets(places, places[-1], options)
     return asked

@@ -46,7 +46,6 @@ def damage_shard(path: Path) -> None:
     edit_bytes(path, lambda data: data.__setitem__(slice(300, None, 50), bytes(len(data[300::50]))))
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("damage", [as_folder, as_pipe, lambda path: os.truncate(path, 7)])
 def test_a_replaced_shard_is_fetched_while_it_is_open(
     damage: Damage, root: Folder, tmp_path: Path

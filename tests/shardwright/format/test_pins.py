@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,23 @@ from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.transforms.versions.histories import append, write
 
-TODAY = datetime.now(UTC).date()
+# The tests may go on after midnight, and a pin's last day may not be over.
+TOMORROW = datetime.now(UTC).date() + timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a dataset of two versions."""
+    root = tmp_path_factory.mktemp("made") / "out"
+    write({f"r{number}": number for number in range(3)}, root)
+    append(root, {"r1": 9})
+    return root
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Folder:
-    """Return a dataset of two versions."""
-    root = tmp_path / "out"
-    write({f"r{number}": number for number in range(3)}, root)
-    append(root, {"r1": 9})
-    return Folder(str(root))
+def root(made: Path, tmp_path: Path) -> Folder:
+    """Return a copy of that dataset."""
+    return Folder(str(shutil.copytree(made, tmp_path / "out")))
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
@@ -37,8 +45,8 @@ def told(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> A
 
 
 def test_the_command(root: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    made = told(capsys, "pin", root, "resnet-7", "--version", 1, "--until", TODAY)
-    assert (made["name"], made["version"], made["until"]) == ("resnet-7", 1, str(TODAY))
+    made = told(capsys, "pin", root, "resnet-7", "--version", 1, "--until", TOMORROW)
+    assert (made["name"], made["version"], made["until"]) == ("resnet-7", 1, str(TOMORROW))
     told(capsys, "pin", root, "another_1")
     assert [one["version"] for one in told(capsys, "pin", root)["pins"]] == [2, 1]
     versions = told(capsys, "log", root)["versions"]
@@ -47,24 +55,24 @@ def test_the_command(root: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", root.uri]) == main(["pin", root.uri]) == 0
     shown = capsys.readouterr().out
     assert "bytes   pins\n" in shown
-    assert f"{made['created']}   {TODAY}\n" in shown
+    assert f"{made['created']}   {TOMORROW}\n" in shown
     assert told(capsys, "pin", root, "resnet-7", "--remove") == {"removed": "resnet-7"}
     assert [pin.name for pin in read_pins(root)] == ["another_1"]
 
 
 def test_in_python(root: Folder) -> None:
-    made = sw.pin(Path(root.uri), "mine", version=1, until=str(TODAY))
+    made = sw.pin(Path(root.uri), "mine", version=1, until=str(TOMORROW))
     assert [made] == read_pins(root)
     sw.unpin(Path(root.uri), "mine")
     assert read_pins(root) == []
 
 
 def test_a_pin_is_renewed(root: Folder) -> None:
-    add_pin(root, "one", 1, until=str(TODAY))
+    add_pin(root, "one", 1, until=str(TOMORROW))
     assert add_pin(root, "one", 1).until is None
     with pytest.raises(UsageError, match=r"pin 'one' of .* keeps version 1: pin version 2 under"):
         add_pin(root, "one", 2)
-    over = Pin("one", 1, "2026-01-01T00:00:00+00:00", TODAY - timedelta(days=1))
+    over = Pin("one", 1, "2026-01-01T00:00:00+00:00", TOMORROW - timedelta(days=9))
     root.write_bytes("versions/pins/one.json", over.to_bytes())
     assert add_pin(root, "one").version == 2
 
@@ -127,14 +135,17 @@ def test_a_pin_with_a_wrong_name_is_an_error(root: Folder) -> None:
 
 @pytest.mark.parametrize(("day", "holds"), [(None, True), (0, True), (-1, False), (1, True)])
 def test_a_pin_holds_until_its_day_has_ended(day: int | None, holds: bool) -> None:
-    pin = Pin("one", 1, "", None if day is None else TODAY + timedelta(days=day))
-    assert pin.holds(datetime(TODAY.year, TODAY.month, TODAY.day, 23, 59, tzinfo=UTC)) == holds
+    pin = Pin("one", 1, "", None if day is None else TOMORROW + timedelta(days=day))
+    assert (
+        pin.holds(datetime(TOMORROW.year, TOMORROW.month, TOMORROW.day, 23, 59, tzinfo=UTC))
+        == holds
+    )
 
 
 @pytest.mark.parametrize("renewed", [False, True])
 def test_a_version_that_is_being_removed_is_not_pinned(root: Folder, renewed: bool) -> None:
     if renewed:
-        add_pin(root, "one", 1, until=str(TODAY))
+        add_pin(root, "one", 1, until=str(TOMORROW))
     before = read_pins(root)
     with (
         noted(root, Note.REMOVE, [1]),

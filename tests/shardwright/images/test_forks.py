@@ -12,6 +12,7 @@ from shardwright.images import libraries
 from shardwright.images.libraries import cv2
 
 PAUSE_S = 0.2
+LONG_S = 100.0  # far more than a fork takes under load
 
 
 @pytest.fixture(autouse=True)
@@ -20,43 +21,57 @@ def no_thread_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "_numbers", {})
 
 
-def seconds_to_fork() -> float:
-    """Return how long a fork took whose child has decoded in a thread of its own."""
+def seconds_to_fork(ended: threading.Event | None = None) -> float:
+    """Return how long a fork took whose child has decoded in a thread of its own.
+
+    Args:
+        ended: Must be set when the child is made.
+    """
     start = time.monotonic()
     child = os.fork()
     if not child:
         thread = threading.Thread(target=cv2)
         thread.start()
         thread.join()
-        os._exit(0)
+        os._exit(0 if ended is None or ended.is_set() else 1)
     took = time.monotonic() - start
     assert os.waitpid(child, 0)[1] == 0
     return took
 
 
 def test_a_fork_waits_for_a_first_call() -> None:
-    started = threading.Event()
+    started, called = threading.Event(), threading.Event()
 
     def first_call() -> None:
         started.set()
         time.sleep(PAUSE_S)
+        called.set()
 
     thread = threading.Thread(target=libraries.enter_thread, args=[first_call])
     thread.start()
     started.wait()
-    assert seconds_to_fork() > PAUSE_S / 2
+    seconds_to_fork(called)
     thread.join()
 
 
-def test_a_fork_waits_until_the_system_has_released_an_ended_thread() -> None:
+def test_a_fork_waits_until_the_system_has_released_an_ended_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(libraries, "_DEADLINE_S", LONG_S)
+    slept = threading.Event()
+
+    def sleep() -> None:
+        time.sleep(PAUSE_S)
+        slept.set()
+
     ended = threading.Thread(target=lambda: None)
     ended.start()
     ended.join()
     # Another thread's number stands for that of one which has ended in Python alone.
-    other = threading.Thread(target=time.sleep, args=[PAUSE_S])
+    other = threading.Thread(target=sleep)
     other.start()
     libraries._numbers[ended] = other.native_id or 0
-    assert seconds_to_fork() > PAUSE_S / 2
+    seconds_to_fork(slept)
     assert libraries._numbers == {}
 
 
@@ -68,19 +83,19 @@ def test_a_number_that_was_given_to_another_thread_delays_a_fork_once(
     ended.start()
     ended.join()
     libraries._numbers[ended] = threading.get_native_id()
-    assert seconds_to_fork() > PAUSE_S / 2
+    assert seconds_to_fork() > PAUSE_S / 2  # the whole pause, on any machine
     assert libraries._numbers == {}
 
 
 def test_running_threads_delay_no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "_DEADLINE_S", 20)  # far more than a fork takes under load
+    monkeypatch.setattr(libraries, "_DEADLINE_S", LONG_S)
     stop = threading.Event()
     threads = [threading.Thread(target=lambda: (cv2(), stop.wait())) for _ in range(3)]
     for thread in threads:
         thread.start()
     while len(libraries._numbers) < len(threads):
         time.sleep(0.001)
-    assert seconds_to_fork() < 10
+    assert seconds_to_fork() < LONG_S / 2
     stop.set()
     for thread in threads:
         thread.join()

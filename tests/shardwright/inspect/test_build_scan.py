@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -123,35 +122,36 @@ def test_reasons_that_no_build_writes(root: Folder) -> None:
 
 def test_planning_and_failing(root: Folder) -> None:
     scan = BuildScan(root)
-    root.write_bytes("spool/0a.bin", b"12345")
-    root.write_bytes("spool/.0b.bin.c0ffee.tmp", b"123")
-    root.write_bytes("spool/0a.parquet", b"listing")
-    found = scan.look(time.time())
+    spooled = {"0a.bin": b"12345", ".0b.bin.c0ffee.tmp": b"123", "0a.parquet": b"listing"}
+    for name, data in spooled.items():
+        root.write_bytes(f"spool/{name}", data)
+        at(root, f"spool/{name}", 0)
+    found = scan.look(START)
     assert (found.phase, found.spooled_bytes) == ("planning", 8)
     assert show_line(found) == "planning, 8 B of INPUT unpacked"
-    told = show_line(scan.look(time.time() + 400))
-    assert "no change for 6:4" in told
+    assert "no change for 6:40" in show_line(scan.look(START + 400))
     failed = naming.reject_files(naming.FAILED_REJECTS, 1)[0]
     write_rejects(root, failed, rejects_of({"other_file": 2}))
-    os.utime(root.path(failed), (time.time() + 9, time.time() + 9))
-    found = scan.look(time.time() + 20)
+    at(root, failed, 409)
+    found = scan.look(START + 420)
     assert (found.phase, found.rejects) == ("failed", {"other_file": 2})
     put_plan(root, train=(1, 1, 1))  # a later run passed
-    at(root, failed, 0)
-    assert scan.look(time.time()).phase is BuildPhase.WRITING
+    at(root, naming.PLAN, 500)
+    assert scan.look(START + 510).phase is BuildPhase.WRITING
 
 
 def test_an_overwriting_build(dataset: Path) -> None:
     """It is followed beside the published dataset, until it has replaced that."""
     beside = Folder(str(dataset)).below(naming.NEXT_DIR)
     put_plan(beside, train=(4, 40, 4000))
-    put_shard(beside, 0, 4)
+    at(beside, naming.PLAN, 0)
+    at(beside, put_shard(beside, 0, 4), 1)
     scan = BuildScan(Folder(str(dataset)))
-    found = scan.look(time.time())
+    found = scan.look(START + 5)
     assert (found.phase, found.replaces, found.done.shards) == ("writing", True, 1)
-    assert show_line(found).startswith("writing beside the published dataset for 0:0")
+    assert show_line(found).startswith("writing beside the published dataset for 0:05")
     beside.remove(naming.PLAN)
-    assert scan.look(time.time()).phase is BuildPhase.PUBLISHED
+    assert scan.look(START + 6).phase is BuildPhase.PUBLISHED
 
 
 @on_s3_and_gcs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
 import subprocess
 import sys
 from importlib.metadata import version
@@ -17,7 +16,7 @@ from shardwright.inspect.cli import main
 from tests.support.build_helpers import png_of
 
 COMMANDS = ("build", "plan", "repair", "watch", "inspect", "verify", "show")
-MAX_CPU_SECONDS = 1.5
+MAX_MODULES = 650  # of those Python has imported at the end; it takes 300 to 450, with Beam 2,300
 # The console script's own work, and at its end a look at the imports.
 RUN = """
 import sys
@@ -25,7 +24,7 @@ from shardwright.inspect.cli import main
 from tests.support.build_helpers import png_of
 code = main(sys.argv[1:])
 heavy = {"apache_beam", "tensorflow", "pipelines", "transforms", "schemas", "pandas"}
-print("imported", sorted(heavy.intersection(sys.modules)), file=sys.stderr)
+print(len(sys.modules), "modules", sorted(heavy.intersection(sys.modules)), file=sys.stderr)
 sys.exit(code)
 """
 
@@ -145,15 +144,13 @@ def test_places_that_are_no_dataset(
 
 
 def test_looking_at_a_dataset_is_light(zoo: Path) -> None:
-    """Neither Beam nor TensorFlow, nor pandas, which some of Arrow's calls import; little CPU."""
+    """Neither Beam nor TensorFlow, nor pandas, which some of Arrow's calls import; few others."""
     for args in (["--help"], ["inspect", str(zoo)], ["verify", str(zoo), "--json"]):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = run_command(*args)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode == 0, done.stderr
-        assert done.stderr.splitlines()[-1] == "imported []", args
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        assert cpu_s < MAX_CPU_SECONDS, args
+        number, _, heavy = done.stderr.splitlines()[-1].partition(" ")
+        assert heavy == "modules []", args
+        assert int(number) < MAX_MODULES, args
 
 
 def test_an_application_that_is_missing_or_broken(tmp_path: Path) -> None:

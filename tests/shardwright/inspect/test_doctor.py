@@ -102,7 +102,7 @@ def test_it_measures_a_dataset(zoo: Path) -> None:
     assert tuple(found.stage_msec) == STAGES
     assert all(msec >= 0 for msec in found.stage_msec.values())
     assert found.stage_msec["read"] > 0
-    assert found.images_per_sec > 10
+    assert found.images_per_sec > 0
     assert found.num_records >= 4
     assert 0 < found.stored_pixels < 9 * 20
     assert not found.is_remote

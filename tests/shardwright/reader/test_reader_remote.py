@@ -16,7 +16,7 @@ from shardwright.errors import StorageError, UsageError
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
-from tests.support.cached_datasets import behind, put_folder, wait_until
+from tests.support.cached_datasets import behind, downloads, put_folder, refusing, wait_until
 from tests.support.damage import build, write_images
 from tests.support.readers import global_batches, ids_of, take
 
@@ -96,12 +96,14 @@ def test_a_warm_cache_needs_no_store_at_its_own_endpoint(
     stored: Folder, remote: Callable[..., sw.Reader], s3_server: StoreServer
 ) -> None:
     with FaultProxy(s3_server.endpoint) as proxy:
-        whole = ids_of(remote(behind(stored, proxy), epochs=1))
-    assert ids_of(remote(behind(stored, proxy), epochs=1)) == whole
+        there = behind(stored, proxy, deadline="1")
+        whole = ids_of(remote(there, epochs=1))
+    with refusing(proxy.endpoint):
+        assert ids_of(remote(there, epochs=1)) == whole
     with FaultProxy(s3_server.endpoint) as other:
-        pass
-    with pytest.raises(StorageError):  # the endpoint is part of a dataset's identity
-        remote(behind(stored, other), epochs=1)
+        other.add(Fault("status", None, status=403))
+        with pytest.raises(StorageError):  # the endpoint is part of a dataset's identity
+            remote(behind(stored, other), epochs=1)
 
 
 INTERRUPTED = """
@@ -121,7 +123,7 @@ def test_an_interrupt_while_the_store_fails(
 ) -> None:
     """It ends the tries that batches wait for, and the process."""
     s3_proxy.add(Fault("status", None, path_contains="tfrecord-000"))
-    root = behind(stored, s3_proxy, deadline="100")
+    root = behind(stored, s3_proxy, deadline="1000")
     options = {key: value for _, key, value in root.options.settings}
     given = repr((root.uri, options, str(tmp_path / "cache")))
     words = [sys.executable, "-c", INTERRUPTED, given]
@@ -129,7 +131,7 @@ def test_an_interrupt_while_the_store_fails(
     with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
-        wait_until(lambda: len(s3_proxy.requests) > 9)
+        wait_until(lambda: len(downloads(s3_proxy)) > 9)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert errors.endswith("KeyboardInterrupt\n")
@@ -138,7 +140,7 @@ def test_an_interrupt_while_the_store_fails(
 def test_resumes(stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: FaultProxy) -> None:
     whole = ids_of(remote(epochs=1))
     s3_proxy.add(Fault("status", None, path_contains="tfrecord-00004-of"))
-    reader = remote(behind(stored, s3_proxy), epochs=1)
+    reader = remote(behind(stored, s3_proxy, deadline="1"), epochs=1)
     got: list[str] = []
     with pytest.raises(StorageError, match="tfrecord-00004-of-00012"):
         got.extend(name for batch in reader for name in batch["id"])

@@ -7,7 +7,6 @@ import os
 import pickle
 import random
 import shutil
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,15 @@ from shardwright.errors import ClientError, StorageError
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
-from tests.support.cached_datasets import SIZE, at, behind, put_dataset, shards_in, wait_until
+from tests.support.cached_datasets import (
+    SIZE,
+    at,
+    behind,
+    put_dataset,
+    shards_in,
+    wait_for_downloads_ahead,
+    wait_until,
+)
 from tests.support.shard_readings import NUM_SHARDS, Reading, numbers_downloaded
 
 
@@ -53,12 +60,11 @@ def test_shards_are_those_of_the_store(root: Folder, tmp_path: Path) -> None:
 def test_the_first_shard_is_not_delayed(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
     for shard in (1, 2, 3):
         s3_proxy.add(Fault("stall", None, method="GET", path_contains=f"tfrecord-0000{shard}"))
-    remote = behind(root, s3_proxy, read_timeout="1", deadline="1")
-    with Reading(remote, at(tmp_path), at_a_time=4) as reading:
+    with Reading(behind(root, s3_proxy), at(tmp_path), at_a_time=4) as reading:
         reading.files.plan([0, 1, 2, 3], [4, 5])
         assert len(reading.read(0)) == SIZE
         assert shards_in(tmp_path) == [0]
-        s3_proxy.clear()
+        s3_proxy.close()  # ends the stalled downloads, which closing the cache waits for
 
 
 @pytest.mark.parametrize(
@@ -86,19 +92,20 @@ def test_downloads_needed_shards_and_upcoming_ones_as_room_permits(
     room, at_a_time, count = sizes
     with Reading(root, at(tmp_path, room * SIZE), at_a_time=at_a_time, count=count) as reading:
         reading.files.plan(needed, upcoming)
-        wait_until(lambda: set(landed) <= set(shards_in(tmp_path)))
-        time.sleep(0.1)  # for others, which should not come
+        assert reading.source.cache
+        wait_for_downloads_ahead(reading.source.cache)
         assert shards_in(tmp_path) == sorted(landed)
 
 
-def test_downloads_in_the_order_of_use(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
-    s3_proxy.latency_msec = 20
+def test_downloads_in_the_order_of_use(
+    root: Folder, s3_proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardwright.cache.prefetches._DOWNLOADS_AT_A_TIME", 1)
     with Reading(behind(root, s3_proxy), at(tmp_path)) as reading:
         reading.files.plan([7], [3, 9, 1, 0, 5, 2])
-        wait_until(lambda: len(shards_in(tmp_path)) == 7)
-    order = numbers_downloaded(s3_proxy)
-    for place, shard in enumerate([7, 3, 9, 1, 0, 5, 2]):
-        assert abs(order.index(shard) - place) <= 2  # three at a time
+        assert reading.source.cache
+        wait_for_downloads_ahead(reading.source.cache)
+    assert numbers_downloaded(s3_proxy) == [7, 3, 9, 1, 0, 5, 2]
 
 
 def test_needed_shards_stay_pinned_until_the_plan_drops_them(root: Folder, tmp_path: Path) -> None:

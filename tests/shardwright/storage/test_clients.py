@@ -26,7 +26,7 @@ folder = Folder.at(sys.argv[1], StorageOptions.parse(sys.argv[2:]))
 def child(act):
     pid = os.fork()
     if not pid:
-        signal.alarm(30)
+        signal.alarm(250)
         try:
             print("child", act(), flush=True)
         except ClientError as error:
@@ -40,7 +40,7 @@ def run(bucket: Bucket, *lines: str) -> list[str]:
     """Run lines that may use `folder`, the bucket, and `child(act)`; return what they print."""
     code, args = START + "\n".join(lines), [bucket.uri, *bucket.args()[1::2]]
     command, root = [sys.executable, "-c", code, *args], ROOT
-    return subprocess.check_output(command, text=True, timeout=120, cwd=root).splitlines()
+    return subprocess.check_output(command, text=True, timeout=280, cwd=root).splitlines()
 
 
 @on_s3_and_gcs

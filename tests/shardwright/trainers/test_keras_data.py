@@ -186,6 +186,6 @@ def test_keras_on_jax_trains_and_resumes(datasets: Datasets, tmp_path: Path) -> 
     command = [sys.executable, "-c", _TRAIN_ON_JAX, *folders]
     env = {**os.environ, "KERAS_BACKEND": "jax"}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, env=env
+        command, capture_output=True, text=True, timeout=280, check=False, env=env
     )
     assert done.stdout == "the same\n", done.stderr

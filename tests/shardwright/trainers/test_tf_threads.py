@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import shardwright as sw
 from tests.support.bad_records import copy_with_bad_record
+from tests.support.cached_datasets import wait_until
 from tests.support.damage import first_shard
 from tests.support.readers import ids_of, take
 from tests.support.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
@@ -52,8 +53,12 @@ def test_a_reader_is_freed_with_its_dataset(datasets: Datasets) -> None:
     next(iterator)
     alive = weakref.ref(reader)
     del reader, dataset, iterator
-    gc.collect()
-    assert alive() is None
+
+    def is_freed() -> bool:
+        gc.collect()
+        return alive() is None
+
+    wait_until(is_freed)  # a thread of TensorFlow may still be in a call
 
 
 def test_batches_are_made_ahead_by_the_readers_threads(datasets: Datasets) -> None:
@@ -90,10 +95,11 @@ def test_images_reach_tensorflow_without_a_copy(datasets: Datasets) -> None:
 def test_a_waiting_reader_leaves_tensorflow_its_threads(datasets: Datasets) -> None:
     """While all calls wait for batches, a training step with parallel parts still runs."""
     reader = make_reader(datasets, global_batch_size=2, prefetch=8, threads=1, features=["label"])
-    go_on, begin = threading.Event(), reader.engine.begin
+    go_on, waits, begin = threading.Event(), threading.Event(), reader.engine.begin
 
     def wait_first(step: Any) -> Any:
-        go_on.wait(60)
+        waits.set()
+        go_on.wait(200)
         return begin(step)
 
     reader.engine.begin = wait_first  # type: ignore[method-assign]
@@ -108,10 +114,11 @@ def test_a_waiting_reader_leaves_tensorflow_its_threads(datasets: Datasets) -> N
         return tf.map_fn(add_one, values, parallel_iterations=4)
 
     try:
+        assert waits.wait(60)
         assert step(tf.range(20, dtype=tf.int64)).numpy().tolist() == list(range(1, 21))
     finally:
         go_on.set()
-        first.join(60)
+        first.join(120)
     assert not first.is_alive()
 
 
@@ -159,5 +166,5 @@ print("all read")
 def test_a_process_ends_in_the_middle_of_a_reading(datasets: Datasets) -> None:
     """Also while threads of tf.data are in Python, or on their way there."""
     command = [sys.executable, "-c", _READ_A_PART, datasets["mixed"]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert (done.returncode, done.stdout) == (0, "all read\n"), done.stderr

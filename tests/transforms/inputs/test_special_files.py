@@ -28,7 +28,7 @@ def write_image(path: Path) -> None:
     Image.new("RGB", (3, 3)).save(path)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("image", ["cat/1.png", "1.png", ""])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pipe_is_an_error_or_a_reject(name: str, image: str, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_pipe_is_an_error_or_a_reject(name: str, image: str, tmp_path: Path) -
         assert sum(part.num_rows for part in parts if part is not reject) == bool(image)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip", "a.tfrecord", "a.csv", "a.jsonl"])
 def test_a_pipe_as_input(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)

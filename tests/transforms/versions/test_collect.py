@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from datetime import date
@@ -33,10 +34,10 @@ from tests.transforms.versions.histories import append, append_change, pictures_
 FIRST = {f"r{number}": number for number in range(9)}
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a dataset whose second version replaces a record, and whose third has all anew."""
-    root = tmp_path / "out"
+    root = tmp_path_factory.mktemp("made") / "out"
     write(FIRST, root)
     append(root, {"r3": 20})
     base = read_version(Folder(str(root)))
@@ -47,6 +48,12 @@ def root(tmp_path: Path) -> Path:
     )
     commit(Folder(str(root)), whole)
     return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    """Return a copy of that dataset."""
+    return Path(shutil.copytree(made, tmp_path / "out"))
 
 
 def gc(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +12,11 @@ import pytest
 
 from shardwright.errors import CredentialsError, ImageFault, ThrottledError
 from shardwright.storage.object_reads import head_object
-from shardwright.storage.options import StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.storage.reads import start_read
 from shardwright.transforms.references import REFERENCE_SCHEMA
 from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.write import image_reads
 from shardwright.transforms.write.image_reads import (
     AHEAD_BYTES,
     ImageLocation,
@@ -22,7 +24,7 @@ from shardwright.transforms.write.image_reads import (
     read_remote_image,
 )
 from tests.servers.fault_proxy import Fault, FaultProxy
-from tests.support.buckets import Bucket
+from tests.support.buckets import Bucket, PauseClock
 from tests.support.cached_datasets import downloads, wait_until
 from tests.support.helpers import TINY_PNG, make_files, references
 
@@ -80,14 +82,25 @@ def test_the_number_of_bytes_ahead(s3_bucket: Bucket, s3_proxy: FaultProxy) -> N
         assert_reads(s3_proxy, number)
 
 
-def test_reading_stops_when_it_is_closed(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    s3_proxy.latency_msec = 200
-    ahead = read_ahead(iter(chunks_of(s3_bucket, 20, 3)), s3_bucket.behind(s3_proxy).options(), 3)
-    next(ahead)
+def test_reading_stops_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    closed = threading.Event()
+
+    def read_late(place: ImageLocation, _: StorageOptions) -> bytes:
+        begun.append(place.uri)
+        assert closed.wait(250)
+        return b""
+
+    monkeypatch.setattr(image_reads, "read_remote_image", read_late)
+    uris = [[f"s3://bucket/{chunk}/{row}" for row in range(3)] for chunk in range(20)]
+    ahead = read_ahead(iter([chunk_of(*chunk) for chunk in uris]), NO_OPTIONS, 3)
+    _, reads = next(ahead)
     ahead.close()  # type: ignore[attr-defined]
-    time.sleep(0.8)
-    num_reads = len(downloads(s3_proxy, ""))
-    assert num_reads <= 6, "those of the chunk that was given, and those under way"
+    closed.set()
+    assert [read() for read in reads] == [b""] * 3
+    for later in [start_read(list, 3) for _ in range(3)]:  # after all that are queued
+        later.result()
+    assert sorted(begun) == uris[0]
 
 
 def test_files_and_objects_in_one_table(gcs_bucket: Bucket, tmp_path: Path) -> None:
@@ -145,23 +158,25 @@ def test_faults_of_one_image(bucket: Bucket, proxy: FaultProxy) -> None:
     ]
 
 
-def test_an_image_that_fails_while_others_do_not(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    chunks = itertools.cycle(chunks_of(s3_bucket, 1, 3))
+def test_an_image_that_fails_while_others_do_not(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = PauseClock(monkeypatch)
     options = s3_bucket.behind(s3_proxy).options(deadline="1")
+    clock.in_pauses = lambda: read(f"{s3_bucket.uri}/000", options)
     s3_proxy.add(Fault("status", None, path_contains="/001"))
-    given = [reads for _, reads in itertools.islice(read_ahead(chunks, options, 2), 2)]
-    deadline = time.monotonic() + 1.5
-    others = read_ahead(itertools.cycle([chunk_of(f"{s3_bucket.uri}/000")]), options, 4)
-    while time.monotonic() < deadline:
-        assert next(others)[1][0]() == b"000"
+    [(_, given)] = read_ahead(chunks_of(s3_bucket, 1, 3), options, 2)
     message = r"001 cannot be read: .* returned 503 SlowDown, while other objects are served"
     with pytest.raises(ImageFault, match=message) as caught:
-        given[0][1]()
+        given[1]()
     assert caught.value.reason is RejectReason.UNREADABLE
-    assert (given[0][0](), given[0][2]()) == (b"000", b"002")
+    assert (given[0](), given[2]()) == (b"000", b"002")
 
 
-def test_faults_of_the_store_are_no_images(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+def test_faults_of_the_store_are_no_images(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PauseClock(monkeypatch)
     s3_bucket.put("x", b"x")
     uri, options = f"{s3_bucket.uri}/x", s3_bucket.behind(s3_proxy).options(deadline="1")
     assert read(uri, options, 1) == b"x"

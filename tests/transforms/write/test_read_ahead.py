@@ -66,16 +66,16 @@ def test_no_more_is_begun_than_is_needed(threads: int) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_no_more_run_at_a_time_than_it_says(threads: int) -> None:
     running: list[int] = []
+    found: list[int] = []
+    together = threading.Barrier(threads, lambda: found.append(len(running)), timeout=250)
 
-    def task() -> int:
+    def task() -> None:
         running.append(0)
-        time.sleep(0.002)
-        found = len(running)
+        together.wait()  # for all threads, so that they run at the same time
         running.pop()
-        return found
 
-    found = list(ReadAhead[int](1, threads).run(task for _ in range(20)))
-    assert max(found) == threads
+    list(ReadAhead[None](1, threads).run(task for _ in range(6 * threads)))
+    assert found == [threads] * 6
 
 
 def test_tasks_that_wait_are_given_more_threads(clock: Clock) -> None:
@@ -84,7 +84,7 @@ def test_tasks_that_wait_are_given_more_threads(clock: Clock) -> None:
     list(ahead.run((lambda: clock.spend(wall=0.02, cpu=0.0001)) for _ in range(30)))
     assert ahead.num_threads == MAX_THREADS
     together = threading.Barrier(8)
-    list(ahead.run((lambda: together.wait(30)) for _ in range(8)))  # fails unless all run at once
+    list(ahead.run((lambda: together.wait(250)) for _ in range(8)))  # fails unless all run at once
 
 
 @pytest.mark.parametrize(("wall", "threads"), [(1, 1), (2.5, 1), (3.5, 2), (8, 5), (15.5, 10)])

@@ -138,7 +138,7 @@ def test_records_are_written_until_the_last_image_is_being_read(
 
     def read_late(place: ImageLocation) -> bytes:
         if place.uri == str(images[-1]):
-            assert arrived.wait(10)
+            assert arrived.wait(250)
         return read(place)
 
     monkeypatch.setattr(image_reads, "read_local_image", read_late)

@@ -132,7 +132,7 @@ def test_a_shard_is_finished_while_the_next_is_written(
         if len(begun) == 2:
             second.set()
             return finish
-        return lambda: finish() if second.wait(10) else pytest.fail("finished too early")
+        return lambda: finish() if second.wait(250) else pytest.fail("finished too early")
 
     monkeypatch.setattr(shards_in_turn, "write_records", records_written)
     run = write(tmp_path / "out", plans)
