@@ -109,8 +109,9 @@ test-dataflow: install servers  ## the real Dataflow client against a fake of it
 test-airflow: install servers .airflow/.installed  ## the DAGs run by Airflow, in an environment of its own in .airflow (1.6 GB, about 4 minutes, then 5 for the tests; needs Go)
 	PYTHONDONTWRITEBYTECODE= .airflow/bin/python -m pytest --timeout 900 --confcutdir tests/engines/airflow tests/engines/airflow
 
+# Modules are compiled when they are first imported: few of them are.
 .airflow/.installed: deploy/airflow/requirements.lock | .uv/.installed
-	@$(call environment,.airflow,--no-deps --requirement deploy/airflow/requirements.lock)
+	@$(call environment,.airflow,--no-compile --no-deps --requirement deploy/airflow/requirements.lock)
 	@touch $@
 
 test-browser: install .browser/.installed  ## report.html in a headless Chromium, judged by axe-core (needs chromium, npm; about 1 minute, 200 MB)
