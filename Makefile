@@ -24,7 +24,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROC
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
 
-install: .venv/.installed  ## the package and its tools in .venv (about 3 minutes, 3.5 GB)
+install: .venv/.installed  ## the package and its tools in .venv (about 3 minutes, 4 GB)
 
 .venv/.installed: pyproject.toml setup.py $(LOCK) | .uv/.installed
 	@echo "== .venv with $$($(PYTHON) --version), Beam, TensorFlow, JAX and the tools of the tests: downloads 1.2 GB"
