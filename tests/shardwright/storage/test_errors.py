@@ -128,6 +128,12 @@ def test_an_object_that_has_changed_since_it_was_listed(bucket: Bucket) -> None:
             read_object(uri, options, **asked)
 
 
+def upload(folder: Folder) -> None:
+    """Fail as the upload begins, or at its end if the store's refusal arrives in between."""
+    with folder.open_sink("x"):
+        pass
+
+
 OPERATIONS: dict[str, tuple[str, Callable[[Folder], object]]] = {
     "read": ("read", lambda folder: folder.read_bytes("x")),
     "head": ("read", lambda folder: folder.num_bytes_of("x")),
@@ -136,7 +142,7 @@ OPERATIONS: dict[str, tuple[str, Callable[[Folder], object]]] = {
     "create": ("write", lambda folder: folder.create_bytes("x", b"")),
     "remove": ("read", lambda folder: folder.remove("x")),
     "remove_all": ("delete", lambda folder: folder.remove_all(["x", "y"])),
-    "upload": ("write", lambda folder: folder.open_sink("x").__enter__()),
+    "upload": ("write", upload),
 }
 
 
