@@ -30,6 +30,7 @@ install: .venv/.installed  ## the package and its tools in .venv (about 3 minute
 	@echo "== .venv with $$($(PYTHON) --version), Beam, TensorFlow, JAX and the tools of the tests: downloads 1.2 GB"
 	rm -rf shardwright.egg-info  # an older one would hide the entry points of this one
 	@$(call environment,.venv,--constraint $(LOCK) --editable '.[dev]')
+	@$(BIN)/python -m pip install --quiet --upgrade pip  # benchmarks and the fake of Dataflow use it
 	@$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
 	@touch $@
 
