@@ -23,8 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from shardwright.storage.folder import Folder
-
 CLASSES = ("bird", "cat", "Löwe")
 COMMAND = Path(sys.executable).with_name("shardwright")
 _HANGS_SECONDS = 240  # no claim of speed: what takes longer does not end
@@ -173,10 +171,12 @@ class Before:
 
     def wait(self, permit: Path) -> None:
         """Let this process wait there for a permit, or for a signal that stops it."""
+        from shardwright.storage.folder import Folder  # needs obstore, which Airflow's lacks
+
         begun = itertools.count()
 
         def after_wait(write: Callable[..., Any]) -> Callable[..., Any]:
-            def run(root: Folder, name: str, *args: Any, **options: Any) -> Any:
+            def run(root: Any, name: str, *args: Any, **options: Any) -> Any:
                 if self.name in name and next(begun) >= self.number:
                     while not (permit.exists() or _is_stopped()):
                         time.sleep(0.003)
