@@ -125,16 +125,22 @@ def _write_rounds(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of this run: with `--long`, the long and the random ones; else the others."""
     is_long = random_tests.is_long()
-    if "apache_beam" in sys.modules and not is_long:
+    if "apache_beam" in sys.modules:
         importlib.import_module("tests.support.quick_beam")
+    begun: set[object] = set()
 
     def is_wanted(item: pytest.Item) -> bool:
-        if item.get_closest_marker("long"):
+        others = item.get_closest_marker("long_but_first") and item.obj in begun  # type: ignore[attr-defined]
+        begun.add(getattr(item, "obj", item))
+        if others or item.get_closest_marker("long"):
             return is_long
         return not is_long or random_tests.is_random(item)
 
-    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
-    items[:] = [item for item in items if is_wanted(item)]
+    wanted = [is_wanted(item) for item in items]
+    config.hook.pytest_deselected(
+        items=[item for item, keep in zip(items, wanted, strict=True) if not keep]
+    )
+    items[:] = [item for item, keep in zip(items, wanted, strict=True) if keep]
     if is_long:
         _share_minutes(config, [item for item in items if random_tests.is_random(item)])
 

@@ -144,6 +144,7 @@ def test_beams_writer_makes_nothing_in_a_store(
     assert output.names() == []
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_overwrite_is_a_new_build(images: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
     output = places.make(kind)
@@ -169,6 +170,7 @@ def test_an_output_with_other_files_is_refused(
     assert output.names() == ["thesis.tex"]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("name", "data"), [("new", png_of(77)), ("0001", png_of(78)), ("0001", None)]
 )

@@ -192,6 +192,7 @@ def test_an_image_in_another_split_s_folder_moves(tmp_path: Path, run: Run) -> N
     assert sorted(growing.splits().values()) == ["test"] + ["train"] * 5
 
 
+@pytest.mark.long_but_first
 @WAYS
 def test_records_of_a_function_follow_their_inputs(tmp_path: Path, run: Run) -> None:
     (tmp_path / "f.py").write_text(FUNCTIONS)

@@ -147,6 +147,7 @@ def test_too_many_rejects_before_writing(images: Path, out: Path, last_line: Sai
     assert not (out / "rejects/failed.parquet").exists()
 
 
+@pytest.mark.long
 def test_too_many_rejects_after_writing(images: Path, out: Path, last_line: Said) -> None:
     (images / "cat/text.png").write_text("no image")
     size = ("--records-per-shard", "4")
@@ -255,6 +256,7 @@ def largest_file(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("limit", [0, 3000])
 def test_a_disk_that_is_full(
     images: Path, out: Path, capsys: pytest.CaptureFixture[str], limit: int

@@ -39,6 +39,7 @@ def test_the_same_command_rejects_the_images_that_ended_the_build(
     assert leftovers_of(out) == []
 
 
+@pytest.mark.long
 def test_a_function_that_ends_the_process_well_fails_the_build(tmp_path: Path) -> None:
     images, out = make_images(tmp_path / "in", NUM_IMAGES), tmp_path / "out"
     options = (*OPTIONS[:-1], "tests.support.user_transforms:end")
@@ -47,6 +48,7 @@ def test_a_function_that_ends_the_process_well_fails_the_build(tmp_path: Path) -
     assert manifest_of(out)["rejects"] == {"crashed": 1}
 
 
+@pytest.mark.long
 def test_an_image_that_crashes_in_the_sample_of_sizes(tmp_path: Path) -> None:
     """The first death is in the sample, and the second one in a shard."""
     images, out = make_images(tmp_path / "in", NUM_IMAGES), tmp_path / "out"
@@ -59,6 +61,7 @@ def test_an_image_that_crashes_in_the_sample_of_sizes(tmp_path: Path) -> None:
     assert leftovers_of(out) == []
 
 
+@pytest.mark.long
 def test_a_worker_process_that_dies_ends_the_build(tmp_path: Path) -> None:
     images = make_images(tmp_path / "in", NUM_IMAGES)
     running = start_build(tmp_path / "stderr", images, tmp_path / "out", *OPTIONS, *PROCESSES)

@@ -98,6 +98,7 @@ def treat(fault: PolicyFault, action: str, encoding: str) -> list[str]:
     return [] if is_refused else ["--on", f"{fault}={action}"]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("action", ["fix", "reject"])
 def test_every_fault_at_once(encoding: str, action: str, damaged: Path, tmp_path: Path) -> None:
@@ -107,6 +108,7 @@ def test_every_fault_at_once(encoding: str, action: str, damaged: Path, tmp_path
     assert "internal_error" not in reasons
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("encoding", ["keep", "jpeg"])
 def test_duplicates_and_a_transform_that_fails(
     encoding: str, damaged: Path, tmp_path: Path

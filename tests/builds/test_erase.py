@@ -149,6 +149,7 @@ def test_no_canary_is_left(kind: Kind, number: int, places: Places, tmp_path: Pa
     assert aviary.run("--verify", receipt, "--ids", tmp_path / "ids") == 0
 
 
+@pytest.mark.long
 def test_what_a_store_keeps_is_removed(
     moto_server: StoreServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,6 +188,7 @@ def test_every_place_has_a_canary(made: dict[str, Made]) -> None:
         assert OTHER not in map(place_of, files_below(each.output))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", [make.__name__ for make in MAKES])
 def test_no_place_has_a_canary(
     name: str, made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]

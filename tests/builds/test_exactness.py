@@ -91,6 +91,7 @@ def test_numbers_of_records_and_shards_are_exact(
     assert records_per_shard(tmp_path / "out") == expected
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("size", "num_bytes"), [("3000", 3000), ("4.5kB", 4500)])
 def test_shard_size_is_kept_to_within_one_record(
     images: Path, tmp_path: Path, size: str, num_bytes: int
@@ -161,6 +162,7 @@ def test_a_row_given_twice_is_written_once(tmp_path: Path) -> None:
 CAUSES = st.sampled_from(["good", "good", "good", "empty", "broken", "missing", "twice"])
 
 
+@pytest.mark.long
 @examples(4)
 @given(
     causes=st.lists(CAUSES, min_size=1, max_size=30),

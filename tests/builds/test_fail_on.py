@@ -44,6 +44,7 @@ def yesterday(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "out"
 
 
+@pytest.mark.long
 def test_leaks(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert run(photos, out, *SPLIT, "--fail-on", "leaks>0,rejects>1%") == 1
@@ -54,6 +55,7 @@ def test_leaks(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run(photos, out, *SPLIT, "--fail-on", "leaks>0") == 1  # an up-to-date dataset, too
 
 
+@pytest.mark.long
 def test_drift_of_a_replaced_dataset(
     photos: Path, yesterday: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

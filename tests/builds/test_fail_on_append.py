@@ -65,6 +65,7 @@ def test_an_append_is_compared_with_the_version_before(
         assert folder.folder in version.history["generations"]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("images", [GONE, MIXED], ids=["only gone", "mixed"])
 def test_a_graph_compares_as_this_process(grown: Path, images: Images) -> None:
     put(images, grown / "in")
@@ -99,6 +100,7 @@ def test_rejects_are_of_all_inputs(grown: Path) -> None:
     append_version(job_of(grown, "rejects>8%", "--max-reject-fraction", "0.5"))
 
 
+@pytest.mark.long
 def test_an_overwrite_is_compared_with_the_dataset_that_it_replaces(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

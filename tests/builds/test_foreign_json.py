@@ -165,6 +165,7 @@ def fault_of(read: Callable[[], object]) -> str | None:
     return None if type(code) is not int or code in (0, 1, 2) else f"exit code {code}"
 
 
+@pytest.mark.long
 @pytest.mark.weight(10)
 def test_any_value_in_any_place(foreign: Foreign, rng: np.random.Generator, tmp_path: Path) -> None:
     names = sorted(foreign.files)

@@ -102,6 +102,7 @@ def test_tensors(images: Path, tmp_path: Path) -> None:
     assert sw.open(str(tmp_path)).num_records == 6
 
 
+@pytest.mark.long
 def test_crops_of_tiles_are_those_of_whole_images(tmp_path: Path) -> None:
     folder = tmp_path / "in" / "a"
     folder.mkdir(parents=True)
@@ -123,6 +124,7 @@ def test_crops_of_tiles_are_those_of_whole_images(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_another_policy_needs_new_shards(images: Path, tmp_path: Path) -> None:
     built(images, tmp_path, "--on alpha=reject")
     assert try_build(images, tmp_path, "--on alpha=fix") == 1
@@ -178,6 +180,7 @@ def test_no_image_moves_under_its_boxes(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("encode", ["--encode jpeg --max-side 30", "--encode keep"])
 def test_boxes_of_an_image_that_exif_turns_are_a_choice(
     boxed: Path, tmp_path: Path, encode: str
@@ -198,6 +201,7 @@ def test_boxes_of_an_image_that_exif_turns_are_a_choice(
         assert tuple(tf.io.decode_image(image, 3).shape) == shape
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("stated", "options", "fix"), [
     ((61, 47), "--on exif=fix", "EXIF turns it, and they are of the other pixels: give --on "
      "exif=keep"),

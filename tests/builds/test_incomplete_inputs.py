@@ -93,6 +93,7 @@ MAKERS: list[tuple[Callable[[Path], Path], int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("make", "least"), MAKERS)
 def test_an_incomplete_container_fails_the_build(
     tmp_path: Path, make: Callable[[Path], Path], least: int, capsys: pytest.CaptureFixture[str]
@@ -131,6 +132,7 @@ def test_an_incomplete_container_fails_the_build(
     assert manifest["schema"]["class_names"] == list(CLASSES)
 
 
+@pytest.mark.long
 def test_a_folder_that_goes_away_takes_no_class_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

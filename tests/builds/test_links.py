@@ -202,6 +202,7 @@ def outcome(call: Callable[[], object], capfd: pytest.CaptureFixture[str]) -> tu
     return code, f"{said.out}{said.err}{result}"
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_follows_a_link(
     command: str, places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -103,6 +103,7 @@ def run_jobs(service: Service, builds: Builds, folder: Path, number: int) -> Non
     print(f"{number:,} jobs, 0 lost, 0 doubled, 0 half-published: {events}")
 
 
+@pytest.mark.long
 @pytest.mark.weight(30)
 def test_lost_workers_lose_nothing(service: Service, builds: Builds, tmp_path: Path) -> None:
     run_jobs(service, builds, tmp_path, 12)

@@ -78,6 +78,7 @@ def test_records_lack_only_what_their_rows_lack(dataset: Path) -> None:
     assert (stats["formats"], "duplicates" in stats) == ({"png": 3}, False)
 
 
+@pytest.mark.long
 def test_our_readers_give_zeros(dataset: Path) -> None:
     with sw.Reader(
         str(dataset), "all", global_batch_size=NUMBER, image=sw.EvalImage(6), epochs=1

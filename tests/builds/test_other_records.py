@@ -170,6 +170,7 @@ def test_an_index_of_an_earlier_release(dataset: Path, path: str) -> None:
         PATHS[path](dataset)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("change", [relabel, redraw, rename])
 def test_commands(
     dataset: Path, change: Callable[[Features], None], capsys: pytest.CaptureFixture[str]

@@ -66,6 +66,7 @@ MAKERS: list[tuple[Callable[[Path, Path], Path], int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("make", "refused"), MAKERS)
 def test_references_that_leave_the_input(
     tmp_path: Path,
@@ -111,6 +112,7 @@ def test_a_data_yaml_that_leads_elsewhere(
     assert build(source, tmp_path / "out", f"--allow-outside={tmp_path}/data") == 0
 
 
+@pytest.mark.long
 def test_further_images_of_a_table_of_labels(tmp_path: Path) -> None:
     images = make_images(tmp_path / "in", NUM_INSIDE)
     mask = sorted(make_images(tmp_path / "masks", 1).rglob("*.png"))[0]
@@ -133,6 +135,7 @@ def test_further_images_of_a_table_of_labels(tmp_path: Path) -> None:
     assert reasons_of(tmp_path / "allowed") == {}
 
 
+@pytest.mark.long
 def test_an_input_that_is_a_link(tmp_path: Path) -> None:
     """The user gave it: where it leads is INPUT."""
     make_images(tmp_path / "real", 6)

@@ -35,6 +35,7 @@ def tfxio_of(datasets: Datasets, name: str) -> TFExampleRecord:
     return TFExampleRecord(datasets.shards(name), schema=schema, telemetry_descriptors=["test"])
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", NAMES)
 def test_records_and_schema_pbtxt(datasets: Datasets, name: str) -> None:
     found = {feature.name: feature for feature in read_schema(datasets[name]).feature}

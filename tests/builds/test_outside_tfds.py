@@ -30,6 +30,7 @@ def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", [name for name in BUILDS if name != "mixed"])
 def test_tfds_reads_every_feature_as_we_do(datasets: Datasets, name: str) -> None:
     info = tfds.builder_from_directory(datasets[name]).info
@@ -46,6 +47,7 @@ def test_tfds_reads_every_feature_as_we_do(datasets: Datasets, name: str) -> Non
     assert info.supervised_keys == (None if name in ("garden", "unlabeled") else ("image", "label"))
 
 
+@pytest.mark.long
 def test_tfds_reads_kept_gif_and_webp_images_undecoded(datasets: Datasets) -> None:
     """TFDS decodes these two to [1, height, width, 3], which its own Image feature then refuses."""
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected \[\?,\?,3\] but got \[1,"):

@@ -145,6 +145,7 @@ def promote_in(output: Path) -> None:
         promote(root, fingerprint)
 
 
+@pytest.mark.long
 def test_a_stop_at_any_change_leaves_one_whole_dataset_and_the_next_build_goes_on(
     ready: Path, made: Path, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_stop_at_any_change_leaves_one_whole_dataset_and_the_next_build_goes_o
     assert len(seen) > 10
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("step", [1, 2, 7, -4, -2])
 def test_the_same_command_ends_a_stopped_replacement(
     output: Path, made: Path, step: int, capfd: pytest.CaptureFixture[str]
@@ -193,6 +195,7 @@ def test_any_build_ends_a_stopped_replacement(output: Path, made: Path) -> None:
     check_new(output, made)
 
 
+@pytest.mark.long
 def test_a_replacement_that_lost_a_file_is_built_again(
     output: Path,
     made: Path,
@@ -262,6 +265,7 @@ def test_links_into_the_dataset_are_refused(
     assert stamps_of(output) == before
 
 
+@pytest.mark.long
 @by_store
 def test_a_stopped_replacement_in_a_store(
     made: Path, places: Places, tmp_path: Path, kind: Kind

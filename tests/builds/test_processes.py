@@ -41,6 +41,7 @@ def processes_of(*words: str | Path) -> tuple[int, int]:
     return num_processes(job.options.beam_args), job.write_job.computing_threads
 
 
+@pytest.mark.long
 def test_the_same_bytes_as_in_one(
     images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_an_append_adds_few_images_as_a_rule(images: Path, tmp_path: Path) -> No
     assert processes_of(images, out, *OPTIONS, "--if-exists", "append") == (1, 12)
 
 
+@pytest.mark.long
 def test_a_stop_does_not_wait_for_their_work(tmp_path: Path) -> None:
     """SIGTERM reaches the first process alone; an image of each of the others takes for ever."""
     images, out = make_images(tmp_path / "in", 12), tmp_path / "out"

@@ -132,6 +132,7 @@ def _as_bytes(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
+@pytest.mark.long
 def test_our_readers_read_them(dataset: Path) -> None:
     opened = sw.open(str(dataset))
     assert (opened.num_records, opened.class_names) == (23, ("a", "b"))
@@ -219,6 +220,7 @@ def _rows_of_bytes() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("make", [as_jsonl, as_two_files, as_examples, as_packed_examples])
 def test_every_form_gives_the_same_records(
     schema: Path, dataset: Path, tmp_path: Path, make: Callable[[Path], Path]
@@ -263,6 +265,7 @@ def test_records_of_bare_bytes(tmp_path: Path) -> None:
     assert found == {f"texts.tfrecord#{number}": [text] for number, text in enumerate(texts)}
 
 
+@pytest.mark.long
 def test_again_and_by_the_stock_writer(
     table: Path,
     schema: Path,

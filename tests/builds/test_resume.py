@@ -70,6 +70,7 @@ def _blank(path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [1, 8])
 def test_a_killed_build_resumes_and_reads_no_finished_shard_again(
     images: Path,
@@ -103,6 +104,7 @@ def test_a_killed_build_resumes_and_reads_no_finished_shard_again(
     assert f"96 records in {NUM_SHARDS} shards" in capfd.readouterr().err
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_leaves_whole_files_and_reports_how_to_resume(
     images: Path, undisturbed: dict[str, str], tmp_path: Path, number: signal.Signals, code: int
@@ -128,6 +130,7 @@ def hang(record):
 """
 
 
+@pytest.mark.long
 def test_the_command_resumes(
     images: Path,
     undisturbed: dict[str, str],
@@ -172,6 +175,7 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
+@pytest.mark.long
 def test_a_shard_whose_image_was_missing_is_written_again(table: Table, tmp_path: Path) -> None:
     root = tmp_path / "out"
     assert build(table.path, root, *table.options, "--max-rejects", "0") == 1
@@ -185,6 +189,7 @@ def test_a_shard_whose_image_was_missing_is_written_again(table: Table, tmp_path
     assert sum(before.get(name) != stamp for name, stamp in shards.items()) == 1
 
 
+@pytest.mark.long
 def test_a_finished_dataset_keeps_its_rejects_until_it_is_overwritten(
     table: Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

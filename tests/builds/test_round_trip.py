@@ -172,6 +172,7 @@ def bags_of(texts: list[str], names: tuple[str, ...]) -> Any:
     return counts.toarray().astype(float).tolist()
 
 
+@pytest.mark.long
 @examples(3)  # each is a build and four readings
 @given(st.lists(st.fixed_dictionaries(VALUES), min_size=2, max_size=8))
 def test_every_kind_of_feature(rows: list[dict[str, Any]]) -> None:
@@ -217,6 +218,7 @@ READY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", READY_SCHEMAS)
 def test_every_ready_schema(name: str, tmp_path: Path) -> None:
     columns, changes = READY[name]
@@ -246,6 +248,7 @@ def test_a_dataset_without_a_label_knows_its_only_classes(tmp_path: Path) -> Non
     assert sw.Reader(output, "train", global_batch_size=1).num_classes == 1
 
 
+@pytest.mark.long
 def test_datasets_of_other_words_are_not_mixed(tmp_path: Path) -> None:
     outputs = {}
     for name in ("a", "b"):

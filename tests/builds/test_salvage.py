@@ -107,6 +107,7 @@ ENCODINGS = {
 }
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_statistics_after_salvage_are_those_of_the_other_records(
     tmp_path: Path, encoding: str
@@ -229,6 +230,7 @@ def stopping_at(step: int) -> Iterator[list[int]]:
         yield failed
 
 
+@pytest.mark.long
 def test_a_stop_at_any_change_and_the_next_repair_goes_on(
     changed: tuple[Path, list[str]], tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def assert_equal_sidecars(root: Path, reference: Path) -> None:
         assert (root / "index" / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "options",
     [
@@ -65,6 +66,7 @@ def test_threads(images: Path, reference: Path, tmp_path: Path, options: tuple[s
     assert_equal_sidecars(tmp_path / "out", reference)
 
 
+@pytest.mark.long
 def test_processes_and_environment(images: Path, reference: Path, tmp_path: Path) -> None:
     """Build in another process, which has workers in yet others."""
     places = (str(images), str(tmp_path / "out"))
@@ -93,6 +95,7 @@ def test_place_times_and_listing_order(images: Path, reference: Path, tmp_path: 
         assert not set(table["uri"].to_pylist()) & set(there["uri"].to_pylist())
 
 
+@pytest.mark.long
 def test_the_order_of_a_tables_rows_changes_no_byte(tmp_path: Path) -> None:
     rows = [
         {"path": f"{n}.png", "label": "abc"[n % 3], "age": n, "tags": ["x"] * (n % 3)}
@@ -107,6 +110,7 @@ def test_the_order_of_a_tables_rows_changes_no_byte(tmp_path: Path) -> None:
     assert_equal(tmp_path / "b", tmp_path / "a")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "options", [("--encode", "jpeg", "--resize", "6x6"), ("--feature-names", "model-garden")]
 )

@@ -45,6 +45,7 @@ def column_of(records: Records, name: str) -> dict[str, Any]:
     return {image_id: record[name] for image_id, record in records.items()}
 
 
+@pytest.mark.long
 def test_own_schema_and_vocabularies_of_a_finished_dataset(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_PYTHON)
     rows = [
@@ -94,6 +95,7 @@ def test_lists_of_labels(tmp_path: Path, capsys: Capture) -> None:
     assert labels == {"a.png": [0, 1], "b.png": []}
 
 
+@pytest.mark.long
 def test_pictures_beside_the_image(tmp_path: Path) -> None:
     """They are stored unchanged; a fault in one rejects the record with the feature's name."""
     make_files(tmp_path, "same.png", data=png_of(99))
@@ -140,6 +142,7 @@ def test_pictures_beside_the_image(tmp_path: Path) -> None:
     assert empty == ("d.png", "bad_value", needs)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("writer", ["planned", "beam"])
 def test_pictures_are_encoded_with_the_image(tmp_path: Path, writer: str) -> None:
     """Masks keep their class numbers at any size."""
@@ -188,6 +191,7 @@ def test_a_changed_mask_is_a_changed_input(tmp_path: Path, capsys: Capture) -> N
     assert "INPUT has changed" in capsys.readouterr().err
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("column", "values", "schema", "key", "stored"),
     [

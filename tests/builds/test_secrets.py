@@ -59,6 +59,7 @@ def test_addresses_without_secrets() -> None:
     assert parse_address("gs://b/x?y=z").key == "x?y=z"
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("columns", ["path,label", "path,label,size"])
 def test_a_build_never_shows_a_secret(
     tmp_path: Path,
@@ -98,6 +99,7 @@ def test_a_build_never_shows_a_secret(
     assert CANARY not in told
 
 
+@pytest.mark.long
 def test_a_role_stages_and_stores_no_secret(
     moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_role_stages_and_stores_no_secret(
         ]
 
 
+@pytest.mark.long
 def test_errors_and_pickles_of_options(tmp_path: Path) -> None:
     texts = [f"secret_access_key={CANARY}", f"access_key_id={CANARY}",
              f"endpoint=http://u:{CANARY}@127.0.0.1:1", f"proxy_url=http://u:{CANARY}@127.0.0.1:1",
@@ -178,6 +181,7 @@ def serving_signed(folder: Path) -> Iterator[tuple[str, list[Request]]]:
         yield endpoint, requests
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("columns", ["path,label", "path,label,size"])
 def test_signed_urls_are_read_and_stored_without_their_queries(
     tmp_path: Path,

@@ -192,6 +192,7 @@ def test_readers_filter_by_signals(measured: Path, plain: Path) -> None:
             sw.Reader(str(plain), "train", global_batch_size=4, where=condition)
 
 
+@pytest.mark.long
 def test_drift_of_signals(images: Path, measured: Path, plain: Path, tmp_path: Path) -> None:
     darker = tmp_path / "in"
     shutil.copytree(images, darker)

@@ -40,6 +40,7 @@ def splits_of(output: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_counts_of_a_plan_and_its_build(
     images: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_splits_that_cannot_be(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_stratified(images: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert build(images, out, "--split", FRACTIONS, "--stratify") == 0
     counts = Counter((image_id.split("/")[0], split) for image_id, split in splits_of(out).items())
@@ -133,6 +135,7 @@ def test_listed_ids_alone(images: Path, tmp_path: Path, out: Path) -> None:
     assert Counter(reasons_of(out).values()) == {"unknown_split": 88}
 
 
+@pytest.mark.long
 def test_with_fractions_an_added_file_moves_no_other(tmp_path: Path) -> None:
     found = []
     for number in (60, 90):
@@ -144,6 +147,7 @@ def test_with_fractions_an_added_file_moves_no_other(tmp_path: Path) -> None:
     assert before.items() <= after.items()
 
 
+@pytest.mark.long
 def test_leakage(tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = make_images(tmp_path / "in", 30)
     copies = {f"bird/copy{number}.png": number for number in (0, 3, 6)}

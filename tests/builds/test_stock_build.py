@@ -158,6 +158,7 @@ def small(small_built: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
     return source, Path(shutil.copytree(output, tmp_path / output.name))
 
 
+@pytest.mark.long
 def test_changed_input_is_refused_and_overwrite_replaces(
     small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +205,7 @@ def cut_shard(output: Path) -> None:
 STARTS_OVER = "Beam's WriteToTFRecord cannot resume an unfinished build: starting over"
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("damage", "said"), [(stopped_early, ""), (stopped_late, STARTS_OVER), (cut_shard, STARTS_OVER)]
 )
@@ -223,6 +225,7 @@ def test_an_unfinished_dataset_is_built_anew(
     assert not list(output.glob("beam-temp-*"))
 
 
+@pytest.mark.long
 def test_a_table_with_splits_features_and_new_bytes(tmp_path: Path) -> None:
     rows = []
     for number in range(10):

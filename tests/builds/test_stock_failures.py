@@ -20,6 +20,7 @@ from tests.builds.test_stock_build import BEAM, check_sound
 from tests.support.build_helpers import build, make_images, png_of, reasons_of, stamps_of
 
 
+@pytest.mark.long
 def test_rejects_are_listed_and_counted(tmp_path: Path) -> None:
     source, output = make_images(tmp_path / "in", 12), tmp_path / "small"
     (source / "bird" / "zero.png").write_bytes(b"")
@@ -46,6 +47,7 @@ def test_rejects_are_listed_and_counted(tmp_path: Path) -> None:
     assert (manifest.num_records, manifest.num_inputs) == (12, 15)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("number", "told", "rejects"),
     [

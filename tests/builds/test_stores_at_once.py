@@ -81,6 +81,7 @@ def test_a_build_of_another_input_never_mixes_with_a_running_one(
     assert hashes_of(output.download(tmp_path / "out")) == hashes_of(tmp_path / "fresh")
 
 
+@pytest.mark.long_but_first
 @by_store
 def test_a_build_with_other_options_is_refused_while_one_runs(
     images: Path, places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind

@@ -58,6 +58,7 @@ def detailed_rejects(root: Path) -> list[tuple[str, str, str]]:
     return sorted((row["id"], row["reason"], row["detail"]) for row in rejects_of(root))
 
 
+@pytest.mark.long_but_first
 @stores.by_pair
 def test_odd_images_are_rejected_like_local_files(
     odd_sources: Sources, corpus: Path, places: Places, tmp_path: Path, pair: Pair
@@ -73,6 +74,7 @@ def test_odd_images_are_rejected_like_local_files(
     assert len(found) > 120
 
 
+@pytest.mark.long_but_first
 @by_store
 def test_keys_that_only_a_store_has(places: Places, tmp_path: Path, kind: Kind) -> None:
     """Keys that are no paths can be listed and not requested; some objects stand for folders."""
@@ -96,6 +98,7 @@ def test_keys_that_only_a_store_has(places: Places, tmp_path: Path, kind: Kind) 
     assert len(record_ids(tmp_path / "out")) == 6
 
 
+@pytest.mark.long
 @by_store
 def test_objects_that_change_during_a_build(places: Places, tmp_path: Path, kind: Kind) -> None:
     """The build fails because of too many rejects; the next one takes the present objects."""
@@ -135,6 +138,7 @@ def assert_is_a_new_build(source: Place, output: Place, tmp_path: Path, *options
     assert builds.hashes_of(root) == builds.hashes_of(tmp_path / "fresh")
 
 
+@pytest.mark.long_but_first
 @by_store
 def test_a_table_whose_sizes_are_stale(places: Places, tmp_path: Path, kind: Kind) -> None:
     """Objects with a stated size are first seen when they are read."""
@@ -157,6 +161,7 @@ def test_a_table_whose_sizes_are_stale(places: Places, tmp_path: Path, kind: Kin
     assert sorted(record_ids(tmp_path / "out")) == names
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("kind", "table"), [("gs", False), ("s3", False), ("s3", True)])
 def test_objects_that_are_denied(places: Places, tmp_path: Path, kind: Kind, table: bool) -> None:
     source = places.make(kind).fill(make_images(tmp_path / "in", 9))
@@ -182,6 +187,7 @@ def test_objects_that_are_denied(places: Places, tmp_path: Path, kind: Kind, tab
     assert len(record_ids(tmp_path / "out")) == 9
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("kind", "content", "is_early"), [("s3", b"", True), ("gs", b"no image", False)]
 )

@@ -70,6 +70,7 @@ def sources(mixed: Path, places: Places) -> Sources:
     return stores.fill_places(places, mixed)
 
 
+@pytest.mark.long
 @by_pair
 def test_a_folder(
     sources: Sources,
@@ -134,6 +135,7 @@ def assert_a_second_build_writes_nothing(source: Place, output: Place, places: P
     assert output.stamps() == before
 
 
+@pytest.mark.long_but_first
 @stores.by_store
 def test_commands_read_a_dataset_in_a_store(
     sources: Sources, places: Places, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: Kind
@@ -157,6 +159,7 @@ def table_of(images: Path) -> pa.Table:
     return pa.table({"path": paths, "label": labels, "weight": weights})
 
 
+@pytest.mark.long_but_first
 @by_pair
 def test_a_table_of_paths(places: Places, sources: Sources, tmp_path: Path, pair: Pair) -> None:
     source, output = sources[pair[0]], places.make(pair[1])
@@ -173,6 +176,7 @@ def test_a_table_of_paths(places: Places, sources: Sources, tmp_path: Path, pair
     assert verify(str(output), storage_options=output.storage_options).is_sound
 
 
+@pytest.mark.long
 def test_a_table_of_images_in_three_places(mixed: Path, sources: Sources, tmp_path: Path) -> None:
     """The options of each bucket hold for that bucket alone."""
     ids = sorted(image_id for image_id in ids_below(mixed) if image_id[-8:-4].isdigit())

@@ -80,6 +80,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.long_but_first
 @by_pair
 def test_a_killed_build_resumes(
     sources: Sources,
@@ -134,6 +135,7 @@ def whole_shards(output: Place, images: Path, seen: Set[str] = frozenset()) -> s
     return visible
 
 
+@pytest.mark.long_but_first
 @by_store
 def test_only_whole_shards_appear(large: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
     output = places.make(kind)
@@ -153,6 +155,7 @@ def test_only_whole_shards_appear(large: Path, places: Places, tmp_path: Path, k
     assert output.pending_uploads() == []
 
 
+@pytest.mark.long
 @by_store
 def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
     large: Path, places: Places, tmp_path: Path, kind: Kind
@@ -179,6 +182,7 @@ def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
     assert output.stamps()[first] == before[first]
 
 
+@pytest.mark.long_but_first
 @by_store
 def test_uploads_of_others_are_left_alone(images: Path, places: Places, kind: Kind) -> None:
     """Others' files below OUTPUT stay, and files elsewhere named like a build's."""
@@ -197,6 +201,7 @@ def test_uploads_of_others_are_left_alone(images: Path, places: Places, kind: Ki
     assert len(output.get("thesis.tex")) == PART + 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "number", "code"), [("s3", signal.SIGTERM, 143), ("gs", signal.SIGINT, 130)]
 )

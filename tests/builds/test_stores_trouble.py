@@ -53,6 +53,7 @@ def sources(images: Path, places: Places) -> Sources:
     return stores.fill_places(places, images, STORES)
 
 
+@pytest.mark.long
 @by_store
 def test_a_store_that_fails_one_request_in_six(
     sources: Sources, images: Path, places: Places, tmp_path: Path, kind: Kind
@@ -84,6 +85,7 @@ def test_a_store_that_fails_one_request_in_six(
     assert metrics["storage_bytes_read"] >= image_bytes
 
 
+@pytest.mark.long
 @one_store
 def test_stores_that_serve_only_so_many_requests_a_second(
     sources: Sources, images: Path, places: Places, tmp_path: Path, kind: Kind
@@ -133,6 +135,7 @@ def test_an_output_that_stops_working(
     assert_as_reference(output, images, tmp_path / "out")
 
 
+@pytest.mark.long
 @one_store
 def test_an_input_goes_away(sources: Sources, images: Path, tmp_path: Path, kind: Kind) -> None:
     """A store that fails altogether rejects no image, and the same command resumes later."""
@@ -154,6 +157,7 @@ def test_an_input_goes_away(sources: Sources, images: Path, tmp_path: Path, kind
     assert_as_reference(Place(str(output)), images, tmp_path)
 
 
+@pytest.mark.long_but_first
 @by_store
 def test_an_upload_whose_parts_fail_for_good_leaves_nothing(
     places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind

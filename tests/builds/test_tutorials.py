@@ -38,6 +38,7 @@ def records_of(dataset: str | Path, spec: dict[str, Any]) -> dict[str, dict[str,
 STRING = tf.io.FixedLenFeature([], tf.string)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("options", "mean", "deviation"), [
     ((), None, None), (("float32",), 0, 1), (("float32", "--normalize", "-1..1"), 0.5, 0.5),
     (("float32", "--normalize", TORCH), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -200,6 +201,7 @@ def test_1024_unlabeled_images_a_file(many: Path, tmp_path: Path) -> None:
     assert tf.io.decode_image(image).shape == (1, 1, 3)
 
 
+@pytest.mark.long
 def test_shards_for_the_hosts_of_a_tpu(many: Path, tmp_path: Path) -> None:
     """Each of 8 hosts reads an equal number of files, with as many records but for one a file."""
     out = build(many, tmp_path / "out", "--shard-count", "12", "--shard-count-multiple-of", "8")
@@ -224,6 +226,7 @@ def test_files_of_100_to_200_mb(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert plan["num_records"] == 33_000
 
 
+@pytest.mark.long
 def test_files_of_1_to_2_mb_hold_every_image(tmp_path: Path) -> None:
     """The case above, built: all sizes are a hundredth, so that it takes seconds and no gigabytes.
 

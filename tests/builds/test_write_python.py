@@ -119,6 +119,7 @@ def test_a_writer_writes_the_same_bytes(written: Path, tmp_path: Path) -> None:
     assert hashes_of(tmp_path / "out") == hashes_of(written)
 
 
+@pytest.mark.long
 def test_shards_of_a_function_hold_the_same_records(written: Path, tmp_path: Path) -> None:
     offset = 8  # of a closure, which only cloudpickle takes along
     out = str(tmp_path / "out")
@@ -128,6 +129,7 @@ def test_shards_of_a_function_hold_the_same_records(written: Path, tmp_path: Pat
     assert hashes_of(tmp_path / "out") == hashes_of(written)
 
 
+@pytest.mark.long
 def test_shards_are_made_again_for_another_build(tmp_path: Path) -> None:
     """Nothing tells if a function has changed, but what it returns."""
     out = str(tmp_path / "out")
@@ -399,6 +401,7 @@ def test_options_are_checked_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_only_functions_with_shards_and_options_of_beam_need_beam(tmp_path: Path) -> None:
     """Its import and graph take longer than writing thousands of records."""
     script = f"""

@@ -51,6 +51,7 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 # pyarrow prints lines of a CSV that are not UTF-8, and then fails with an error.
+@pytest.mark.long_but_first
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_changed_bytes(name: str, tmp_path: Path, rng: np.random.Generator) -> None:

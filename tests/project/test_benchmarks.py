@@ -228,6 +228,7 @@ def test_a_long_prefix_is_listed_completely(monkeypatch: pytest.MonkeyPatch) -> 
     assert load("listing").main() == 0
 
 
+@pytest.mark.long
 def test_a_manifest_of_50_000_shards_opens_within_its_limits(tmp_path: Path) -> None:
     million = load("million")
     usage = million.open_manifest(tmp_path / "large", 50_000)
@@ -235,6 +236,7 @@ def test_a_manifest_of_50_000_shards_opens_within_its_limits(tmp_path: Path) -> 
     assert usage.peak_rss_bytes < million.MAX_OPEN_BYTES
 
 
+@pytest.mark.long
 def test_rejects_and_summaries_are_published(tmp_path: Path) -> None:
     usage = load("publishing").publish_many(tmp_path / "many", 30_000, 30, 50)
     assert usage.peak_rss_bytes < load("publishing").MAX_BYTES
@@ -259,6 +261,7 @@ def test_a_scratch_folder_is_removed_on_sigterm(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_coco_json_is_made_and_planned(tmp_path: Path) -> None:
     coco = load("coco")
     path = coco.make_input(tmp_path, 1200)

@@ -79,6 +79,7 @@ def test_photo_crops_are_jpeg_files_in_class_folders(tmp_path: Path) -> None:
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (224, 224))
 
 
+@pytest.mark.long
 def test_read_back_counts_the_records_that_are_equal(
     root: Path, tmp_path: Path, run_here: RunHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +93,7 @@ def test_read_back_counts_the_records_that_are_equal(
     assert "read_back.py DATASET IMAGES" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_trainer_learns_the_digits_and_resumes_exactly(
     root: Path, tmp_path: Path, run_here: RunHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +124,7 @@ def test_trainer_learns_the_digits_and_resumes_exactly(
     assert epochs == ["Epoch 2/2"]
 
 
+@pytest.mark.long
 def test_trainer_fails_below_the_accuracy_asked_for(
     root: Path, run_here: RunHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +134,7 @@ def test_trainer_fails_below_the_accuracy_asked_for(
     assert re.search(told, capsys.readouterr().err)
 
 
+@pytest.mark.long
 def test_demo_stops_at_a_failed_step_and_names_it(
     tmp_path: Path,
     run_here: RunHere,

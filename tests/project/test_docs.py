@@ -22,6 +22,7 @@ from tests.support import docs_inputs
 from tests.support.object_stores import delete_object, list_keys, upload_folder
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+MANY_BUILDS = {"inputs", "images", "splits", "schemas", "stores", "builds", "report", "shard-sizes"}
 _made: set[str] = set()  # buckets of the session's servers
 WITH_OTHER_OPTIONS = {"runners", "dataflow", "flink", "airflow"}  # of Beam, Docker, gcloud
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\n$")
@@ -125,7 +126,11 @@ def _bucket(server: StoreServer, name: str, content: Path | None) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] * (page.stem in MANY_BUILDS)) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 @pytest.mark.usefixtures("folder")
 def test_its_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
     names: dict[str, Any] = {"__name__": "docs"}
@@ -152,6 +157,7 @@ def test_its_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
             assert known, f"a block of {block.language!r} that no test runs: {block.text}"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder")
 def test_the_table_of_tutorials_runs() -> None:
     page = ROOT / "docs" / "tutorials.md"

@@ -20,6 +20,7 @@ from tests.support.build_helpers import hashes_of, make_images, png_of, reasons_
 EXAMPLE = ROOT / "examples" / "own_pipeline.py"
 
 
+@pytest.mark.long
 def test_it_runs_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out = make_images(tmp_path / "in", 40, side=16), tmp_path / "out"
     (source / "cat" / "tiny.png").write_bytes(png_of(0, side=2))

@@ -30,6 +30,7 @@ def trees() -> Trees:
     }
 
 
+@pytest.mark.long
 def test_no_modules_import_one_another(trees: Trees) -> None:
     """Imports in functions and for type checking count, too."""
     early, every = structure.import_graphs(trees)
@@ -37,6 +38,7 @@ def test_no_modules_import_one_another(trees: Trees) -> None:
     assert structure.circles_of(early) == []  # packages count, which Python imports first
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("house", ROOMS)
 def test_a_room_imports_only_those_below_it(trees: Trees, house: str) -> None:
     _, every = structure.import_graphs(trees)

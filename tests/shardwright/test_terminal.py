@@ -43,6 +43,7 @@ def test_results_messages_and_logs(
     ]
 
 
+@pytest.mark.long
 def test_commands_on_a_dataset_with_such_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

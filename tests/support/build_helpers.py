@@ -205,14 +205,10 @@ def _permit(stderr: Path) -> Path:
 
 def forks() -> multiprocessing.context.ForkServerContext:
     """Return processes forked from a server that has imported Beam: saves 2 s each."""
-    from tests.support import random_tests  # needs hypothesis, which Airflow's environment lacks
-
     context = multiprocessing.get_context("forkserver")
-    support = ["tests.support.planned_builds", "tests.support.cruel_service"]
-    support += [] if random_tests.is_long() else ["tests.support.quick_beam"]
-    context.set_forkserver_preload(
-        ["shardwright.pipelines.commands.build", "shardwright.pipelines.job.graph", *support]
-    )
+    pipelines = [f"shardwright.pipelines.{name}" for name in ("commands.build", "job.graph")]
+    support = ["planned_builds", "cruel_service", "quick_beam"]
+    context.set_forkserver_preload([*pipelines, *(f"tests.support.{name}" for name in support)])
     return context
 
 

@@ -2,7 +2,7 @@
 
 A build asks 14,000 times for the parameters of a method, and makes 650 parsers for the same flags.
 Once this module is imported, Beam asks once. The answers are Beam's own (test_quick_beam.py). The
-long tests, those of engines and the demo run without it.
+tests of engines and the demo run without it.
 """
 
 from __future__ import annotations

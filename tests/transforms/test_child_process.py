@@ -26,6 +26,7 @@ def fail(number: int) -> int:
     raise ValueError(f"the number {number}")
 
 
+@pytest.mark.long
 def test_the_calls_after_a_death_are_made_in_another_child() -> None:
     assert list(call_in_child(act, 6, 5)) == [
         0,

@@ -109,6 +109,7 @@ def break_store(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
     monkeypatch.setattr(module, "store_image", broken)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "options",
     [

@@ -179,6 +179,7 @@ def augment(record):
 """
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", ["transforms", "shardwright"])
 def test_a_file_may_have_the_name_of_our_package(
     table: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -231,6 +231,7 @@ _FILES = st.dictionaries(
 )
 
 
+@pytest.mark.long
 @examples(5)
 @given(_FILES, _FILES, st.sampled_from([HALVES, "", f"{HALVES} --seed 3"]))
 def test_records_and_splits_are_those_of_a_fresh_build(

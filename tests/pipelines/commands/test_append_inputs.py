@@ -96,6 +96,7 @@ class _Plan(beam.PTransform):
         return plan_graph(begin.pipeline, self._job)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "options",
     [

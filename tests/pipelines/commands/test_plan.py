@@ -110,6 +110,7 @@ def test_no_image_is_opened(tmp_path: Path, plan_json: PlanJson) -> None:
     assert found["shards"]["train"]["records"] == {"min": 166, "median": 167, "max": 167}
 
 
+@pytest.mark.long
 def test_a_shard_size_below_ten_records(
     folder: Path,
     tmp_path: Path,

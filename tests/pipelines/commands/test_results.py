@@ -69,6 +69,7 @@ def graph_of(
 
 # Not on Beam's multi_threading workers: after an error they race to release the bundle, and what
 # they report then varies.
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("message", "beam_args"),
     [*((message, []) for message in ODD_MESSAGES), ("\n".join(ODD_MESSAGES), PROCESSES)],

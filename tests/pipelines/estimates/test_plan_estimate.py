@@ -77,6 +77,7 @@ def classes_of(requests: list[tuple[str, str]]) -> dict[str, int]:
     return dict(found)
 
 
+@pytest.mark.long
 def test_a_build_makes_the_requests_of_its_estimate(
     images: Path,
     s3_bucket: Bucket,

@@ -148,6 +148,7 @@ def test_a_build_prints_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "shardwright: 3 classes: Löwe, bird, cat; from the folders of INPUT" in lines
 
 
+@pytest.mark.long
 def test_a_choice_is_a_setting_of_the_dataset(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def _job(root: Path, options: str) -> BuildJob:
     return describe_job(parse_options([str(root / "images"), str(root / "out"), *words]))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("options", OPTIONS)
 def test_both_plans_are_equal(root: Path, options: str) -> None:
     job = _job(root, options)
@@ -141,6 +142,7 @@ def test_held_batches_come_back_once(plain_bytes: int) -> None:
     assert list(held.take()) == []
 
 
+@pytest.mark.long
 def test_neither_a_plan_nor_a_finished_dataset_imports_beam(tmp_path: Path) -> None:
     images, output = make_images(tmp_path / "in", 3), tmp_path / "out"
     assert build(images, output) == 0
@@ -173,6 +175,7 @@ def test_shards_in_a_store_are_looked_up_at_once(
     assert states == [(plan.name.shard, plan.digest, None) for plan in plans]
 
 
+@pytest.mark.long
 def test_a_missing_shard_of_a_finished_dataset_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

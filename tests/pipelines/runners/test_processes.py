@@ -40,6 +40,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("options", "code"),
     [

@@ -108,6 +108,7 @@ def test_a_flipped_byte_in_a_cached_shard(
     assert manifest.read_bytes() == (zoo / "manifest.json").read_bytes()
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_flipped_byte_in_tf_data(
     shuffle: bool, zoo: Path, s3_server: StoreServer, tmp_path: Path

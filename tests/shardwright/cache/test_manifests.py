@@ -53,6 +53,7 @@ def test_endpoints_differ(root: Folder, tmp_path: Path, monkeypatch: pytest.Monk
     assert dataset_folder(at(tmp_path), root) == dataset_folder(at(tmp_path), root)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("fault", "error"),
     [

@@ -142,6 +142,7 @@ def test_a_page_for_every_path_is_not_a_version(
     assert len(requests) < 4
 
 
+@pytest.mark.long
 def test_a_web_server_with_the_same_version_everywhere(root: Path) -> None:
     requests, version = [], (root / "versions/00002.json").read_bytes()
 

@@ -110,6 +110,7 @@ assert (np.asarray(made) == normalize(images, "caffe", dtype="bfloat16")).all()
 """
 
 
+@pytest.mark.long
 def test_keras_on_jax() -> None:
     env = {**os.environ, "KERAS_BACKEND": "jax"}
     subprocess.run([sys.executable, "-c", KERAS_ON_JAX], check=True, env=env)

@@ -153,6 +153,7 @@ def test_looking_at_a_dataset_is_light(zoo: Path) -> None:
         assert int(number) < MAX_MODULES, args
 
 
+@pytest.mark.long
 def test_an_application_that_is_missing_or_broken(tmp_path: Path) -> None:
     """Beam is imported once the options are valid and INPUT is found."""
     (tmp_path / "in").mkdir()

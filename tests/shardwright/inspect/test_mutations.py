@@ -31,6 +31,7 @@ def small_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(images, root / "small", *options, "--max-reject-fraction", "0.5")
 
 
+@pytest.mark.long
 @pytest.mark.weight(10)
 def test_a_mutation_of_any_byte_is_placed_and_never_believed(
     small: Path, rng: np.random.Generator

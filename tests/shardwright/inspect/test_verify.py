@@ -52,6 +52,7 @@ def assert_sound(result: Verification, num_records: int) -> None:
     assert (result.faults, result.notes, result.num_records) == ((), (), num_records)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("folder", "output", "num_records", "options"), [
     (".", "out", 36, "--encode jpeg --resize 9x5 --feature-names model-garden"),
     (".", "out", 36, "--writer beam --shard-count 2 --feature-names model-garden"),

@@ -56,6 +56,7 @@ def faulty(root: Path, **options: bool) -> set[str]:
     return {fault.file for fault in verify(str(root), **options).faults}
 
 
+@pytest.mark.long
 @pytest.mark.weight(10)
 def test_a_mutation_of_any_file_of_any_version_is_placed(
     grown: Path, rng: np.random.Generator

@@ -96,6 +96,7 @@ def children() -> set[Any]:
     return set(multiprocessing.active_children())
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("options", CASES, ids=lambda options: type(options["image"]).__name__)
 def test_batches_are_those_of_threads(
     pictures: str, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -119,6 +120,7 @@ def test_batches_are_those_of_threads(
     assert children() <= before
 
 
+@pytest.mark.long
 def test_batches_through_frameworks_that_ask_in_threads(pictures: str) -> None:
     """tf.data and Keras take batches by `LookAhead`."""
     before, threads = children(), read(pictures, **{**TRAIN, "processes": None})
@@ -140,6 +142,7 @@ def test_batches_through_frameworks_that_ask_in_threads(pictures: str) -> None:
     wait_until(lambda: children() <= before)  # threads that wait for batches end first
 
 
+@pytest.mark.long
 def test_a_lost_process_is_an_error_and_the_next_batch_starts_others(pictures: str) -> None:
     before, reader = children(), read(pictures, **{**TRAIN, "processes": 1})
     fingerprint, reader.engine.fingerprint = reader.engine.fingerprint, "of other records"
@@ -187,6 +190,7 @@ def main():
 GUARD = "if __name__ == '__main__':\n    main()\n"
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, None], ids=str)
 def test_a_script_that_ends_leaves_nothing(
     pictures: str, tmp_path: Path, end: signal.Signals | None

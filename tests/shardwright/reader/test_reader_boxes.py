@@ -132,6 +132,7 @@ def test_any_host_any_state_and_any_process_reads_the_same_boxes(scenes: str) ->
         assert_same(found, wanted)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("image", [CROP, PADDED], ids=["lists", "padded"])
 def test_processes_make_the_same_boxes(scenes: str, image: Any) -> None:
     options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "pad"}

@@ -73,6 +73,7 @@ def test_masks_are_those_that_the_image_shows(masked: Path, image: Any) -> None:
                 assert inside.size == 0 or (inside > 0).mean() > 0.8
 
 
+@pytest.mark.long
 def test_specs_examples_and_states(masked: Path) -> None:
     image = sw.TrainImage(32, masks=MASK)
     options: dict[str, Any] = {"features": ["image", MASK]}

@@ -71,6 +71,7 @@ def test_records_are_drawn_by_their_weights(uneven: str) -> None:
     assert ids_of(sw.Reader(uneven, **options)) == ids
 
 
+@pytest.mark.long
 def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
     write_images(tmp_path / "images", 9, ["ape", "bee"])
     for path in (tmp_path / "images").rglob("*.png"):

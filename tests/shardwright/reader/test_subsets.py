@@ -102,6 +102,7 @@ def bound(number: float | None, unit: str) -> str:
     return "" if number is None else f"{number}{unit}"
 
 
+@pytest.mark.long
 @examples(300)
 @given(tfds_expressions())
 def test_the_records_that_tfds_takes(expression: tuple[str, int]) -> None:

@@ -109,6 +109,7 @@ def test_the_number_of_pictures_and_json(
     assert not IMAGES.findall(page.read_text())
 
 
+@pytest.mark.long
 def test_a_build_shows_the_changes_since_the_dataset_that_it_replaces(tmp_path: Path) -> None:
     given = make_images(tmp_path / "in", 20, side=20)
     out = tmp_path / "out"

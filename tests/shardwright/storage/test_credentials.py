@@ -128,6 +128,7 @@ def test_sessions(set_env: SetEnv, keys: str, options: dict[str, str], token: st
     assert "Credential=me/" in headers["authorization"]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("chosen", "place"),
     [

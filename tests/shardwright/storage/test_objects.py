@@ -41,6 +41,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     return bucket_on(request, request.param).folder("set")
 
 
+@pytest.mark.long_but_first
 def test_odd_names(bucket: Bucket) -> None:
     ours, theirs = bucket.folder("in put/ü%41"), bucket.folder("theirs")
     contents = {name: name.encode() for name in ODD_KEYS}

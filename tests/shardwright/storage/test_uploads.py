@@ -181,6 +181,7 @@ def begin_upload(bucket: Bucket) -> None:
 DENIED, THROTTLED = r"may not write it \(403", "cannot be written: .* returned 503 SlowDown"
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
@@ -290,6 +291,7 @@ def test_an_interrupted_process_leaves_nothing(bucket: Bucket) -> None:
     assert left(bucket) == []
 
 
+@pytest.mark.long_but_first
 @on_s3_and_gcs
 def test_leftovers_of_a_killed_process_are_aborted(bucket: Bucket) -> None:
     bucket.put("set/manifest.json", b"{}")

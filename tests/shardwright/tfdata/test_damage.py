@@ -92,6 +92,7 @@ def sound_ids(sound: Path, *, shuffle: bool) -> list[str]:
     return ids_of(sw.load(str(sound), features=["id"], shuffle=shuffle))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("number", range(len(READINGS)), ids=lambda number: str(READINGS[number]))
 def test_a_bad_record_is_left_out_and_named(
     number: int, sound: Path, dataset: Path, warnings: Callable[[], list[str]]
@@ -114,6 +115,7 @@ def test_a_bad_record_is_left_out_and_named(
         assert re.fullmatch(what, message)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("reading", [READINGS[0], READINGS[2], READINGS[4]], ids=str)
 def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, Any]) -> None:
     flip(dataset, 1, 3, DATA)
@@ -127,6 +129,7 @@ def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, A
         ids_of(sw.load(str(dataset), **reading, max_bad_records=1))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_images_alone_are_read_by_the_index_and_checked(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, *, shuffle: bool
@@ -153,6 +156,7 @@ def test_images_alone_are_read_by_the_index_and_checked(
         list(alone)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("byte", BYTES)
 def test_by_default_the_first_bad_record_is_an_error_that_names_it(
     dataset: Path, byte: int, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +196,7 @@ def test_iteration_that_goes_on_after_a_bad_record_raises_again(
             next(records)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("arguments", [
     {}, {"shuffle": True, "image_size": SIZE, "batch_size": 5},
     {"image_size": SIZE, "keep": "images"},

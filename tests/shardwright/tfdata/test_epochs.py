@@ -56,6 +56,7 @@ def epoch_of(shards: Ids, epoch: int, *, seed: int, window: int = NUM_SHARDS) ->
     return [shards[number][row] for number, row in zip(numbers, rows, strict=True)]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("seed", "window"), [(0, None), (7, 3), (-1, 1), (2**80, 100)])
 def test_epochs(dataset: str, shards: Ids, seed: int, window: int | None) -> None:
     """They are in the exact order of `sw.Reader`."""
@@ -64,6 +65,7 @@ def test_epochs(dataset: str, shards: Ids, seed: int, window: int | None) -> Non
     assert ids_of(ds.take(2 * NUM_IMAGES)) == epochs[0] + epochs[1]
 
 
+@pytest.mark.long
 def test_every_way_to_repeat(dataset: str, shards: Ids) -> None:
     expected = [name for epoch in range(2) for name in epoch_of(shards, epoch, seed=3)]
     arguments: dict[str, Any] = {"shuffle": True, "seed": 3}
@@ -89,6 +91,7 @@ def test_without_a_seed_every_run_has_its_own_orders(dataset: str) -> None:
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
 
 
+@pytest.mark.long
 def test_epochs_are_numbered_by_iteration_and_distinct_beyond_the_table() -> None:
     numbers, again = epoch_numbers(), epoch_numbers().repeat()
     assert [int(next(iter(numbers))) for _ in range(3)] == [0, 1, 2]

@@ -114,6 +114,7 @@ def test_by_the_dataset_s_own_spec() -> None:
     assert tensor.numpy().tolist() == (2 * EYE).tolist()
 
 
+@pytest.mark.long
 def test_batches() -> None:
     (batch,), (encoded,) = make(image_shape=(4, 6, 3)), make(decode=False)
     assert lists_of(batch, BATCH | DECODED) == BATCH | DECODED

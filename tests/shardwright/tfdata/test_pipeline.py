@@ -21,6 +21,7 @@ SIZE: dict[str, Any] = {"image_size": (16, 20)}
 STORED_SIZE = (small.RAW_HEIGHT, small.RAW_WIDTH, 3)
 
 
+@pytest.mark.long
 def test_every_source_image_comes_once_with_its_pixels_and_label(datasets: Datasets) -> None:
     ds = sw.load(datasets["mixed"], "all")
     names = sw.open(datasets["mixed"]).schema.class_names
@@ -56,6 +57,7 @@ def test_element_spec_follows_tfds(datasets: Datasets) -> None:
     assert sw.load(datasets["mixed"], as_supervised=True).element_spec == (image, label)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("name", "options", "shape"),
     [
@@ -82,6 +84,7 @@ def test_shapes_are_static_where_the_size_is_known(
     assert labels.shape == ((4,) if "batch_size" in options else ())
 
 
+@pytest.mark.long
 def test_resizing_is_antialiased_and_rounded(datasets: Datasets) -> None:
     def first_image(**options: Any) -> np.ndarray:
         return next(sw.load(datasets["unlabeled"], **options).as_numpy_iterator())["image"]
@@ -135,6 +138,7 @@ def test_lists_batch_as_ragged_and_other_columns_stay_dense(datasets: Datasets) 
     assert batch["boxes"].to_list() == [row["boxes"] for row in rows]
 
 
+@pytest.mark.long
 def test_model_garden_names_stay_flat(datasets: Datasets) -> None:
     classes = sw.open(datasets["garden"]).schema.class_names
     for example in sw.load(datasets["garden"]).as_numpy_iterator():
@@ -173,6 +177,7 @@ def test_without_shuffle_records_come_as_stored(datasets: Datasets) -> None:
     assert tensor_ids(sw.load(datasets["mixed"])) == tensor_ids(sw.load(datasets["mixed"])) == ids
 
 
+@pytest.mark.long
 def test_keras_learns_from_it(datasets: Datasets) -> None:
     ds = sw.load(datasets["raw"], batch_size=7, shuffle=True, as_supervised=True)
     layers = tf.keras.layers
@@ -193,6 +198,7 @@ next(iter(sw.Reader(sys.argv[1], global_batch_size=2, shuffle=True).tf_data()))
 """
 
 
+@pytest.mark.long
 def test_prints_nothing(datasets: Datasets) -> None:
     """In a process of its own, which ends in the middle of a reading: TensorFlow may log others."""
     command = [sys.executable, "-c", READ_ALL, datasets["raw"]]
@@ -215,6 +221,7 @@ def ids_of(elements: Iterable[dict[str, tf.Tensor]]) -> list[list[bytes]]:
     return [np.atleast_1d(element["id"].numpy()).tolist() for element in elements]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("taken", "following", "arguments"),
     [
@@ -245,6 +252,7 @@ def test_goes_on_exactly_and_the_checkpoint_is_small(
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 20_000
 
 
+@pytest.mark.long
 def test_epochs_after_a_restored_one_are_the_next_ones(flat: str, tmp_path: Path) -> None:
     ds = sw.load(flat, shuffle=True, features=["id"])
     ids_of(ds)
@@ -261,6 +269,7 @@ def test_epochs_after_a_restored_one_are_the_next_ones(flat: str, tmp_path: Path
     assert ids_of(fresh) == third
 
 
+@pytest.mark.long
 def test_saving_warns_of_nothing(flat: str, tmp_path: Path, capfd: Any) -> None:
     """TensorFlow warns of operations whose state a checkpoint lacks."""
     capfd.readouterr()

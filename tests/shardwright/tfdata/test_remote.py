@@ -103,6 +103,7 @@ def test_a_process_may_first_read_a_store(both: Both, tmp_path: Path, shuffle: b
     assert run.stdout.strip() == str(NUM_IMAGES), run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "shards_in_cache"), [(0, 16), (7, 17), (0, 100)])
 def test_shuffles_like_local(both: Both, tmp_path: Path, seed: int, shards_in_cache: int) -> None:
     room = shards_in_cache * both.largest
@@ -112,6 +113,7 @@ def test_shuffles_like_local(both: Both, tmp_path: Path, seed: int, shards_in_ca
         assert len(set(ids)) == NUM_IMAGES
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("shards_in_cache", [1, 2, 100])
 def test_reads_in_order_like_local(both: Both, tmp_path: Path, shards_in_cache: int) -> None:
     room = shards_in_cache * both.largest
@@ -130,6 +132,7 @@ def test_from_google_too(both: Both, gcs_server: StoreServer, tmp_path: Path) ->
         assert all(bool(tf.reduce_all(there[name] == here[name])) for name in ("image", "id"))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "arguments", [{"shuffle": True, "seed": 3}, {}], ids=["shuffled", "in order"]
 )
@@ -172,6 +175,7 @@ def test_downloads_ahead_within_its_room(both: Both, tmp_path: Path) -> None:
     assert number == NUM_IMAGES - 1
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_parts_download_only_their_shards(both: Both, tmp_path: Path, shuffle: bool) -> None:
     options = {"split": "train[40:70]+train[300:]", "shuffle": shuffle, "keep": "records", **RAW}
@@ -183,6 +187,7 @@ def test_parts_download_only_their_shards(both: Both, tmp_path: Path, shuffle: b
     assert shards_in(tmp_path) == [2, 3, 15, 16, 17, 18, 19]
 
 
+@pytest.mark.long
 def test_requests_little_at_first(both: Both, s3_proxy: FaultProxy, tmp_path: Path) -> None:
     remote = behind(both.root, s3_proxy)
     dataset = sw.load(remote.uri, shuffle=True, storage_options=remote.options, cache=tmp_path)
@@ -203,6 +208,7 @@ def no_later_shard_follows(iterator: Any) -> None:
         next(iterator)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_missing_shard_is_an_error_with_its_name_and_a_fix(
     both: Both, s3_server: StoreServer, tmp_path: Path, shuffle: bool

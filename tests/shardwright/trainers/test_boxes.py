@@ -70,6 +70,7 @@ def test_lists_of_boxes_are_refused_by_keras(scenes: str) -> None:
     assert isinstance(read(scenes, CROP).tf_data(as_supervised=True).element_spec[1], dict)
 
 
+@pytest.mark.long
 def test_keras_fits_boxes(scenes: str) -> None:
     """A model whose outputs have the names of the targets."""
     image = keras.Input((32, 32, 3))

@@ -109,6 +109,7 @@ def test_repr_changes_with_the_examples_only(pictures: str, tmp_path: Path) -> N
     assert len(set(names)) == 7
 
 
+@pytest.mark.long
 def test_map_dataset_shuffles_batches_and_reads_in_processes(pictures: str) -> None:
     rows = rows_of(pictures)
     dataset = read(pictures).grain_source().shuffle(seed=4).batch(10)

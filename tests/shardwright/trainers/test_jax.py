@@ -199,6 +199,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.long
 def test_two_processes_hold_one_global_batch(pictures: str) -> None:
     """Each reads its half of the rows; JAX's sums over all devices are those of the whole batch."""
     options = {**SIXTEEN, "shuffle": True, "epochs": 1}
@@ -235,6 +236,7 @@ print(json.dumps(outputs))
 """
 
 
+@pytest.mark.long
 def test_the_example_resumes_exactly(digits: str, tmp_path: Path) -> None:
     """Trains in a process with one device: XLA ends one whose eight wait too long for a core."""
     checkpoint = f"--checkpoint={tmp_path / 'run.pickle'}"
@@ -259,6 +261,7 @@ def test_the_example_needs_a_checkpoint_to_stop(
     assert "--stop-after needs --checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_detection_example_learns_the_shapes(tmp_path: Path) -> None:
     """In a process with one device, as above; the default of ten epochs reaches 0.95."""
     script = [sys.executable, EXAMPLES / "train_detection.py", tmp_path / "shapes"]
@@ -275,6 +278,7 @@ def test_the_detection_example_learns_the_shapes(tmp_path: Path) -> None:
     assert re.search(r"^test average precision 0\.\d{4} at IoU 0\.5$", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_detection_example_fails_below_the_required_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

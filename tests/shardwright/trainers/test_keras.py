@@ -101,6 +101,7 @@ def stopped(stopped_once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(stopped_once, tmp_path / "saved"))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("stop", "every", "resumed_at"),
     [

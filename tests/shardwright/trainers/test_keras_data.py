@@ -60,6 +60,7 @@ def test_endless_batches_need_a_request_and_an_endless_reader(
         reader.keras(endless=endless)
 
 
+@pytest.mark.long
 def test_each_epoch_of_fit_is_the_next_of_an_endless_reader(datasets: Datasets) -> None:
     """Training sees the reader's batches in its order, with the steps that the error asks for."""
     options: dict[str, Any] = {"epochs": None, "shuffle": True, "remainder": "keep"}
@@ -86,6 +87,7 @@ def fit_watched(data: Any, **options: Any) -> list[list[int]]:
     return seen  # Keras may call the loss before, to build it
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("batch_size", [4, 11])
 @pytest.mark.parametrize(("kind", "shuffle"), [
     ("keras", True), ("keras", False), ("tf_data", True),
@@ -120,6 +122,7 @@ def test_each_epoch_of_fit_is_the_next_of_a_reader_with_an_end(
             reader.state()
 
 
+@pytest.mark.long
 def test_an_evaluation_is_that_of_all_records(datasets: Datasets) -> None:
     """The weights of padded rows are 0, through tensors and through arrays."""
     keras.utils.set_random_seed(1)
@@ -180,6 +183,7 @@ print("the same")
 """
 
 
+@pytest.mark.long
 def test_keras_on_jax_trains_and_resumes(datasets: Datasets, tmp_path: Path) -> None:
     """From arrays, where TensorFlow is not installed, and from tensors."""
     folders = [datasets["mixed"], str(tmp_path / "arrays"), str(tmp_path / "tensors")]

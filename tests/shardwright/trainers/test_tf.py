@@ -35,6 +35,7 @@ def as_lists(column: Any) -> Any:
     return column.encode("utf-8", "surrogateescape") if isinstance(column, str) else column
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("host_count", [1, 2])
 def test_workers_of_a_strategy_share_the_batches_unless_each_is_a_host(
     datasets: Datasets, host_count: int

@@ -163,6 +163,7 @@ print("all read")
 """
 
 
+@pytest.mark.long
 def test_a_process_ends_in_the_middle_of_a_reading(datasets: Datasets) -> None:
     """Also while threads of tf.data are in Python, or on their way there."""
     command = [sys.executable, "-c", _READ_A_PART, datasets["mixed"]]

@@ -160,6 +160,7 @@ def test_only_touched_shards_are_rewritten(root: Path) -> None:
     assert check(root) == 0
 
 
+@pytest.mark.long
 @pytest.mark.weight(5)
 def test_a_stop_at_any_change(root: Path, tmp_path: Path, rng: np.random.Generator) -> None:
     whole, after, is_dead = tmp_path / "whole" / "out", int(rng.integers(17)), True

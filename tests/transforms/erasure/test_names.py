@@ -108,6 +108,7 @@ def test_names_that_are_kept(made: Path, tmp_path: Path) -> None:
     assert check(root) == 0
 
 
+@pytest.mark.long
 def test_names_after_a_stop_at_any_change(
     made: Path, tmp_path: Path, rng: np.random.Generator
 ) -> None:

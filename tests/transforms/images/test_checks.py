@@ -172,6 +172,7 @@ damaged = st.builds(
 )
 
 
+@pytest.mark.long
 @examples(300)
 @given(beginnings | inventions | damaged)
 def test_any_bytes_pass_or_are_a_fault(data: bytes) -> None:

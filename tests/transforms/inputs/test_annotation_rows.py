@@ -77,6 +77,7 @@ def test_small_chunks_and_batches_list_the_same(
     assert sorted(told[2:]) == [("2.png", "unknown_label"), ("4.png", "bad_value")]
 
 
+@pytest.mark.long
 def test_annotations_of_coco_are_not_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def spooled(output: Path) -> list[str]:
     return sorted(path.suffix for path in (output / "spool").glob("*"))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("kind", STORES)
 def test_archive_and_spool_in_a_store(
     places: Places, tmp_path: Path, archive: Path, wanted: list[Record], kind: Kind
@@ -77,6 +78,7 @@ def spoil(archive: Path) -> None:
     rewrite(archive, archive.read_bytes()[:64].ljust(archive.stat().st_size, b"\0"))
 
 
+@pytest.mark.long
 def test_a_stopped_build(tmp_path: Path, images: Path, wanted: list[Record], output: Path) -> None:
     files = files_below(images) | {"cat/broken.png": b"no image"}
     archive = pack_tar(tmp_path / "a.tgz", files, "w:gz")
@@ -88,6 +90,7 @@ def test_a_stopped_build(tmp_path: Path, images: Path, wanted: list[Record], out
     assert spooled(output) == [".parquet"]
 
 
+@pytest.mark.long
 def test_plan_build_and_builds_again(
     archive: Path, output: Path, wanted: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +154,7 @@ def test_the_stock_writer(tmp_path: Path, images: Path, wanted: list[Record], ou
     assert spooled(output) == [".parquet"]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("options", "number"), [
     (("--duplicates", "drop"), 9),
     (("--encode", "png", "--resize", "4x4", "--shard-size", "1kB"), 10),

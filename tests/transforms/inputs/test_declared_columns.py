@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_bytes_that_begin_like_images_stay_bytes(folder: Path) -> None:
     paths = [f"{number}.png" for number in NUMBERS]
     images = [png_of(number) for number in NUMBERS]
@@ -54,6 +55,7 @@ def test_bytes_that_begin_like_images_stay_bytes(folder: Path) -> None:
         assert records == dict(zip(paths, MAGIC, strict=True))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("source", ["in.parquet", "in.tfrecord"])
 def test_a_named_image_column_may_begin_with_damaged_images(source: str, folder: Path) -> None:
     images = [b"damaged", b"damaged too", png_of(2)]

@@ -212,6 +212,7 @@ def test_broken_files(tmp_path: Path) -> None:
     assert (len(rows), rejects) == (1, {"a.parquet": "incomplete"})
 
 
+@pytest.mark.long
 def test_a_build_that_draws_splits_and_has_a_reject(tmp_path: Path) -> None:
     depths = hub_images(*(png_of(n + 50) if n % 2 else None for n in range(10)))
     table = hub(10, caption=pa.array([f"a {n}" for n in range(10)]), depth=depths)

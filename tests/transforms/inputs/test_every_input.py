@@ -50,6 +50,7 @@ def build_form(form: Form, source: Place, output: Path) -> int:
     return build(source.at(form.input), output, *options, *source.args)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_on_disk(form: Form, tmp_path: Path) -> None:
     form.write(tmp_path / "data")
@@ -61,6 +62,7 @@ def test_on_disk(form: Form, tmp_path: Path) -> None:
     assert stamps_of(output) == stamps
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("form", "kind"), PAIRS, ids=str)
 def test_in_stores(form: Form, kind: Kind, places: Places, tmp_path: Path) -> None:
     form.write(tmp_path / "data")

@@ -60,6 +60,7 @@ def ids_of(rows: Rows) -> list[str]:
     return [row[0] for row in rows]
 
 
+@pytest.mark.long_but_first
 @on_s3_and_gcs
 def test_workers_list_ranges_of_a_long_prefix(bucket: Bucket) -> None:
     bucket.fill([f"in/{'äb c'[number % 4]}/{number}.png" for number in range(2500)], TINY_PNG)

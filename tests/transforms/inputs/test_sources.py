@@ -84,6 +84,7 @@ def test_invalid_inputs(
         detect(uri, {**NONE, **columns})
 
 
+@pytest.mark.long
 def test_formats_import_what_they_share_and_not_the_other_way_round() -> None:
     """Files of `inputs/` itself import no format, and formats import each other in no circle."""
     folder = ROOT / "transforms" / "inputs"

@@ -124,6 +124,7 @@ def every_kind(root: Path) -> Path:
     return root / "birds"
 
 
+@pytest.mark.long
 def test_every_kind_of_feature_stays_what_it_is(tmp_path: Path) -> None:
     made, again = every_kind(tmp_path), tmp_path / "again"
     assert build(made, again, *AS_RECORDS, "--records-per-shard", "2") == 0

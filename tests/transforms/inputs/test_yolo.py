@@ -366,6 +366,7 @@ def test_names_as_yaml_writes_them(text: str, names: tuple[str, ...]) -> None:
     assert read_config(text, "data.yaml").names == names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("text", "told"), [
     ("names: [open, 1", "data.yaml is not valid YAML: while parsing a flow sequence"),
     ("names: &a [*a]", "recursive"),

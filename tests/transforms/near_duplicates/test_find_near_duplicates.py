@@ -79,6 +79,7 @@ def stats_of(root: Path, split: str) -> dict[str, Any]:
     return {key: value for key, value in stats.items() if key.startswith("near")}
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("size", [3, 100])
 def test_all_but_keepers_are_rejected(images: Path, tmp_path: Path, size: int) -> None:
     paths = sorted(images.rglob("*.*"))
@@ -101,6 +102,7 @@ def test_nothing(tmp_path: Path) -> None:
     assert (run.rows, run.rejects, run.outputs["listed"]) == ([], [], [])
 
 
+@pytest.mark.long
 def test_report(images: Path, tmp_path: Path, capsys: Capture) -> None:
     assert build(images, tmp_path, *REPORT) == 0
     assert len(record_ids(tmp_path)) == 17
@@ -123,6 +125,7 @@ def test_report(images: Path, tmp_path: Path, capsys: Capture) -> None:
     assert main(["verify", str(tmp_path)]) == 0
 
 
+@pytest.mark.long
 def test_the_groups_of_several_parts_are_numbered_on(images: Path, tmp_path: Path) -> None:
     """One part has no rows: on a cluster, most have few."""
     assert build(images, tmp_path, *REPORT) == 0
@@ -139,6 +142,7 @@ def test_the_groups_of_several_parts_are_numbered_on(images: Path, tmp_path: Pat
     assert pq.read_table(io.BytesIO(data)).equals(whole)
 
 
+@pytest.mark.long
 def test_a_finished_dataset_is_up_to_date(images: Path, tmp_path: Path) -> None:
     assert build(images, tmp_path, *REPORT) == 0
     stamps = stamps_of(tmp_path)
@@ -152,6 +156,7 @@ def test_a_finished_dataset_is_up_to_date(images: Path, tmp_path: Path) -> None:
     assert main(["verify", str(tmp_path)]) == 0
 
 
+@pytest.mark.long
 def test_drop_and_what_a_later_build_keeps(images: Path, tmp_path: Path) -> None:
     assert build(images, tmp_path, *DROP) == 0
     ids, shards, stamps = record_ids(tmp_path), hashes_of(tmp_path), stamps_of(tmp_path)
@@ -174,6 +179,7 @@ def test_drop_and_what_a_later_build_keeps(images: Path, tmp_path: Path) -> None
     assert main(["verify", str(tmp_path)]) == 0
 
 
+@pytest.mark.long
 def test_no_later_build_reads_an_image_of_a_store_again(
     s3_bucket: Bucket, s3_proxy: FaultProxy
 ) -> None:
@@ -189,6 +195,7 @@ def test_no_later_build_reads_an_image_of_a_store_again(
         assert len(s3_bucket.folder("out").names("spool")) == 1
 
 
+@pytest.mark.long
 def test_a_limit_stops_a_build_that_then_resumes(
     images: Path, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -209,6 +216,7 @@ def test_a_plan_finds_them_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_another_input_has_other_groups(images: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(images, tmp_path / "in"))
     assert build(source, tmp_path / "out", *DROP) == 0
@@ -218,6 +226,7 @@ def test_another_input_has_other_groups(images: Path, tmp_path: Path) -> None:
     assert {listed(tmp_path / "out")[name][1] for name in names} == {"train/cat/0-worse.jpg"}
 
 
+@pytest.mark.long
 def test_photographs_are_found_and_not_confused() -> None:
     """A small part of `make bench-near-duplicates`."""
     found = [distances_of_copies(number) for number in range(3)]

@@ -122,6 +122,7 @@ def test_transparent_areas_are_white() -> None:
     assert hash_picture(encoded(image)) == PictureHash(None, 96 * 72)
 
 
+@pytest.mark.long
 def test_after_a_death_images_are_hashed_one_by_one(
     batch: pa.RecordBatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_large_buckets_are_divided(hashes: np.ndarray, distance: int) -> None:
         assert as_set(list(find_pairs(hashes, distance))) == brute_force(hashes, distance)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("distance", [1, 3, 8])
 @pytest.mark.parametrize("num_bits", [12, 14])
 def test_dense_hashes(distance: int, num_bits: int) -> None:

@@ -68,6 +68,7 @@ def test_the_plan_does_not_depend_on_batches_and_buckets(
     assert shards_of(plan(batches, num_buckets)) == shards_of(whole)
 
 
+@pytest.mark.long
 def test_shards_of_equal_bytes_do_not_depend_on_batches_and_buckets() -> None:
     run = plan([WHOLE], policy=BY_BYTES)
     assert shards_of(plan(SCATTERED, 64, policy=BY_BYTES)) == shards_of(run)

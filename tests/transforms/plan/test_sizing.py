@@ -146,6 +146,7 @@ def test_raw_pixels_keep_the_cap(photos: Path, tmp_path: Path, capsys: Capture) 
     check_cap(tmp_path, manifest, capsys.readouterr().err, 0.005)
 
 
+@pytest.mark.long
 def test_a_build_follows_its_plan(photos: Path, tmp_path: Path, capsys: Capture) -> None:
     """It keeps its cap, and resumes after images of its sample became unreadable."""
     copy, out = Path(shutil.copytree(photos, tmp_path / "in")), tmp_path / "out"

@@ -59,6 +59,7 @@ def test_a_page_is_written_anew_if_it_is_damaged_or_of_other_shards(tmp_path: Pa
     assert page != other == root.read_bytes("report.html")
 
 
+@pytest.mark.long
 def test_a_page_that_fails_does_not_decide_whether_a_dataset_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

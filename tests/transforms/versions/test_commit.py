@@ -73,6 +73,7 @@ def test_records_are_added_replaced_and_taken_away(root: Path) -> None:
     assert pictures_of(root, version=version.history["created"][:10]) == wanted(content)
 
 
+@pytest.mark.long
 @examples(6)
 @given(steps=STEPS)
 def test_any_history_has_the_records_of_its_last_state(

@@ -185,6 +185,7 @@ def test_an_archive_that_was_renamed(tmp_path: Path) -> None:
         append_version(prepared(tmp_path / "b.tar", tmp_path))
 
 
+@pytest.mark.long
 def test_the_graph_fails_before_it_writes(tmp_path: Path) -> None:
     put(FIRST, tmp_path / "in")
     build_here(prepared(tmp_path / "in", tmp_path))

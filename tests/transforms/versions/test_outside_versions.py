@@ -85,6 +85,7 @@ def test_an_input_of_its_tfrecord_files_is_refused(
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.long
 def test_the_block_is_no_fault_and_is_kept(root: Path, tmp_path: Path) -> None:
     def check() -> None:
         assert verify(str(root)).is_sound

@@ -46,6 +46,7 @@ def loaded(address: str, **options: Any) -> dict[str, tuple[bytes, int]]:
     return dict(found)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "options",
     [{}, {"deterministic": False}, {"shuffle": True}, {"keep": "records"}, {"max_bad_records": 1}],

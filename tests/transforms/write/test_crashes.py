@@ -82,6 +82,7 @@ def test_after_a_death_images_alone_make_the_same_bytes(plan: ShardPlan, tmp_pat
     assert contents_of(tmp_path / "alone") == contents_of(tmp_path / "usual")
 
 
+@pytest.mark.long
 def test_images_that_crash_alone_are_rejected(plan: ShardPlan, tmp_path: Path) -> None:
     # Enough for the first image, with which a busy machine imports what decodes.
     job = make_job(tmp_path / "out", user_transforms.die, seconds=6)
@@ -111,6 +112,7 @@ def write_both(plan: ShardPlan, good: WriteJob, job: WriteJob) -> None:
     write_shard(plan, job)
 
 
+@pytest.mark.long
 def test_a_stuck_process_ends_itself_and_leaves_its_note(
     plan: ShardPlan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

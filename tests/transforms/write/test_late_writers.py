@@ -265,6 +265,7 @@ def check_unequal_writers(plan: ShardPlan, partly: ShardPlan, path: Path, seed: 
     return was_sound
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_two_writers_of_a_shard_make_no_bad_dataset(
     plan: ShardPlan, tmp_path: Path, first: int
@@ -273,6 +274,7 @@ def test_two_writers_of_a_shard_make_no_bad_dataset(
         check_equal_writers(plan, tmp_path / str(seed), seed)
 
 
+@pytest.mark.long
 def test_a_writer_that_reads_less_is_mended(
     plan: ShardPlan, partly: ShardPlan, tmp_path: Path
 ) -> None:

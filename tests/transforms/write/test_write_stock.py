@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
+import pytest
 from google_crc32c import value
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,7 @@ def write_with_beam(
     return summaries, run.outputs["rejects"], run.counters
 
 
+@pytest.mark.long
 def test_every_split_is_written_and_indexed(tmp_path: Path) -> None:
     train = {f"{number}.png": saved(picture(size=(9, 5 + number)), "png") for number in range(7)}
     test = {"t.png": train["0.png"], "zero.png": b"", "text.png": b"no image"}
