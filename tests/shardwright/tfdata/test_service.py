@@ -11,6 +11,7 @@ import tensorflow as tf
 import shardwright as sw
 from tests.support.small_datasets import build, write_flat_folder
 
+pytestmark = pytest.mark.long
 NUM_IMAGES = 10
 Service = tf.data.experimental.service
 
@@ -58,7 +59,6 @@ def load(dataset: str, *, repeat: bool = False) -> tf.data.Dataset:
     return sw.load(dataset, "train", batch_size=5, shuffle=True, repeat=repeat, features=["id"])
 
 
-@pytest.mark.long
 def test_a_distributed_epoch_comes_from_one_worker(dataset: str, target: str) -> None:
     """A quick worker may be some epochs ahead, but no batch of an epoch comes from both."""
     endless = load(dataset, repeat=True)
@@ -73,7 +73,6 @@ def test_a_distributed_epoch_of_stated_length_is_an_error(dataset: str, target: 
             counts_of(served(examples, "distributed_epoch", target))
 
 
-@pytest.mark.long
 def test_parallel_epochs_have_each_record_once_a_worker(dataset: str, target: str) -> None:
     for examples in (load(dataset), read(dataset)):
         assert counts_of(served(examples, "parallel_epochs", target)) == {2: NUM_IMAGES}
