@@ -33,7 +33,7 @@ PEERS: Mapping[str, Mapping[str, str]] = {
         "array_record": "grain",
         "lance": "lance",
         "webdataset": "webdataset-torch",
-        **{name: name for name in ("torch", "streaming", "litdata")},
+        **{name: name for name in ("torch", "streaming", "litdata", "lancedb")},
     },
     "scale": {"tf.data": "tensorflow", "grain": "grain"},
     "storage": {

@@ -29,7 +29,7 @@ _PHOTO_BYTES, _FEWEST_SHARDS = 80_000, 8  # at least one shard per worker, even 
 RECORDS_A_TINY_SHARD = 4
 _TINY_CLASSES = 10
 # The loaders in read_torch.py; the others are in read_systems.py.
-IN_TORCH = ("torch", "webdataset", "streaming", "litdata")
+IN_TORCH = ("torch", "webdataset", "streaming", "litdata", "lancedb")
 # Datasets of shardwright -> the options of their builds, beside those of all.
 _DATASETS = {
     "dataset": (),
@@ -44,6 +44,7 @@ FORMATS = {
     "webdataset": "tars",
     "streaming": "mds",
     "litdata": "litdata",
+    "lancedb": "lancedb",
 }
 
 

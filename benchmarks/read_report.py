@@ -17,7 +17,16 @@ from page import Target, spread, table
 READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
 TILES = "reader.tiles"
 OURS = (READER, READER_TF, TILES, LOAD)
-PEERS = ("keras", "grain", "grain-simplejpeg", "torch", "webdataset", "streaming", "litdata")
+PEERS = (
+    "keras",
+    "grain",
+    "grain-simplejpeg",
+    "torch",
+    "webdataset",
+    "streaming",
+    "litdata",
+    "lancedb",
+)
 SYSTEMS = (*OURS, TF, *PEERS)
 RAW = "tfrecord"
 # Formats for random access -> how many times as fast the reader has to be.
@@ -360,11 +369,12 @@ def _notes(chosen: str) -> list[str]:
         "processes, sampled every 100 ms. Images of 500x375 and 80 KB become 224x224 "
         "random-resized crops, flipped at random, in batches of uint8.",
         "The others read their own formats: keras and torch the JPEG files, grain ArrayRecord, "
-        "webdataset tars, streaming MDS, litdata its chunks. keras makes no random-resized crop: "
-        "it resizes the whole image to 256x256 and takes a window of 224x224. grain-simplejpeg "
-        "is Grain with the decoder that the reader uses. load is shardwright.load without "
-        "decoding, with the crop of the tf.data pipeline in a map. That pipeline's variant: "
-        f"{chosen}. reader.tiles reads the same pixels, divided by `build --crop-tiles`.",
+        "webdataset tars, streaming MDS, litdata its chunks, lancedb a Lance table. "
+        "keras makes no random-resized crop: it resizes the whole image to 256x256 and takes a "
+        "window of 224x224. grain-simplejpeg is Grain with the decoder that the reader uses. load "
+        "is shardwright.load without decoding, with the crop of the tf.data pipeline in a map. "
+        f"That pipeline's variant: {chosen}. reader.tiles reads the same pixels, divided by "
+        "`build --crop-tiles`.",
         "Records as stored: tfrecord reads and checks whole records; reader and load read and "
         "check the image bytes alone. In random order, array_record reads each batch by one call "
         "of `__getitems__`, and lance by one of `take`, whose bytes stay in Arrow's memory.",

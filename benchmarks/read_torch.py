@@ -5,15 +5,18 @@
   webdataset  its own tar shards, decoded by Pillow, in its WebLoader, a shuffle buffer of 1,000
   streaming   MosaicML Streaming: its own MDS shards, StreamingDataset in a DataLoader
   litdata     LitData: its own binary chunks, StreamingDataset in its StreamingDataLoader
+  lancedb     LanceDB: a Lance table, StreamingDataset in its StreamingDataLoader, which decodes in
+              a thread per core, without worker processes
 
 Each runs in an environment of its own (environments.py). All use torchvision's random-resized crop
-with bilinear resizing and a flip, as uint8, with one worker per core that assembles batches. `make`
-writes the formats of webdataset, streaming and litdata.
+with bilinear resizing and a flip, as uint8; all but lancedb with one worker per core that assembles
+batches. `make` writes the formats of webdataset, streaming, litdata and lancedb.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -120,12 +123,37 @@ def open_litdata(feed: Feed) -> Iterator[Any]:
     return _images(StreamingDataLoader(dataset, batch_size=feed.batch_size, **_workers(feed)))
 
 
+def open_lancedb(feed: Feed) -> Iterator[Any]:
+    import lancedb
+    from lancedb.streaming import StreamingDataLoader, StreamingDataset
+    from PIL import Image
+
+    transform = _transform()
+
+    def decoded(batch: Any) -> list[tuple[Any, int]]:
+        images = (Image.open(io.BytesIO(image.as_py())) for image in batch.column("image"))
+        return [*zip(map(transform, images), batch.column("label").to_pylist(), strict=True)]
+
+    # A second iteration of the same dataset never gives a batch (0.40.0).
+    for epoch in itertools.count():
+        dataset = StreamingDataset(
+            lancedb.connect(feed.data / "lancedb").open_table("photos"),
+            shuffle=feed.shuffle,
+            epoch=epoch,
+            transform=decoded,
+            transform_parallelism=feed.cores,
+        )
+        for batch in StreamingDataLoader(dataset, batch_size=feed.batch_size):
+            yield batch[0]
+
+
 _TORCH = ("torch", "torchvision", "torch.utils.data", "torchvision.transforms", "PIL.Image")
 LOADERS = {
     "torch": Loader(open_files, (*_TORCH, "torchvision.datasets")),
     "webdataset": Loader(open_webdataset, (*_TORCH, "webdataset")),
     "streaming": Loader(open_streaming, (*_TORCH, "streaming")),
     "litdata": Loader(open_litdata, (*_TORCH, "litdata")),
+    "lancedb": Loader(open_lancedb, (*_TORCH, "lancedb.streaming")),
 }
 
 
@@ -172,8 +200,26 @@ def _make_streaming(data: Path, shard_bytes: int) -> None:
                 writer.write({"image": image, "label": label})
 
 
+def _make_lancedb(data: Path, shard_bytes: int) -> None:
+    import lancedb
+    import pyarrow as pa
+
+    schema = pa.schema([("image", pa.large_binary()), ("label", pa.int64())])
+    table = lancedb.connect(data / "lancedb").create_table("photos", schema=schema)
+    # A call of `add` makes a file, as a shard.
+    rows = [_jpeg_bytes((str(path), label)) for path, label in labelled(data / "photos")]
+    per_file = max(1, shard_bytes * len(rows) // sum(len(row["image"]) for row in rows))
+    for start in range(0, len(rows), per_file):
+        table.add(rows[start : start + per_file])
+
+
 # They write a format from DATA/photos, with the unchanged bytes of the files.
-MAKERS = {"webdataset": _make_webdataset, "litdata": _make_litdata, "streaming": _make_streaming}
+MAKERS = {
+    "webdataset": _make_webdataset,
+    "litdata": _make_litdata,
+    "streaming": _make_streaming,
+    "lancedb": _make_lancedb,
+}
 
 
 def main() -> int:

@@ -46,6 +46,7 @@ _LOADERS = {
     "webdataset": "webdataset",
     "streaming": "MosaicML Streaming",
     "litdata": "LitData",
+    "lancedb": "LanceDB `StreamingDataset`",
 }
 
 
