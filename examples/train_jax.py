@@ -102,7 +102,9 @@ def train(args: argparse.Namespace) -> Any:
         params, momenta, step, records = (
             resumed[name] for name in ("params", "momenta", "step", "records")
         )
-        print(f"resumed after step {step} of {len(reader)}")
+    num_steps = step + len(reader)
+    if resumed:
+        print(f"resumed after step {step} of {num_steps}")
     mesh = Mesh(jax.devices(), ("batch",))
     # The same weights on all devices; each takes its part of a batch.
     params, momenta = jax.device_put((params, momenta), NamedSharding(mesh, PartitionSpec()))
@@ -122,9 +124,7 @@ def train(args: argparse.Namespace) -> Any:
                 "reader": reader.state(),
             }
             args.checkpoint.write_bytes(pickle.dumps(jax.device_get(saved)))
-            print(
-                f"stopped after step {step} of {len(reader)}, in epoch {saved['reader']['epoch']}"
-            )
+            print(f"stopped after step {step} of {num_steps}, in epoch {saved['reader']['epoch']}")
             return None
     print(f"records {records}")
     return params

@@ -69,7 +69,9 @@ def train(args: argparse.Namespace) -> nn.Module | None:
         model.load_state_dict(resumed["model"])
         optimizer.load_state_dict(resumed["optimizer"])
         first_step, records = resumed["step"], resumed["records"]
-        print(f"resumed after step {first_step} of {len(reader)}")
+    num_steps = first_step + len(reader)
+    if resumed:
+        print(f"resumed after step {first_step} of {num_steps}")
     batches = reader.torch()
     for step, batch in enumerate(
         DataLoader(batches, batch_size=None, num_workers=args.workers), first_step + 1
@@ -89,7 +91,7 @@ def train(args: argparse.Namespace) -> nn.Module | None:
                 "records": records,
             }
             torch.save({**saved, "reader": state}, args.checkpoint)
-            print(f"stopped after step {step} of {len(reader)}, in epoch {state['epoch']}")
+            print(f"stopped after step {step} of {num_steps}, in epoch {state['epoch']}")
             return None
     print(f"records {records}")
     return model

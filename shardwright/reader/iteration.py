@@ -9,36 +9,35 @@ from collections.abc import Callable, Iterator
 from shardwright.reader.batches import Batch, PendingBatch
 from shardwright.reader.engine import Engine
 from shardwright.reader.record_reader import BadRecord
+from shardwright.reader.state import Pass
 from shardwright.reader.steps import Step, Steps
 
 
 class BatchIterator(Iterator[Batch]):
-    """The batches from a position on.
+    """The batches of a pass, which moves with them.
 
     Args:
         engine: Makes the batches.
         steps: Their positions and sizes.
-        position: Where to begin.
-        stop: Where to end; None for no end.
+        of: The pass.
         ahead: Number of batches made ahead of the current one.
-        deliver: Called before each batch with the next position and the bad records; may raise.
+        note: Called before each batch with its bad records; may raise.
     """
 
     def __init__(
         self,
         engine: Engine,
         steps: Steps,
-        position: int,
-        stop: int | None,
+        of: Pass,
         ahead: int,
-        deliver: Callable[[int, list[BadRecord]], None],
+        note: Callable[[list[BadRecord]], None],
     ) -> None:
         self._engine = engine
         self._steps = steps
         self._ahead = ahead
-        self._deliver = deliver
-        self._next_to_begin = position
-        self._stop = stop
+        self._note = note
+        self._pass = of
+        self._next_to_begin = of.position
         self._pending: deque[PendingBatch] = deque()
         self._cleanup = weakref.finalize(self, _abandon, self._pending)
 
@@ -50,10 +49,11 @@ class BatchIterator(Iterator[Batch]):
         try:
             batch, bad = self._engine.finish(pending)
             # May raise `BadRecordError`: the position moves only with a batch that is handed out.
-            self._deliver(pending.step.next_position, bad)
+            self._note(bad)
         except BaseException:
             self._go_back_to(pending.step)
             raise
+        self._pass.position = pending.step.next_position
         self._pending.popleft()
         self._begin_more()  # so that the threads have work while the caller has the batch
         return batch
@@ -64,7 +64,7 @@ class BatchIterator(Iterator[Batch]):
 
     def _begin_more(self) -> None:
         while len(self._pending) <= self._ahead and (
-            self._stop is None or self._next_to_begin < self._stop
+            self._pass.stop is None or self._next_to_begin < self._pass.stop
         ):
             step = self._steps.step_at(self._next_to_begin)
             self._pending.append(self._engine.begin(step))

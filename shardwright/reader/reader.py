@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import Batch
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.engine import Engine
+from shardwright.reader.hosts import check_hosts
 from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.options import (
     ReaderOptions,
@@ -29,8 +31,8 @@ from shardwright.reader.processes import ProcessEngine
 from shardwright.reader.record_reader import BadRecord, add_bad_records
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
-from shardwright.reader.state import Cursor, ReaderState
-from shardwright.reader.steps import Bounds, Remainder, Steps, checked_position
+from shardwright.reader.state import Pass, Passes, ReaderState
+from shardwright.reader.steps import Remainder, Steps, checked_position
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 
@@ -58,10 +60,10 @@ class Reader:
     even on another number of hosts. A local dataset is shuffled as a whole; a remote one within
     windows of `window` shards, which must fit into its cache together.
 
-    Iterating continues from the reader's position, and a new reader begins with epoch 0. A pass
-    ends after `epochs` epochs; iterating again reads the next ones, in another order if shuffled
-    and with other crops. A pass that was left continues. Threads prefetch batches; nothing is
-    forked. Any number of readers may be open; use each in one thread.
+    `iter()` begins a whole pass of its own: the reader's next `epochs` epochs, in another order if
+    shuffled and with other crops. Iterators are independent, and a pass that was left is over. Only
+    `state` and `go_to` begin one in the middle, once. Threads prefetch batches; nothing is forked.
+    Any number of readers may be open.
 
     Args:
         dataset: Its folder or address; or {address: weight}, to mix several by weight.
@@ -185,18 +187,15 @@ class Reader:
         ahead = max(_BATCHES_AHEAD, -(-rows // self.steps.host_batch_size))
         ahead *= options.processes or 1
         self.batches_ahead = ahead if options.prefetch is None else options.prefetch
-        self._cursor = Cursor()
-        self._pass: Bounds | None = None
-        self.position = 0
         if saved is not None:
             saved.check_same(self._state_at(saved.position))
-            self.position = self.steps.normalize(saved.position)
+        self._passes = Passes(self.steps, 0 if saved is None else saved.position)
         self.bad_records: list[BadRecord] = []
-        self._iterator: BatchIterator | None = None
+        self._iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the options and the state: a copy opens the dataset itself and resumes here."""
-        return reopen, (self.options, self.state_at(self.position))
+        """Pickle the options and a state: a copy opens the dataset itself, for the next pass."""
+        return reopen, (self.options, self.state_at(self._passes.next_start))
 
     def __repr__(self) -> str:
         address, size = " + ".join(self.options.datasets), counted(self.num_records, "record")
@@ -210,54 +209,69 @@ class Reader:
 
     def close(self) -> None:
         """Stop the threads and close the shards; the reader cannot be used afterwards."""
-        self._stop()
+        for iterator in list(self._iterators):
+            iterator.close()
         self.engine.close()
 
     def __iter__(self) -> Iterator[Batch]:
-        """Return an iterator from the reader's position to the end of its pass."""
-        self._stop()
-        self._pass = start, stop = self.position, self.steps.pass_end(self.position)
-        self._iterator = BatchIterator(
-            self.engine, self.steps, start, stop, self.batches_ahead, self._deliver
-        )
-        return self._iterator
+        """Begin the next pass, and return its iterator, which is independent of all others."""
+        return self._iterate(self._begin_pass())
+
+    def _begin_pass(self, *, is_ahead: bool = False) -> Pass:
+        check_hosts(self)
+        return self._passes.begin(is_ahead=is_ahead)
+
+    def _iterate(self, of: Pass) -> BatchIterator:
+        iterator = BatchIterator(self.engine, self.steps, of, self.batches_ahead, self._note)
+        self._iterators.add(iterator)
+        return iterator
 
     def __len__(self) -> int:
-        """Return the number of batches in a whole pass.
+        """Return the number of batches in the next pass: fewer if it begins in the middle.
 
         Raises:
             TypeError: The reader repeats forever.
         """
-        count = self.steps.count_steps(0)
+        count = self.steps.count_steps(self._passes.next_start)
         if count is None:
             raise TypeError("this Reader has no end: give it epochs=, or use steps_per_epoch")
         return count
 
     def state(self) -> dict[str, Any]:
-        """Return the position as a small JSON object, equal on all hosts; valid between batches.
+        """Return the position of the pass begun last, as a small JSON object, equal on all hosts.
+
+        Valid between batches.
 
         Raises:
-            UsageError: The last batches went through workers of a DataLoader, tf.data, Keras or
-                Grain, which take them ahead of your loop: use `state_after`.
+            UsageError: The batches of that pass go through torch, tf.data, Keras or Grain, where
+                others may take them ahead of your loop: use `state_after`.
         """
-        if self._cursor.ahead is not None:
+        last = self._passes.last
+        if last is not None and last.is_ahead:
             raise UsageError(
-                "reader.state() after batches of DataLoader workers, tf.data, Keras or Grain, "
-                "which take them ahead: only you know how many your loop took. Use "
+                "reader.state() after batches of torch(), tf_data(), keras() or grain(), which "
+                "frameworks take ahead: only you know how many your loop took. Use "
                 "state_after(that number), or state_after() if the pass is over"
             )
         return self.state_at(self.position)
 
     def state_after(self, num_batches: int | None = None) -> dict[str, Any]:
-        """Return the state after that many batches of the last pass, or after all of them.
+        """Return the state after that many batches of the pass begun last, or after all of them.
 
         Whatever takes batches ahead of your loop, it counts what the loop took.
 
         Raises:
-            UsageError: The pass has no such number of batches, or no end.
+            UsageError: The pass has no such number of batches, or no end; or it is one of `keras()`
+                and not over.
         """
-        given = self._pass or (self.position, self.steps.pass_end(self.position))
-        return self.state_at(self.steps.position_after(self._cursor.ahead or given, num_batches))
+        last, start = self._passes.last, self._passes.next_start
+        if last is not None and not last.is_ordered and num_batches is not None:
+            raise UsageError(
+                f"state_after({num_batches}) of keras(), whose batches Keras takes in any order: "
+                "use state_after() once the pass is over, or keras_callback() to resume inside one"
+            )
+        bounds = (last.start, last.stop) if last else (start, self.steps.pass_end(start))
+        return self.state_at(self.steps.position_after(bounds, num_batches))
 
     def state_at(self, position: int) -> dict[str, Any]:
         """Return the state at a position, as `state()["position"]` counts it."""
@@ -286,28 +300,20 @@ class Reader:
         return batch
 
     def go_to(self, position: int) -> None:
-        """Set the position of the next iteration, as `state()["position"]` counts it.
+        """Have the next pass begin here, as `state()["position"]` counts; those after it are whole.
+
+        So `reader.go_to(reader.position)` has the next loop go on with a pass that was left.
 
         Raises:
             UsageError: The position is negative, or beyond any training.
         """
-        number = checked_position(position)
-        self._stop()
-        self.position = self.steps.normalize(number)
-        self._pass = None
+        self._passes.go_to(checked_position(position))
 
     @property
     def position(self) -> int:
-        """The position of the next iteration, as `state()["position"]` counts it."""
-        return self._cursor.position
-
-    @position.setter
-    def position(self, position: int) -> None:
-        self._cursor.move(position)
-
-    def _move_ahead(self, position: int, bounds: Bounds) -> None:
-        """Set the position as a framework does that takes batches of a pass ahead of the loop."""
-        self._cursor.move(position, bounds)
+        """The position of the next batch of the pass begun last, or of the first pass."""
+        last = self._passes.last
+        return self._passes.next_start if last is None else last.position
 
     @property
     def epoch(self) -> int:
@@ -390,17 +396,8 @@ class Reader:
         """Return a callback that resumes `fit` mid-epoch: see `trainers.keras.ResumeTraining`."""
         return import_trainer("keras").ResumeTraining(self, directory, every=every)
 
-    def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
-        self._note(bad)
-        self.position = next_position
-
     def _note(self, bad: list[BadRecord]) -> None:
         self.bad_records = add_bad_records(self.bad_records, bad, self.options.max_bad_records)
-
-    def _stop(self) -> None:
-        if self._iterator is not None:
-            self._iterator.close()
-            self._iterator = None
 
 
 def reopen(options: ReaderOptions, state: Mapping[str, Any] | None = None) -> Reader:

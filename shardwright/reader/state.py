@@ -1,31 +1,71 @@
-"""Save the position of a reader as a small JSON object, the same on every host."""
+"""The passes of a reader, and its position as a small JSON object, the same on every host."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shardwright.errors import UsageError
-from shardwright.reader.steps import NO_END, Bounds
+from shardwright.reader.steps import NO_END, Steps
 
 STATE_VERSION = 1
 
 
-class Cursor:
-    """The position of a reader's next iteration.
+@dataclass(eq=False, slots=True)
+class Pass:
+    """One iteration over a reader.
 
     Attributes:
-        position: It counts the batches made.
-        ahead: The pass of these batches, if a framework takes them ahead of the user's loop.
+        start: Position of its first batch.
+        stop: Position after its last batch; None for no end.
+        position: Position of its next batch.
+        is_ahead: A framework takes its batches ahead of the user's loop, so that `position` counts
+            the batches made, not those the loop has had.
+        is_ordered: They are taken in order.
     """
 
-    position = 0
-    ahead: Bounds | None = None
+    start: int
+    stop: int | None
+    position: int
+    is_ahead: bool = False
+    is_ordered: bool = True
 
-    def move(self, position: int, ahead: Bounds | None = None) -> None:
-        """Set the position and the pass."""
-        self.position, self.ahead = position, ahead
+
+class Passes:
+    """Where the passes of a reader begin: each after the one begun before it. Thread-safe.
+
+    Args:
+        steps: Of the reader.
+        position: Where the first one begins.
+    """
+
+    def __init__(self, steps: Steps, position: int) -> None:
+        self._steps = steps
+        self._lock = threading.Lock()
+        self.go_to(position)
+
+    def go_to(self, position: int) -> None:
+        """Have the next pass begin here; those after it are whole again."""
+        self.next_start = self._steps.normalize(position)
+        self.last: Pass | None = None
+
+    def begin(self, *, is_ahead: bool = False) -> Pass:
+        """Begin the next pass; the one after it begins at its end, if endless an epoch later."""
+        with self._lock:
+            start = self.next_start
+            self.next_start = self._steps.following_pass(start)
+            self.last = Pass(start, self._steps.pass_end(start), start, is_ahead)
+            return self.last
+
+    def resume(self, position: int, stop: int | None) -> Pass:
+        """Begin a pass where a framework has restored an iterator; the next begins after it."""
+        with self._lock:
+            position = self._steps.normalize(position)
+            self.next_start = self._steps.following_pass(position) if stop is None else stop
+            self.last = Pass(position, stop, position, is_ahead=True)
+            return self.last
 
 
 @dataclass(frozen=True, slots=True)

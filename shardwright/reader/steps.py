@@ -4,7 +4,7 @@ A position counts places (slots for records) over all epochs, one after another.
 states the progress of training, on any number of hosts. Everything here is integer arithmetic.
 
 A pass is one iteration over a reader: `epochs` epochs. Passes follow one another without end, so
-that iterating again reads the next epochs.
+that iterating again reads the next epochs. Of passes without end each begins an epoch later.
 """
 
 from __future__ import annotations
@@ -119,12 +119,24 @@ class Steps:
         full, rest = divmod(self.epoch_size, self.global_batch_size)
         return full + (rest > 0 and self.remainder != Remainder.DROP)
 
+    @property
+    def fewest_rows(self) -> int:
+        """The rows of the smallest batch of any host; with "carry", of a pass's last one."""
+        if self.has_static_rows:
+            return self.host_batch_size
+        return self._span % self.global_batch_size // self.host_count
+
     def pass_end(self, position: int) -> int | None:
         """Return the position after the pass that a position is in; None for no end."""
         if self.epochs is None:
             return None
         size = self.epochs * self.epoch_size
         return self.normalize(position) // size * size + size
+
+    def following_pass(self, start: int) -> int:
+        """Return where the pass after that one begins: if it has no end, an epoch later."""
+        end = self.pass_end(start)
+        return start - start % self.epoch_size + self.epoch_size if end is None else end
 
     def normalize(self, position: int) -> int:
         """Return the position, or the next epoch's start if no more batch begins in its epoch."""

@@ -21,7 +21,6 @@ from shardwright.reader.batches import Batch
 from shardwright.reader.examples import Example, ExampleSource
 from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.reader import Reader
-from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.state import ReaderState
 
 _STOP = "stop"  # in the state of an iterator: where its pass ends, None for no end
@@ -30,11 +29,10 @@ _STOP = "stop"  # in the state of an iterator: where its pass ends, None for no 
 class GrainBatches(grain.IterDataset[Batch]):
     """A reader's batches in its order, dicts of NumPy arrays by feature name.
 
-    An iterator runs from the reader's position to the end of its pass and moves the reader, so
-    iterating again reads the next epochs. Its state is the reader's, and the end of the pass:
-    Grain's `CheckpointHandler` and Orbax save and restore it. The reader's threads decode, and
-    `mp_prefetch` fails: worker processes would each read all batches. Grain's own `repeat` repeats
-    the same pass: give the reader `epochs=N` or None instead.
+    `iter()` begins the reader's next pass. The state of an iterator is the reader's, and the end of
+    the pass: Grain's `CheckpointHandler` and Orbax save and restore it. The reader's threads
+    decode, and `mp_prefetch` fails: worker processes would each read all batches. Instead of
+    Grain's `repeat` give the reader `epochs=N` or None.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -61,8 +59,7 @@ class GrainIterator(grain.DatasetIterator[Batch]):
     def __init__(self, reader: Reader) -> None:
         super().__init__()
         self._reader = reader
-        self._start = self._position = reader.position
-        self._stop = reader.steps.pass_end(reader.position)
+        self._pass = reader._begin_pass(is_ahead=True)
         self._batches: BatchIterator | None = None
 
     def __next__(self) -> Batch:
@@ -74,19 +71,11 @@ class GrainIterator(grain.DatasetIterator[Batch]):
     def start_prefetch(self) -> None:
         """Begin to make batches."""
         if self._batches is None:
-            reader = self._reader
-            self._batches = BatchIterator(
-                reader.engine,
-                reader.steps,
-                self._position,
-                self._stop,
-                reader.batches_ahead,
-                self._deliver,
-            )
+            self._batches = self._reader._iterate(self._pass)
 
     def get_state(self) -> dict[str, Any]:
         """Return the reader's state after the last batch yielded, and the end of its pass."""
-        return {**self._reader.state_at(self._position), _STOP: self._stop}
+        return {**self._reader.state_at(self._pass.position), _STOP: self._pass.stop}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, of `get_state` or of a reader.
@@ -97,11 +86,9 @@ class GrainIterator(grain.DatasetIterator[Batch]):
         saved = ReaderState.from_json(state)
         saved.check_same(ReaderState.from_json(self._reader.state_at(saved.position)))
         self._end()
-        self._start = self._position = self._reader.steps.normalize(saved.position)
-        end = self._reader.steps.pass_end(self._position)
         # A state of the reader itself has no end of a pass.
-        self._stop = state.get(_STOP, end)
-        self._reader.go_to(self._position)
+        stop = state.get(_STOP, self._reader.steps.pass_end(saved.position))
+        self._pass = self._reader._passes.resume(saved.position, stop)
 
     def close(self) -> None:
         """Stop making batches."""
@@ -110,11 +97,6 @@ class GrainIterator(grain.DatasetIterator[Batch]):
 
     def __str__(self) -> str:
         return f"GrainIterator({self._reader!r})"
-
-    def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
-        self._reader._note(bad)
-        self._reader._move_ahead(next_position, (self._start, self._stop))
-        self._position = next_position
 
     def _end(self) -> None:
         if self._batches is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from shardwright.errors import UsageError
 from shardwright.reader.batches import Batch
 from shardwright.reader.reader import Reader
+from shardwright.reader.state import Pass
 
 
 class JaxBatches:
@@ -25,8 +27,8 @@ class JaxBatches:
     64-bit integers become 32-bit unless `jax_enable_x64` is set. Values that JAX has no type for
     stay in NumPy on the host: text, bytes, lists, images of different sizes and `SparseColumn`s.
 
-    Iteration continues from the reader's position. `state()`, here and of the reader, covers the
-    batches yielded, not those prefetched.
+    `iter()` begins the reader's next pass. `state()`, here and of the reader, covers the batches
+    yielded, not those prefetched.
 
     Args:
         reader: Source of the batches.
@@ -54,9 +56,12 @@ class JaxBatches:
             _check_rows(reader, sharding, self._first_row)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        reader, waiting = self._reader, deque[tuple[dict[str, Any], int]]()
-        batches = iter(reader)
-        given = reader.position
+        return self._iterate(self._reader._begin_pass())
+
+    def _iterate(self, of: Pass) -> Iterator[dict[str, Any]]:
+        making = replace(of)  # runs ahead of the pass, whose position is what was yielded
+        batches = self._reader._iterate(making)
+        waiting = deque[tuple[dict[str, Any], int]]()
         failure: Exception | None = None
         while True:
             try:
@@ -65,15 +70,12 @@ class JaxBatches:
                     and len(waiting) <= self._ahead
                     and (batch := next(batches, None)) is not None
                 ):
-                    waiting.append((self._put(batch), reader.position))
+                    waiting.append((self._put(batch), making.position))
             except Exception as error:  # raised only after the batches read before it
                 failure = error
-            # The reader has run ahead: move it back, so that its state covers what was yielded.
-            reader.position = given
             if not waiting:
                 break
-            arrays, given = waiting.popleft()
-            reader.position = given
+            arrays, of.position = waiting.popleft()
             yield arrays
         if failure is not None:
             raise failure

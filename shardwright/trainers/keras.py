@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -14,13 +15,13 @@ import numpy as np
 
 from shardwright.errors import UsageError
 from shardwright.reader.reader import Reader
-from shardwright.reader.state import ReaderState
+from shardwright.reader.state import Pass, ReaderState
 from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 
+_LOG = logging.getLogger("shardwright.reader")
 _VERSION = 1
 _STATE_FILE = "training.json"
-_MOST_LOOKED_AT = 2  # batches that Keras takes before an epoch, to learn their shapes
 _EPOCH_IS_OVER = object()  # truthy value of `model.stop_training` that no other callback sets
 
 
@@ -146,6 +147,8 @@ class ResumeTraining(keras.callbacks.Callback):
             raise UsageError(
                 "fit needs steps_per_epoch=reader.steps_per_epoch: the reader has no end"
             )
+        # Keras on JAX has looked at a batch, and would go on with the pass after that one.
+        self._reader.go_to(self._position)
         if self._resumed is not None:
             self._restore(self._resumed)
 
@@ -261,13 +264,13 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
         endless: True if the reader has no end. Then `fit` needs `steps_per_epoch`.
 
     Returns:
-        If endless, a generator: each epoch continues where the last one ended. Otherwise a
-        `keras.utils.PyDataset`, whose length is that of a pass: each epoch of `fit` is the
-        reader's next pass, from its position on. Both move the reader.
+        If endless, a generator over one pass. Otherwise a `keras.utils.PyDataset`: each epoch of
+        `fit` and each evaluation is the reader's next pass, and so is what Keras looks at before
+        it trains, to learn the shapes.
 
     Raises:
-        UsageError: The reader yields no image or no label, lists of boxes that differ in length, or
-            `endless` does not fit it.
+        UsageError: The reader yields no image or no label, lists of boxes that differ in length,
+            `endless` does not fit it, or it is not endless and begins in the middle of a pass.
     """
     if endless != (reader.options.epochs is None):
         raise UsageError(
@@ -288,67 +291,82 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
 
 def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]:
     # No PyDataset: Keras 3.15 raises if `ResumeTraining` ends an epoch of one early.
-    batches, position = LookAhead(reader), reader.position
-    start = position
+    batches, current = LookAhead(reader), reader._begin_pass(is_ahead=True)
     while True:
-        position, batch = batches.take(position)
-        reader._move_ahead(position, (start, None))
+        current.position, batch = batches.take(current.position)
         yield names.pick(batch)
 
 
 class _Batches(keras.utils.PyDataset):
-    """Passes of a reader: those of `fit` in the reader's order, those of others by index."""
+    """Batches of a pass by number, in any order; an epoch of Keras begins the next pass.
+
+    Keras does not say when it begins a loop, but asks for `num_batches` then. With
+    `steps_per_epoch` a loop goes on over several epochs.
+    """
 
     def __init__(self, reader: Reader, names: SupervisedNames) -> None:
         super().__init__()
         self._reader = reader
-        self._start = reader.position
         self._names = names
         self._batches = LookAhead(reader)
-        self._is_fitting = self._is_first = False
-        # Of this pass: the batches that `fit` has taken, what it asked for, and others' last one.
-        self._taken, self._asked, self._last = 0, set[int](), -1
+        self._is_new = True  # the next pass is still to be begun
+        self._pass: Pass | None = None
+        self._num_asked = 0  # in this pass
+        self._is_in_epoch = False
+        _check_whole(reader)
 
     def __len__(self) -> int:
-        # Keras asks once for all epochs, so a reader inside a pass has no other length.
         return len(self._reader)
 
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over a pass of its own."""
+        return map(self._names.pick, self._reader)
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches of a pass."""
+        self._is_new = self._is_new or self._num_asked > 0
+        return len(self)
+
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        steps = self._reader.steps
-        place = self._next_place(index) if self._is_fitting else self._asked_place(index)
-        following, batch = self._batches.take(steps.skip(self._start, place))
-        self._reader._move_ahead(following, (self._start, steps.pass_end(self._start)))
-        return self._names.pick(batch)
-
-    def _next_place(self, index: int) -> int:
-        # Keras asks in random order by default, but the reader has shuffled. Before an epoch it
-        # looks at a first batch or two, and begins again. A pass that was left is over, unless
-        # what is asked for goes on: `fit` has `steps_per_epoch`.
-        begins = self._is_first and (self._taken <= _MOST_LOOKED_AT or index in self._asked)
-        self._is_first = False
-        if self._taken == len(self) or (begins and self._taken > _MOST_LOOKED_AT):
-            self._begin(self._reader.steps.skip(self._start, len(self)))
-        elif begins:
-            self._begin(self._start)
-        self._asked.add(index)
-        self._taken += 1
-        return self._taken - 1
-
-    def _asked_place(self, index: int) -> int:
-        if index == 0 and len(self) in (self._taken, self._last + 1):
-            self._begin(self._reader.steps.skip(self._start, len(self)))
-        self._last = index
-        return index
-
-    def _begin(self, position: int) -> None:
-        self._start, self._taken, self._asked, self._last = position, 0, set(), -1
+        if self._is_new and self._is_in_epoch:
+            self._begin()
+        # Outside of an epoch Keras looks at first batches, of the pass that is to be begun.
+        of = None if self._is_new else self._pass
+        start = self._reader._passes.next_start if of is None else of.start
+        self._num_asked += of is not None
+        return self._names.pick(self._batches.take(self._reader.steps.skip(start, index))[1])
 
     def on_epoch_begin(self) -> None:
-        if self._last + 1 == len(self) > _MOST_LOOKED_AT:  # a loop has read the pass
-            self._begin(self._reader.steps.skip(self._start, len(self)))
-        self._last = -1
-        self._is_fitting = self._is_first = True
+        if self._is_in_epoch:
+            _LOG.warning(
+                "an epoch of this keras() data begins inside another one, or after one that was "
+                "interrupted: a callback that evaluates needs a reader.keras() of its own, as the "
+                "epoch that goes on would have other records"
+            )
+        self._is_in_epoch = True
+        if self._is_new:
+            self._begin()
 
     def on_epoch_end(self) -> None:
-        self._is_fitting = False
+        self._is_in_epoch = False
         self._batches.clear()
+
+    def _begin(self) -> None:
+        passes = self._reader._passes
+        if self._num_asked == 1 and passes.last is self._pass is not None:
+            passes.go_to(self._pass.start)  # Keras on JAX has looked at a batch
+        _check_whole(self._reader)
+        self._pass = self._reader._begin_pass(is_ahead=True)
+        self._pass.is_ordered, self._pass.position = False, passes.next_start
+        self._is_new, self._num_asked = False, 0
+
+
+def _check_whole(reader: Reader) -> None:
+    """Raise `UsageError` if the next pass begins in the middle."""
+    if len(reader) != reader.steps.count_steps(0):
+        raise UsageError(
+            f"keras() of a reader at position {reader.position:,}, in the middle of a pass: Keras "
+            "asks for the number of batches once for all epochs. Resume by keras_callback(), or "
+            "take tf_data(as_supervised=True)"
+        )

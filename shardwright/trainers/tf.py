@@ -1,7 +1,7 @@
 """Expose a reader's batches as a `tf.data.Dataset`: `Reader.tf_data()`.
 
-The reader's threads make the batches ahead, and tf.data requests them one at a time. The state of
-an iterator, and so of its checkpoint, is its position and the number of its pass.
+The reader's threads make the batches ahead, and tf.data requests them one at a time. An iterator,
+and so its checkpoint, holds the start of its pass, its position, and the number of the pass.
 
 Columns become tensors through `tf.numpy_function`, which takes dense arrays only.
 """
@@ -28,13 +28,13 @@ from shardwright.reader.batches import MASK, Batch
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.own_encodings import Bags
 from shardwright.reader.reader import Reader
+from shardwright.reader.state import Pass
+from shardwright.reader.steps import NO_END
 from shardwright.reader.values import as_bytes, item_shape, value_dtype
 from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 
-_WHERE_THE_READER_IS = -1  # position that stands for the reader's current one
-_PEEKED = 1  # batches after which a pass that was left begins again: frameworks look at one
 _QUIET_SECONDS = 0.1
 Array = npt.NDArray[Any]
 
@@ -48,13 +48,11 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
     with `Sparse`; bags of words are tf.SparseTensor [rows, words]. The number of rows is static if
     all batches have the same.
 
-    With `epochs`, each iteration is a pass: the first one runs from the reader's position to its
-    end, the next one over the next epochs, and so does one after a pass that was left, unless only
-    its first batch was read. Without `epochs` the dataset is infinite, and an iteration starts
-    where the reader is. Batches move the reader when they are made, ahead of a loop behind a
-    `prefetch`. So `reader.state()` raises `UsageError`: use `reader.state_after(number of batches
-    taken in this pass)`, or save the iterator: `tf.train.Checkpoint(iterator=iter(dataset))` takes
-    three kilobytes. The length is known unless the reader is inside a pass.
+    `iter()` begins the reader's next pass when its first batch is asked for. Batches are made ahead
+    of a loop behind a `prefetch`, so `reader.state()` raises `UsageError`: use
+    `reader.state_after(number of batches taken in this pass)`, or save the iterator:
+    `tf.train.Checkpoint(iterator=iter(dataset))` takes three kilobytes. The length is known unless
+    the reader is inside a pass.
 
     A damaged record or an unreadable shard raises a `tf.errors.OpError` whose message includes
     that of the `BadRecordError` or `StorageError`.
@@ -73,21 +71,18 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
     names = SupervisedNames.of(reader) if as_supervised else None
     calls = _Calls(reader, tensor_columns(reader))
 
-    def make_batch(position: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        following, batch = calls.in_graph(position)
-        return following, batch if names is None else _pick(names, batch)
+    def make_batch(state: Any, _: tf.Tensor) -> tuple[Any, Any]:
+        start, position = state
+        following, batch = calls.in_graph(start, position)
+        return (start, following), batch if names is None else _pick(names, batch)
 
     def read_pass(start: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.range(count).scan(start, make_batch)
+        return tf.data.Dataset.range(count).scan((start, start), make_batch)
 
-    if reader.options.epochs is None:
-        endless = tf.data.Dataset.from_tensors(0).repeat()
-        dataset = endless.scan(tf.constant(_WHERE_THE_READER_IS, tf.int64), make_batch)
-    else:
-        # Not in `read_pass`, which a restored iterator calls again.
-        dataset = epoch_numbers().map(calls.begin_in_graph).flat_map(read_pass)
-        if calls.length is not None:
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(calls.length))
+    # The pass is not begun in `read_pass`, which a restored iterator calls again.
+    dataset = epoch_numbers().map(calls.begin_in_graph).flat_map(read_pass)
+    if calls.length is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(calls.length))
     dataset = dataset.with_options(_make_options(is_host=reader.options.host_count > 1))
     dataset._shardwright_calls = calls  # derived datasets and iterators refer to it
     return dataset
@@ -101,11 +96,12 @@ class _Calls:
         self._columns = columns
         self._dtypes = [dtype for column in columns.values() for dtype in column.dtypes]
         self._batches = LookAhead(reader)
-        self._first = reader.position
+        self._passes: dict[int, Pass] = {}  # those begun here, by their starts
+        self._first = reader._passes.next_start
         whole = reader.steps.count_steps(0)
-        self.length = whole if reader.steps.count_steps(self._first) == whole else None
-        self._begun = self._made = -1  # the starts of the last pass, and of the batch to make next
-        self._counted = -1  # where its batches are counted from: also in one that was restored
+        is_whole = reader.steps.count_steps(self._first) == whole
+        endless = tf.data.INFINITE_CARDINALITY
+        self.length = (endless if whole is None else whole) if is_whole else None
         self._lock = threading.Lock()
         self._running = 0
         self._last_end = 0.0
@@ -114,12 +110,12 @@ class _Calls:
 
     def begin_in_graph(self, number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the start of the next pass and the number of its batches, as tensors."""
-        start, count = self._call("begin", number, [tf.int64, tf.int64])
+        start, count = self._call("begin", [number], [tf.int64, tf.int64])
         return tf.ensure_shape(start, ()), tf.ensure_shape(count, ())
 
-    def in_graph(self, position: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
-        """Return the next position and the batch at this one, as tensors."""
-        following, *parts = self._call("make", position, [tf.int64, *self._dtypes])
+    def in_graph(self, start: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
+        """Return the next position and the batch at this one, of the pass begun at `start`."""
+        following, *parts = self._call("make", [start, position], [tf.int64, *self._dtypes])
         batch, taken = {}, 0
         for name, column in self._columns.items():
             count = len(column.dtypes)
@@ -127,20 +123,20 @@ class _Calls:
             taken += count
         return tf.ensure_shape(following, ()), batch
 
-    def _call(self, name: str, number: tf.Tensor, dtypes: list[tf.DType]) -> list[tf.Tensor]:
+    def _call(self, name: str, numbers: list[tf.Tensor], dtypes: list[tf.DType]) -> list[tf.Tensor]:
         # TensorFlow never frees a function that it was given. Through a weak reference this one
         # does not keep the reader's threads and batches alive.
         calls = weakref.ref(self)
 
-        def call(number: int) -> list[Any]:
+        def call(*numbers: int) -> list[Any]:
             found = calls()
             if found is None:
                 raise UsageError("the dataset of this iterator was freed: keep a reference to it")
-            made: list[Any] = getattr(found, name)(int(number))
+            made: list[Any] = getattr(found, name)(*map(int, numbers))
             return made
 
         # Stateless: checkpoints hold the results, or the number that a batch depends on.
-        tensors: list[tf.Tensor] = tf.numpy_function(call, [number], dtypes, stateful=False)
+        tensors: list[tf.Tensor] = tf.numpy_function(call, numbers, dtypes, stateful=False)
         return tensors
 
     def begin(self, number: int) -> list[Any]:
@@ -149,39 +145,38 @@ class _Calls:
         Args:
             number: Number of earlier iterations, which the checkpoint of an iterator holds.
         """
-        steps, position = self._reader.steps, self._reader.position
-        if number and self._made < 0:  # restored between passes, in another process
-            ends = steps.pass_end(self._first) or 0
-            position = ends + (number - 1) * (steps.pass_end(0) or 0)
-        elif position == self._made and steps.count_steps(position) != len(self._reader):
-            left = steps.pass_end(position) or 0
-            position = self._begun if self._is_peeked(position) else left
-        self._begun = self._counted = position
-        count = self.length or steps.count_steps(position) or 0
-        return [np.int64(position), np.int64(count)]
+        steps, passes = self._reader.steps, self._reader._passes
+        if number and not self._passes:  # the others were in the process that saved a checkpoint
+            size = steps.following_pass(0)
+            passes.go_to(steps.following_pass(self._first) + (number - 1) * size)
+        current = self._reader._begin_pass(is_ahead=True)
+        self._passes[current.start] = current
+        count = steps.count_steps(current.start)
+        if self.length not in (None, tf.data.INFINITE_CARDINALITY, count):
+            raise UsageError(
+                "the reader was moved after tf_data(), and this pass has another number of "
+                "batches: call tf_data() again"
+            )
+        return [np.int64(current.start), np.int64(NO_END if count is None else count)]
 
-    def _is_peeked(self, position: int) -> bool:
-        """Return whether only the first batch was made of the pass that is at a position."""
-        peeked = self._reader.steps.skip(max(self._begun, 0), _PEEKED)
-        return self._begun >= 0 and position == self._made == peeked
+    def make(self, start: int, position: int) -> list[Any]:
+        """Return the next position and the arrays of the batch at this one.
 
-    def make(self, position: int) -> list[Any]:
-        """Return the next position and the arrays of the batch at this one."""
+        Args:
+            start: Of the pass, to know an iterator that was restored in the middle of one.
+            position: That of the batch.
+        """
         with self._lock:
             if self._is_over:
                 raise UsageError("the process is exiting: no more batches are read")
             self._running += 1
         try:
-            if position == _WHERE_THE_READER_IS:
-                at = self._reader.position
-                self._begun = position = self._begun if self._is_peeked(at) else at
-                self._counted = position
-            elif self._counted < 0:
-                self._counted = position
+            current = self._passes.get(start)
+            if current is None or current.position != position:
+                stop = self._reader.steps.pass_end(start)
+                current = self._passes[start] = self._reader._passes.resume(position, stop)
             following, batch = self._batches.take(position)
-            self._made = following
-            bounds = self._counted, self._reader.steps.pass_end(self._counted)
-            self._reader._move_ahead(following, bounds)
+            current.position = following
             return [np.int64(following), *self._arrays(batch)]
         finally:
             with self._lock:

@@ -10,58 +10,52 @@ GPU by workers (`benchmarks/gpu_feed.py`), or by a reader with `processes=`. For
 training create the Reader with host_index=torch.distributed.get_rank() and
 host_count=torch.distributed.get_world_size(); without them a warning says what that means.
 
-A DataLoader calls its dataset in its workers only, which are new in each pass, or stay. So this
-process learns from shared memory where they are, and they learn where to begin (`SharedCursor`).
+A DataLoader calls its dataset in its workers only, which are new in each pass, or stay. So they
+learn from shared memory which pass is the next, and this process which was (`SharedPasses`).
 """
 
 from __future__ import annotations
 
-import logging
+import multiprocessing
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardwright.errors import UsageError
 from shardwright.reader.examples import ExampleSource
+from shardwright.reader.hosts import check_hosts
 from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.reader import Reader, reopen
-from shardwright.reader.state import Cursor, ReaderState
-from shardwright.reader.steps import Bounds, Remainder, Steps, check_whole
+from shardwright.reader.state import Pass, Passes, ReaderState
+from shardwright.reader.steps import Bounds, Steps
 from shardwright.reader.values import SparseColumn
 
-_LOG = logging.getLogger("shardwright.reader")
-_EVERY_EPOCH = -1
-_STOP_KEY = "stop"  # in the state of a worker: where its pass ends
+_SHARE_KEY = "share"  # in the state of a worker
 _MOST_WORKERS = 1024
-_NO_PASS, _NO_END = 0, -1  # values of `_STOP`, besides the position where a pass of workers ends
-_START, _STOP, _NUM_WORKERS, _TURN = range(4)
-_KEY_BITS = 32
+_NO_END = -1  # in place of the position where a pass ends
+_NEXT, _BY_WORKERS, _TURN = range(3)
+_RECENT = 16  # passes of workers at once
 _WAIT_SECONDS = 1e-3
 
 
 class ReaderBatches(IterableDataset[dict[str, Any]]):
     """A reader's batches as tensors, for `DataLoader(batches, batch_size=None)`.
 
-    A pass runs from the reader's position to the end of its epochs, and iterating again reads the
-    next pass, with workers too, whether they persist or not. After `set_epoch(e)` a pass runs over
-    epoch e alone.
-
-    With `num_workers=0` a pass moves the reader, and `reader.state()` is the state after the last
-    batch yielded. With workers, each reads its share of the steps, and the loader restores the
-    exact order. They make batches ahead, so `reader.state()` raises `UsageError`: use
-    `state_after(number of batches taken in this pass)`, or `state_after()` when all were. A pass
-    that was left does not continue: the next one begins after its end. torchdata's
-    StatefulDataLoader keeps count itself. Each worker allows `max_bad_records` of its own. Workers
-    that read from a store must not be forked: set `multiprocessing_context` to "spawn" or
-    "forkserver".
+    `iter()`, of this or of a loader with or without workers, is the reader's next pass. With
+    workers, each reads its share of the steps, and the loader restores the exact order. Loaders
+    and what wraps them may take batches ahead of your loop, so `reader.state()` raises
+    `UsageError`: use `state_after(number of batches taken in this pass)`, or `state_after()` when
+    all were. torchdata's StatefulDataLoader keeps count itself. Each worker allows
+    `max_bad_records` of its own. Workers that read from a store must not be forked: set
+    `multiprocessing_context` to "spawn" or "forkserver".
 
     Args:
         reader: Source of the batches.
@@ -71,61 +65,33 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
 
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._reader: Reader | None = reader
-        self._source: tuple[ReaderOptions, Mapping[str, Any]] | None = None
+        self._options = reader.options
         self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
-        # Shared memory: persistent workers see a later `set_epoch`, too.
-        self._epoch = torch.tensor(_EVERY_EPOCH).share_memory_()
-        if not isinstance(reader._cursor, SharedCursor):
-            reader._cursor = SharedCursor(reader.position)
-        self._cursor = reader._cursor
-        self._pass: Bounds | None = None
-        self._next = self._turn = 0
-        self._stop: int | None = None
+        if not isinstance(reader._passes, SharedPasses):
+            reader._passes = SharedPasses(reader.steps, reader._passes)
+        self._passes = reader._passes
+        self._pass: Pass | None = None  # of this process, or its share of one
         self._resume: Bounds | None = None
         self._owner = os.getpid()
-        in_group = dist.is_available() and dist.is_initialized()
-        if in_group and dist.get_world_size() > 1 and reader.options.host_count == 1:
-            _LOG.warning(
-                "this is process %d of %d, and its reader has all of each batch: unless the others "
-                "are to get the same, open it with host_index=torch.distributed.get_rank(), "
-                "host_count=torch.distributed.get_world_size()",
-                dist.get_rank(),
-                dist.get_world_size(),
-            )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "_source": self._options_and_state()}
+        return {**self.__dict__, "_reader": None}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Iterate over one pass; in a worker process, over that worker's share of it."""
+        """Return an iterator over the next pass; in a worker process, over its share of it."""
         worker = get_worker_info()
+        reader = self._here()
         if worker is None:
-            return self._iterate()
-        reader, resume = self._open_in_worker(worker.num_workers), self._resume
-        self._resume = None
-        self._turn, (self._next, self._stop) = self._cursor.join(
-            worker, reader.steps, lambda: self._bounds(reader.steps), resume
-        )
-        return self._iterate_share(reader, worker)
+            return self._iterate(reader)
+        if worker.id == 0:
+            check_hosts(reader, is_divided=True)
+        resume, self._resume = self._resume, None
+        self._pass = self._passes.join(worker, resume)
+        return self._iterate_share(reader, self._pass, worker.num_workers)
 
     def __len__(self) -> int:
-        """Return the number of batches in a whole pass; raise `TypeError` if it has no end."""
-        reader = self._here()
-        return len(reader) if int(self._epoch) == _EVERY_EPOCH else reader.steps_per_epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Limit each pass to this epoch, from its start or from the reader's position inside it.
-
-        Raises:
-            UsageError: It is not a whole number of at least 0, or batches span epochs.
-        """
-        check_whole("epoch", epoch, 0)
-        if self._here().options.remainder == Remainder.CARRY:
-            raise UsageError(
-                "set_epoch: with remainder='carry' batches span epochs: read them in one pass"
-            )
-        self._epoch.fill_(epoch)
-        self._pass = None
+        """Return the number of batches in the next pass; raise `TypeError` if it has no end."""
+        return len(self._here())
 
     def state_after(self, num_batches: int | None = None) -> dict[str, Any]:
         """Return the state after that many batches of this pass, or all, for `Reader(state=...)`.
@@ -133,85 +99,75 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         Raises:
             UsageError: The pass has no such number of batches, or no end.
         """
-        reader = self._here()
-        bounds = self._cursor.ahead or self._pass or self._bounds(reader.steps)
-        return reader.state_at(reader.steps.position_after(bounds, num_batches))
+        return self._here().state_after(num_batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the reader's state; in a worker, that of its share, for the same worker count."""
-        if get_worker_info() is None:
-            return self._here().state()
-        return {**self._here().state_at(self._next), _STOP_KEY: self._stop}
+        reader, worker = self._here(), get_worker_info()
+        if self._pass is None:
+            return reader.state_at(self._passes.next_start)
+        state = reader.state_at(self._pass.position)
+        return state if worker is None else {**state, _SHARE_KEY: self._share(worker)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state.
 
         Raises:
-            UsageError: The state is of other records or another order.
+            UsageError: The state is of other records or another order, or it is of a worker, and
+                the workers or the batch size are others now.
         """
-        saved = ReaderState.from_json(state)
-        worker = get_worker_info()
-        reader = self._here() if worker is None else self._open_in_worker(worker.num_workers)
+        saved, reader, worker = ReaderState.from_json(state), self._here(), get_worker_info()
         saved.check_same(ReaderState.from_json(reader.state_at(saved.position)))
+        share = state.get(_SHARE_KEY)
+        if share is not None and (
+            worker is None or {**self._share(worker), "stop": share["stop"]} != share
+        ):
+            raise UsageError(
+                f"this state is of a share of the batches, {share}, which no other number of "
+                "workers and no other batch size can go on with: resume with the same, or by "
+                "Reader(state=state_after(...))"
+            )
         if worker is None:
             reader.go_to(saved.position)
             self._pass = None
         else:
-            stop = state[_STOP_KEY] if _STOP_KEY in state else reader.steps.pass_end(saved.position)
+            stop = reader.steps.pass_end(saved.position) if share is None else share["stop"]
             self._resume = saved.position, stop
 
-    def _iterate(self) -> Iterator[dict[str, Any]]:
-        reader = self._here()
-        start, stop = self._bounds(reader.steps)
-        reader.go_to(start)
-        self._pass = reader.position, stop
-        for batch in reader:
-            yield self._tensors.batch(batch)
-            if stop is not None and reader.position >= stop:
-                reader.go_to(reader.position)  # cancels the prefetching of the next epoch
-                return
+    def _share(self, worker: Any) -> dict[str, Any]:
+        return {
+            "worker": worker.id,
+            "num_workers": worker.num_workers,
+            "global_batch_size": self._options.global_batch_size,
+            "stop": self._pass.stop if self._pass else None,
+        }
 
-    def _iterate_share(self, reader: Reader, worker: Any) -> Iterator[dict[str, Any]]:
-        turn, stop = self._turn, self._stop
-        while stop is None or self._next < stop:
-            batch = reader.batch_at(self._next)
-            self._next = reader.steps.skip(self._next, worker.num_workers)
+    def _iterate(self, reader: Reader) -> Iterator[dict[str, Any]]:
+        # Not in `__iter__`: torchdata makes an iterator that it does not use.
+        self._pass = reader._begin_pass(is_ahead=True)
+        yield from map(self._tensors.batch, reader._iterate(self._pass))
+
+    def _iterate_share(
+        self, reader: Reader, of: Pass, num_workers: int
+    ) -> Iterator[dict[str, Any]]:
+        while of.stop is None or of.position < of.stop:
+            batch = reader.batch_at(of.position)
             # Before the yield: what follows it runs only when the next batch is asked for.
-            self._cursor.note(turn, worker.id, self._next)
+            of.position = reader.steps.skip(of.position, num_workers)
             yield self._tensors.batch(batch)
-
-    def _bounds(self, steps: Steps) -> Bounds:
-        """Return the positions [start, stop) of the next pass."""
-        epoch, position = int(self._epoch), self._cursor.position
-        if epoch == _EVERY_EPOCH:
-            return position, steps.pass_end(position)
-        start, stop = epoch * steps.epoch_size, (epoch + 1) * steps.epoch_size
-        return (position if start < position < stop else start), stop
 
     def _here(self) -> Reader:
-        if self._reader is None:
-            self._reader = reopen(*self._options_and_state())
-            self._reader._cursor = self._cursor
-            self._owner = os.getpid()
-        return self._reader
-
-    def _options_and_state(self) -> tuple[ReaderOptions, Mapping[str, Any]]:
-        if self._reader is not None:
-            return self._reader.options, self._reader.state_at(self._reader.position)
-        assert self._source is not None, "without a reader, its options and state are known"
-        return self._source
-
-    def _open_in_worker(self, num_workers: int) -> Reader:
-        """Return this process's own reader, with its share of the threads.
+        """Return the reader of this process; in a worker, with its share of the threads.
 
         A forked reader is not used: its locks may be held by threads that do not exist here.
         """
         if self._reader is None or self._owner != os.getpid():
-            options, state = self._options_and_state()
-            self._reader = reopen(
-                replace(options, processes=None, threads=_share_of_threads(options, num_workers)),
-                state,
-            )
+            options, worker = self._options, get_worker_info()
+            if worker is not None:
+                threads = _share_of_threads(options, worker.num_workers)
+                options = replace(options, processes=None, threads=threads)
+            self._reader = reopen(options)
+            self._reader._passes = self._passes
             self._owner = os.getpid()
         return self._reader
 
@@ -320,106 +276,98 @@ def _of_numbers(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-class SharedCursor(Cursor):
-    """The position of a reader, in memory that worker processes share.
+class SharedPasses(Passes):
+    """The passes of a reader, in memory that worker processes share.
 
-    Worker 0 decides where a pass begins, and the others wait for it: they start at any time, and
-    each must read its share of the same pass. A pass that was left does not continue, because
-    nobody knows how many of the batches made ahead were taken: the next one begins after its end,
-    or if it has no end, with the first batch that was not made.
+    Worker 0 begins a pass, and the others wait for it: they start at any time, and each must read
+    its share of the same pass.
+
+    Args:
+        steps: Of the reader.
+        passes: Those of the reader until now.
     """
 
-    def __init__(self, position: int) -> None:
-        self._numbers = torch.zeros(4, dtype=torch.int64).share_memory_()
-        # Of each worker: the next position of its share, and the last turn that it took part in.
-        self._next, self._joined = torch.zeros(
-            (2, _MOST_WORKERS), dtype=torch.int64
-        ).share_memory_()
-        self.move(position)
+    def __init__(self, steps: Steps, passes: Passes) -> None:
+        self._numbers = torch.zeros(3, dtype=torch.int64).share_memory_()
+        # Of each recent turn, a pass of workers: their key, and its bounds; and the turn itself
+        # for each worker that has joined it.
+        self._turns = torch.zeros((_RECENT, 3), dtype=torch.int64).share_memory_()
+        self._joined = torch.zeros((_RECENT, _MOST_WORKERS), dtype=torch.int64).share_memory_()
+        super().__init__(steps, passes.next_start)
+        self.last = passes.last
+        self._lock = _lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": None}
+        # A lock can only be given to a process that is being started.
+        lock = self._lock if get_spawning_popen() is not None else None
+        return {**self.__dict__, "_lock": lock, "_last": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        for value in (self._numbers, self._next, self._joined):
+        self.__dict__.update(state, _lock=state["_lock"] or _lock())
+        for value in (self._numbers, self._turns, self._joined):
             value.share_memory_()
 
     @property
-    def position(self) -> int:  # type: ignore[override]
-        """The start of the next pass, or the position of this process in its own."""
-        if (bounds := self.pass_of_workers) is None:
-            return int(self._numbers[_START])
-        stop = bounds[1]
-        # The worker that is furthest behind: batches before its position were all made.
-        return int(self._shares.min()) if stop is None else stop
+    def next_start(self) -> int:
+        """Where the next pass begins."""
+        return int(self._numbers[_NEXT])
+
+    @next_start.setter
+    def next_start(self, position: int) -> None:
+        self._numbers[_NEXT] = position
 
     @property
-    def ahead(self) -> Bounds | None:  # type: ignore[override]
-        """The bounds of the last pass, if it was one of workers or of a framework here."""
-        return self.pass_of_workers or self._ahead
+    def last(self) -> Pass | None:
+        """The pass begun last, by workers or here."""
+        return self._bounds(int(self._numbers[_TURN])) if self._numbers[_BY_WORKERS] else self._last
 
-    def move(self, position: int, ahead: Bounds | None = None) -> None:
-        """Set the position of this process, and end the pass of workers."""
-        self._numbers[_START] = position
-        self._numbers[_STOP] = _NO_PASS
-        self._ahead = ahead
+    @last.setter
+    def last(self, last: Pass | None) -> None:
+        self._numbers[_BY_WORKERS] = 0
+        self._last = last
 
-    @property
-    def pass_of_workers(self) -> Bounds | None:
-        """The bounds of the last pass if it was one of workers."""
-        start, stop = int(self._numbers[_START]), int(self._numbers[_STOP])
-        if stop == _NO_PASS:
-            return None
-        return start, None if stop == _NO_END else stop
-
-    def join(
-        self, worker: Any, steps: Steps, bounds: Callable[[], Bounds], resume: Bounds | None
-    ) -> tuple[int, Bounds]:
-        """Return the turn of this pass, and the bounds of a worker's share of it.
+    def join(self, worker: Any, resume: Bounds | None) -> Pass:
+        """Return a worker's share of a pass.
 
         Args:
             worker: `torch.utils.data.get_worker_info()`.
-            steps: Of the reader.
-            bounds: Returns the bounds of the next pass; called in worker 0 only.
             resume: Bounds of the share to resume from; None for a new pass.
         """
         # The workers of a pass have seeds that follow one another, and another pass other seeds.
-        key = hash((worker.seed - worker.id, worker.num_workers)) % (1 << _KEY_BITS)
-        if worker.id == 0:
-            self._begin(worker.num_workers, steps, bounds() if resume is None else resume, key)
-        # Persistent workers keep their seeds, so a turn that this worker has been in is not the new
-        # one.
-        while (turn := self._turn_of(key)) <= int(self._joined[worker.id]):
+        key = hash((worker.seed - worker.id, worker.num_workers))
+        turn = self._begin_turn(key, resume) if worker.id == 0 else self._find_turn(key, worker.id)
+        self._joined[turn % _RECENT, worker.id] = turn
+        of = self._bounds(turn)
+        start, of.stop = resume or (self._steps.skip(of.start, worker.id), of.stop)
+        of.position = start
+        return of
+
+    def _begin_turn(self, key: int, resume: Bounds | None) -> int:
+        of = self.begin() if resume is None else self.resume(*resume)
+        with self._lock:
+            turn = int(self._numbers[_TURN]) + 1
+            stop = _NO_END if of.stop is None else of.stop
+            self._turns[turn % _RECENT] = torch.tensor([key, of.start, stop])
+            self._numbers[_BY_WORKERS] = 1
+            self._numbers[_TURN] = turn  # last: others go on as soon as they see it
+        return turn
+
+    def _find_turn(self, key: int, worker_id: int) -> int:
+        """Return the turn of this key; persistent workers keep theirs, and join each turn once."""
+        while True:
+            newest = int(self._numbers[_TURN])
+            for turn in range(newest, max(newest - _RECENT, 0), -1):
+                slot = turn % _RECENT
+                if self._turns[slot, 0] == key and self._joined[slot, worker_id] != turn:
+                    return turn
             time.sleep(_WAIT_SECONDS)
-        self._joined[worker.id] = turn
-        assert self.pass_of_workers is not None, "worker 0 has begun it"
-        start, stop = self.pass_of_workers
-        found = (steps.skip(start, worker.id), stop)
-        self.note(turn, worker.id, (resume or found)[0])
-        return turn, resume or found
 
-    def note(self, turn: int, worker_id: int, position: int) -> None:
-        """Note the next position of a worker's share, unless another pass has begun."""
-        if int(self._numbers[_TURN]) >> _KEY_BITS == turn:
-            self._next[worker_id] = position
+    def _bounds(self, turn: int) -> Pass:
+        _, start, stop = self._turns[turn % _RECENT].tolist()
+        # Nobody knows how far the workers are.
+        return Pass(start, None if stop == _NO_END else stop, max(start, stop), is_ahead=True)
 
-    def _begin(self, num_workers: int, steps: Steps, bounds: Bounds, key: int) -> None:
-        start, stop = bounds
-        for number in range(num_workers):  # a share may be empty, and its worker start late
-            self._next[number] = steps.skip(start, number)
-        self._numbers[_START] = start
-        self._numbers[_STOP] = _NO_END if stop is None else stop
-        self._numbers[_NUM_WORKERS] = num_workers
-        turn = (int(self._numbers[_TURN]) >> _KEY_BITS) + 1
-        # Last, and as one number: others go on as soon as they see it.
-        self._numbers[_TURN] = turn << _KEY_BITS | key
 
-    def _turn_of(self, key: int) -> int:
-        """Return the turn in progress if it is that of this key, else 0."""
-        turn, its = divmod(int(self._numbers[_TURN]), 1 << _KEY_BITS)
-        return turn if its == key else 0
-
-    @property
-    def _shares(self) -> torch.Tensor:
-        return self._next[: int(self._numbers[_NUM_WORKERS])]
+def _lock() -> Any:
+    # That of "fork", the default, cannot be given to other processes than forked ones.
+    return multiprocessing.get_context("spawn").Lock()

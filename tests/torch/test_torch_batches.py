@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 import runpy
 import sys
 import threading
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardwright as sw
@@ -59,14 +60,47 @@ def test_batches_are_those_of_the_reader(pictures: str, num_workers: int, contex
 def test_a_reader_of_all_rows_in_distributed_training_is_told(
     host_count: int, pictures: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    read(pictures, **ONE_EPOCH).torch()
+    """Also if its loader was made before the process group."""
+    list(load(read(pictures, **ONE_EPOCH).torch()))
+    reader = read(pictures, host_index=host_count - 1, host_count=host_count, **ONE_EPOCH)
+    loader = load(reader.torch())
     dist.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
     try:
-        read(pictures, host_index=host_count - 1, host_count=host_count, **ONE_EPOCH).torch()
+        next(iter(loader))
+        next(iter(reader))
     finally:
         dist.destroy_process_group()
     told = "this is process 1 of 2, and its reader has all of each batch"
-    assert [record.message[: len(told)] for record in caplog.records] == [told] * (host_count == 1)
+    assert [record.message[: len(told)] for record in caplog.records] == (
+        [told] * 2 if host_count == 1 else []
+    )
+
+
+class OwnDataset(IterableDataset[Any]):
+    """A reader in a dataset of the user's own."""
+
+    def __init__(self, reader: sw.Reader) -> None:
+        self.reader = reader
+
+    def __iter__(self) -> Any:
+        return iter(self.reader)
+
+
+def test_a_reader_that_each_worker_reads_whole_is_told(
+    pictures: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log, handler = logging.getLogger("shardwright.reader"), logging.StreamHandler()
+    log.addHandler(handler)
+    try:
+        list(load(OwnDataset(read(pictures, **ONE_EPOCH)), 2))
+        told = capfd.readouterr().err
+        list(load(OwnDataset(read(pictures, **ONE_EPOCH)), 1))
+        list(load(read(pictures, **ONE_EPOCH).torch(), 2))
+    finally:
+        log.removeHandler(handler)
+    assert "worker 1 of 2 of a DataLoader" in told
+    assert "give the DataLoader reader.torch(), which divides them" in told
+    assert "of a DataLoader" not in capfd.readouterr().err
 
 
 def test_a_reader_with_processes(pictures: str) -> None:
@@ -174,15 +208,6 @@ def test_bfloat16_and_stored_bytes_keep_their_type(pictures: str) -> None:
     assert all(data.startswith(b"\x89PNG") for data in stored)
 
 
-def test_the_reader_moves_along_without_workers(pictures: str) -> None:
-    reader = read(pictures, **TWO_EPOCHS)
-    batches = reader.torch()
-    taken = ids_of(islice(load(batches), 9))
-    assert batches.state_dict() == batches.state_after(9) == reader.state()
-    rest = expected_ids(pictures, state=reader.state(), **TWO_EPOCHS)
-    assert taken + rest == expected_ids(pictures, **TWO_EPOCHS)
-
-
 @pytest.mark.parametrize(
     ("remainder", "num_taken"), [("drop", 7), ("keep", 0), ("keep", 7), ("pad", 7), ("carry", 7)]
 )
@@ -202,52 +227,6 @@ def test_a_resumed_pass_counts_from_where_it_began(pictures: str) -> None:
     second = read(pictures, state=first.state_after(5), **TWO_EPOCHS).torch()
     assert ids_of(islice(load(second, 2), 4)) == whole[5:9]
     assert expected_ids(pictures, state=second.state_after(4), **TWO_EPOCHS) == whole[9:]
-
-
-@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_one_epoch_a_pass(pictures: str, num_workers: int, persistent: bool) -> None:
-    """The usual loop of torch: another order in every epoch, also in workers that stay."""
-    options: dict[str, Any] = {"shuffle": True, "remainder": "keep"}
-    batches = read(pictures, **options).torch()
-    loader = load(batches, num_workers, persistent_workers=persistent)
-    passes = []
-    for epoch in (0, 1, 2, 1):
-        batches.set_epoch(epoch)
-        assert len(loader) == 8
-        passes.append(ids_of(loader))
-
-    assert passes[0] + passes[1] + passes[2] == expected_ids(pictures, epochs=3, **options)
-    assert passes[3] == passes[1]
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_epoch_goes_on_in_its_middle(pictures: str, num_workers: int) -> None:
-    first = read(pictures, shuffle=True).torch()
-    first.set_epoch(1)
-    found = ids_of(islice(load(first, num_workers), 3))
-    state = first.state_after(3)
-    assert state["epoch"] == 1
-
-    second = read(pictures, state=state, shuffle=True).torch()
-    loader = load(second, num_workers)
-    for epoch in (1, 2):
-        second.set_epoch(epoch)
-        found += ids_of(loader)
-
-    assert found == expected_ids(pictures, shuffle=True, epochs=3)[7:]
-
-
-@pytest.mark.parametrize(
-    ("options", "epoch", "message"),
-    [
-        ({}, -1, "epoch=-1 must be a whole number, at least 0"),
-        ({}, 1.0, "epoch=1.0 must be"),
-        ({"remainder": "carry"}, 0, "remainder='carry'"),
-    ],
-)
-def test_epochs_that_do_not_exist(pictures: str, options: Any, epoch: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        read(pictures, **options).torch().set_epoch(epoch)
 
 
 WORKERS = [(0, None, False), (2, "fork", False), (2, "fork", True)]
@@ -301,36 +280,57 @@ def test_passes_of_other_worker_counts_and_of_equal_seeds(pictures: str) -> None
         assert ids_of(load(batches, num_workers)) == ids_of(map_ids(twin))
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_pass_of_workers_that_was_left(pictures: str, persistent: bool) -> None:
-    """Nobody knows what was taken, so `state()` says how to get it; the next pass is whole."""
-    options: dict[str, Any] = {"shuffle": True, "epochs": 1}
-    reader, twin = read(pictures, **options), read(pictures, **options)
-    passes = [ids_of(map_ids(twin)) for _ in range(2)]
+LOADERS = [(0, False), (2, False), (2, True)]
+
+
+@pytest.mark.parametrize(("num_workers", "persistent"), LOADERS)
+def test_each_loop_is_a_whole_pass_of_its_own(
+    pictures: str, num_workers: int, persistent: bool
+) -> None:
+    """Also after one that was left; and a state begins in the middle, once."""
+    reader, twin = read(pictures, **ONE_EPOCH), read(pictures, **ONE_EPOCH)
+    passes = [ids_of(map_ids(twin)) for _ in range(4)]
     batches = reader.torch()
-    loader = load(batches, 2, persistent_workers=persistent)
+    loader = load(batches, num_workers, persistent_workers=persistent)
+    assert len(loader) == 8
     assert ids_of(islice(loader, 3)) == passes[0][:3]
     state = batches.state_after(3)
-    assert ids_of(loader) == passes[1]
-    assert batches.state_after() == twin.state()
-    batches.load_state_dict(state)
-    assert ids_of(loader) == passes[0][3:]
-    assert ids_of(islice(loader, len(passes[1]))) == passes[1]
-    assert batches.state_after() == twin.state(), "even if nobody asked for more"
-
-
-@pytest.mark.parametrize("num_taken", [1, 5, 7])
-def test_the_state_of_a_reader_whose_workers_read_ahead_is_refused(
-    pictures: str, num_taken: int
-) -> None:
-    """Also when they have made all batches, as they have here."""
-    reader = read(pictures, **ONE_EPOCH)
-    batches = reader.torch()
-    taken = ids_of(islice(load(batches, 2, prefetch_factor=8), num_taken))
     with pytest.raises(UsageError, match=r"Use state_after\(that number\)"):
         reader.state()
-    rest = expected_ids(pictures, state=batches.state_after(num_taken), **ONE_EPOCH)
-    assert taken + rest == expected_ids(pictures, **ONE_EPOCH)
+    assert ids_of(loader) == passes[1]
+    assert ids_of(islice(loader, len(passes[2]))) == passes[2]
+    assert batches.state_after()["position"] == 3 * NUM_PICTURES
+    resumed = read(pictures, state=state, **ONE_EPOCH).torch()
+    loader = load(resumed, num_workers, persistent_workers=persistent)
+    assert len(loader) == 5
+    assert ids_of(loader) == passes[0][3:]
+    assert ids_of(loader) == passes[1]
+    batches.load_state_dict(state)
+    loader = load(batches, num_workers, persistent_workers=persistent)
+    assert ids_of(loader) == passes[0][3:]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_loops_beside_each_other_are_independent(pictures: str, num_workers: int) -> None:
+    twin = read(pictures, **ONE_EPOCH)
+    passes = [ids_of(map_ids(twin)) for _ in range(3)]
+    batches = read(pictures, **ONE_EPOCH).torch()
+    pairs = zip(load(batches, num_workers), load(batches, num_workers), strict=True)
+    found = [(one["id"], other["id"]) for one, other in pairs]
+    assert [list(ids) for ids in zip(*found, strict=True)] == passes[:2]
+    assert ids_of(load(batches, num_workers)) == passes[2]
+
+
+@pytest.mark.parametrize(("num_workers", "persistent"), LOADERS)
+def test_an_endless_pass_begins_an_epoch_later(
+    pictures: str, num_workers: int, persistent: bool
+) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 5, "remainder": "keep"}
+    whole = expected_ids(pictures, epochs=4, **options)
+    batches = read(pictures, **options).torch()
+    loader = load(batches, num_workers, persistent_workers=persistent)
+    for number in range(3):
+        assert ids_of(islice(loader, 9)) == whole[8 * number : 8 * number + 9]
 
 
 def test_a_state_after_batches_that_a_pass_does_not_have_is_refused(pictures: str) -> None:
@@ -342,20 +342,6 @@ def test_a_state_after_batches_that_a_pass_does_not_have_is_refused(pictures: st
             batches.state_after(number)
     with pytest.raises(UsageError, match="give the number of batches taken"):
         read(pictures, shuffle=True).torch().state_after()
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_an_endless_reader_with_workers_repeats_nothing(pictures: str, persistent: bool) -> None:
-    reader = read(pictures, shuffle=True, seed=5)
-    loader = load(reader.torch(), 2, persistent_workers=persistent)
-    whole = expected_ids(pictures, shuffle=True, seed=5, epochs=9)
-    stop = 0
-    for _ in range(3):
-        found = ids_of(islice(loader, 6))
-        start = whole.index(found[0])
-        assert stop <= start <= stop + 6, "but for the batches made ahead"
-        assert found == whole[start : start + 6]
-        stop = start + 6
 
 
 def stateful(dataset: str, num_workers: int, **options: Any) -> Any:
@@ -384,6 +370,25 @@ def test_stateful_data_loader_between_passes(pictures: str, num_workers: int) ->
     second = stateful(pictures, num_workers, **options)
     second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
     assert [ids_of(second), ids_of(second)] == passes[1:]
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "batch_size"), [(0, 4), (1, 4)]
+)  # one worker: torch waits 5 seconds for each of a loader that fails
+def test_a_stateful_loader_of_another_batch_size(
+    pictures: str, num_workers: int, batch_size: int
+) -> None:
+    """Exact in this process, and refused in workers, whose shares are others then."""
+    first = stateful(pictures, num_workers, **ONE_EPOCH)
+    taken = ids_of(islice(first, 3))
+    second = stateful(pictures, num_workers, **ONE_EPOCH, global_batch_size=batch_size)
+    second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+    if num_workers:
+        with pytest.raises(UsageError, match="no other number of workers and no other batch size"):
+            next(iter(second))
+        return
+    found = chain.from_iterable(taken + ids_of(second))
+    assert [*found] == [*chain.from_iterable(expected_ids(pictures, **ONE_EPOCH))]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

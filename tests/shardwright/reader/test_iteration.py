@@ -60,11 +60,14 @@ def test_a_reader_that_is_dropped_ends_its_thread(zoo: Path) -> None:
     before = set(threading.enumerate())
     reader = sw.Reader(zoo, global_batch_size=4, image=CollectingImage(), threads=1)
     CollectingImage.permits.release(4)
-    next(iter(reader))
+    iterator = iter(reader)
+    next(iterator)
     (thread,) = set(threading.enumerate()) - before
     CollectingImage.collected.clear()
 
-    del reader  # in the middle of the second batch
+    cycle: list[Any] = [reader, iterator]
+    cycle.append(cycle)
+    del reader, iterator, cycle  # in the middle of the second batch
     CollectingImage.permits.release(100)
     thread.join(120)
     assert not thread.is_alive()

@@ -23,7 +23,7 @@ def evaluated(datasets: Datasets, **options: Any) -> sw.Reader:
 
 
 def test_batches_for_keras_of_a_reader_with_an_end(datasets: Datasets) -> None:
-    """They come as often as Keras asks, in any order."""
+    """They come as often as Keras asks, in any order, and a look begins no pass."""
     expected = [(batch["image"], batch["label"]) for batch in evaluated(datasets)]
     data, padded = (evaluated(datasets, remainder=kind).keras() for kind in ("keep", "pad"))
     assert isinstance(data, keras.utils.PyDataset)
@@ -34,6 +34,7 @@ def test_batches_for_keras_of_a_reader_with_an_end(datasets: Datasets) -> None:
     assert [labels.tolist() for _, labels in data] == [labels.tolist() for _, labels in expected]
     assert [weights.tolist() for _, _, weights in padded] == [[1, 1, 1, 1]] * 5 + [[1, 0, 0, 0]]
     assert padded[5][2].dtype == np.float32
+    assert data._reader.epoch == 1, "of the loop"
 
 
 def test_batches_for_keras_of_an_endless_reader(datasets: Datasets) -> None:
@@ -99,6 +100,7 @@ def test_each_epoch_of_fit_is_the_next_of_a_reader_with_an_end(
 
     `fit` shuffles by default: Keras asks for batches by number, in another order in each epoch.
     """
+    in_order: Any = sorted if kind == "keras" and shuffle else list
     options: dict[str, Any] = {
         "shuffle": True, "remainder": "keep", "global_batch_size": batch_size,
     }  # fmt: skip
@@ -115,7 +117,8 @@ def test_each_epoch_of_fit_is_the_next_of_a_reader_with_an_end(
         part = len(trained) // 3
         for epoch in range(3):
             found = seen[len(seen) - (3 - epoch) * (part + len(validated)) :]
-            assert found[:part] == trained[epoch * part : (epoch + 1) * part]
+            wanted = trained[epoch * part : (epoch + 1) * part]
+            assert in_order(found[:part]) == in_order(wanted)
             assert found[part : part + len(validated)] == validated
         assert reader.state_after()["epoch"] == 3 * number
         with pytest.raises(UsageError, match="only you know how many"):
@@ -193,3 +196,28 @@ def test_keras_on_jax_trains_and_resumes(datasets: Datasets, tmp_path: Path) -> 
         command, capture_output=True, text=True, timeout=280, check=False, env=env
     )
     assert done.stdout == "the same\n", done.stderr
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_an_evaluation_inside_an_epoch(
+    datasets: Datasets, has_own: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of data of its own, and a look at a batch: each epoch of `fit` still has all records."""
+    reader = evaluated(datasets, shuffle=True, remainder="keep")
+    data = reader.keras()
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            del logs
+            if batch == 2:
+                self.model.evaluate(reader.keras() if has_own else data, steps=2, verbose=0)
+                assert len(data[0][1]) == 4
+
+    seen = fit_watched(data, callbacks=[Watch()])
+    told = "an epoch of this keras() data begins inside another one"
+    assert {text[: len(told)] for text in caplog.messages} == set() if has_own else {told}
+    whole = sorted(label for batch in evaluated(datasets) for label in batch["label"].tolist())
+    for epoch in range(3 * has_own):
+        trained = seen[len(seen) - (3 - epoch) * 8 :][:8]
+        batches = [*trained[:3], *trained[5:8]]  # 2 of the evaluation in between
+        assert sorted(int(label) for labels in batches for label in labels) == whole

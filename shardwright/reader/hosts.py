@@ -1,0 +1,100 @@
+"""The processes of a training, looked at when a pass begins: a reader may be opened before them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardwright.reader.reader import Reader
+
+_LOG = logging.getLogger("shardwright.reader")
+_TORCH = ("torch.distributed.get_rank()", "torch.distributed.get_world_size()")
+_JAX = ("jax.process_index()", "jax.process_count()")
+_VARIABLES = ('int(os.environ["RANK"])', 'int(os.environ["WORLD_SIZE"])')
+
+
+@dataclass(frozen=True)
+class Process:
+    """This process of a training.
+
+    Attributes:
+        index: From 0.
+        count: Number of processes.
+        arguments: What `host_index` and `host_count` of its reader are, as code.
+    """
+
+    index: int
+    count: int
+    arguments: tuple[str, str]
+
+
+def this_process() -> Process | None:
+    """Return this process of torch.distributed, JAX or torchrun; None if it is the only one."""
+    found = _of_torch() or _of_jax() or _of_variables()
+    return found if found and found.count > 1 else None
+
+
+def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
+    """Warn if this pass gives each process all records, or gives some process none of a batch.
+
+    Args:
+        reader: Whose pass begins.
+        is_divided: The workers of a DataLoader share its batches.
+    """
+    options, steps = reader.options, reader.steps
+    here = this_process()
+    if here is not None and options.host_count == 1:
+        index, count = here.arguments
+        _LOG.warning(
+            "this is process %d of %d, and its reader has all of each batch: unless the others are "
+            "to get the same, open it with host_index=%s, host_count=%s, and the same seed",
+            here.index,
+            here.count,
+            index,
+            count,
+        )
+    worker = None if is_divided else _torch_worker()
+    if worker is not None and worker.num_workers > 1 and options.host_count == 1:
+        _LOG.warning(
+            "this is worker %d of %d of a DataLoader, and its reader has all records, as those of "
+            "the other workers: give the DataLoader reader.torch(), which divides them",
+            worker.id,
+            worker.num_workers,
+        )
+    if steps.fewest_rows == 0:
+        _LOG.warning(
+            "the last batch of each epoch has fewer records than there are hosts, %d, so that some "
+            "host gets none of it, and a mean over it is NaN: use remainder='pad' with its mask, "
+            "or 'drop'",
+            options.host_count,
+        )
+
+
+def _of_torch() -> Process | None:
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return None
+    return Process(dist.get_rank(), dist.get_world_size(), _TORCH)
+
+
+def _of_jax() -> Process | None:
+    jax = sys.modules.get("jax")
+    if jax is None or not jax.distributed.is_initialized():
+        return None
+    return Process(jax.process_index(), jax.process_count(), _JAX)
+
+
+def _of_variables() -> Process | None:
+    index, count = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if not (index.isdecimal() and count.isdecimal()):
+        return None
+    return Process(int(index), int(count), _VARIABLES)
+
+
+def _torch_worker() -> Any:
+    data = sys.modules.get("torch.utils.data")
+    return None if data is None else data.get_worker_info()
