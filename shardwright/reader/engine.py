@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardwright.errors import UsageError
+from shardwright.errors import ChangedError, UsageError
 from shardwright.format.schema import (
     CROPPED,
     NUMBERS,
@@ -131,6 +131,17 @@ class Engine:
         self._pool_owner = 0
         self._lock = threading.Lock()
         self._window_read: tuple[int, ...] | None = None
+
+    @classmethod
+    def of_same(cls, options: ReaderOptions, fingerprint: str) -> Engine:
+        """Open a dataset again, in another process; raise `ChangedError` if it was replaced."""
+        engine = cls(options)
+        if engine.fingerprint != fingerprint:
+            raise ChangedError(
+                f"{' + '.join(options.datasets)} has changed since the reader was opened: open it "
+                "again"
+            )
+        return engine
 
     @property
     def version(self) -> int:

@@ -46,11 +46,14 @@ class ExampleSource:
             options do not.
 
     Raises:
-        UsageError: A feature is encoded as `Sparse`, or is a bag of words: both need a batch.
+        ChangedError: Another process finds another dataset at the address.
+        UsageError: The reader is one of several hosts, or has weights; or a feature is encoded as
+            `Sparse`, or is a bag of words, which needs a batch.
         NotADatasetError, StorageError: As for `Reader`.
     """
 
     def __init__(self, options: ReaderOptions) -> None:
+        _check_order(options)
         self._prepare(
             replace(
                 options,
@@ -62,7 +65,7 @@ class ExampleSource:
                 remainder=Remainder.KEEP,
             )
         )
-        self._open()
+        self._open(Engine(self.options))
         for name, encoding in self._engine.columns.encodings.items():
             if isinstance(encoding, Sparse):
                 raise UsageError(
@@ -75,20 +78,21 @@ class ExampleSource:
                     "for single examples pass Dense() or MultiHot()"
                 )
 
-    def _prepare(self, options: ReaderOptions) -> None:
-        self.options = options
+    def _prepare(self, options: ReaderOptions, fingerprint: str = "") -> None:
+        self.options, self._fingerprint = options, fingerprint
         self._lock = threading.Lock()
         self._owner = 0  # the process that opened the dataset; 0 for none
 
-    def _open(self) -> None:
-        self._engine = Engine(self.options)
+    def _open(self, engine: Engine | None = None) -> None:
+        self._engine = engine or Engine.of_same(self.options, self._fingerprint)
+        self._fingerprint = self._engine.fingerprint
         self._places = PlaceTable(
             StoredOrder(self._engine.selection.sizes), self._engine.selection, self.options.seed
         )
         self._owner = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unopened, (self.options,)
+        return _unopened, (self.options, self._fingerprint)
 
     def __repr__(self) -> str:
         """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""
@@ -166,7 +170,7 @@ class ExampleSource:
     @property
     def fingerprint(self) -> str:
         """A hash of the records that are read."""
-        return self._engine_here().fingerprint
+        return self._fingerprint
 
     def _check(self, number: SupportsIndex) -> int:
         index, size = operator.index(number), len(self)
@@ -185,8 +189,23 @@ class ExampleSource:
         return self._engine
 
 
-def _unopened(options: ReaderOptions) -> ExampleSource:
+def _unopened(options: ReaderOptions, fingerprint: str) -> ExampleSource:
     """Return a copy that opens the dataset on first use."""
     source = ExampleSource.__new__(ExampleSource)
-    source._prepare(options)
+    source._prepare(options, fingerprint)
     return source
+
+
+def _check_order(options: ReaderOptions) -> None:
+    """Raise `UsageError` if the reader has an order that examples by number cannot have."""
+    if options.host_count > 1:
+        told = f"host_count={options.host_count}: leave it out, and divide the numbers by a sampler"
+    elif options.sampling is not None:
+        told = f"sampling={options.sampling}: leave it out, and weigh the numbers by a sampler"
+    elif len(options.datasets) > 1:
+        told = (
+            f"weights of {len(options.datasets)} datasets: open one at a time, and mix them there"
+        )
+    else:
+        return
+    raise UsageError(f"examples by number have no order of their own, and the reader has {told}")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.versions import LATEST, VersionKey
@@ -28,7 +30,8 @@ class ReaderOptions:
     """The validated arguments of `Reader`, by the same names.
 
     Attributes:
-        datasets: Address -> weight above 0.
+        datasets: Address -> weight above 0; of a folder, from the root, as other processes may
+            work elsewhere.
         features: Name -> encoding, None as stored; None for all features.
         remainder: Never None.
         storage: Storage options.
@@ -62,6 +65,9 @@ class ReaderOptions:
     processes: int | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, np.integer):  # whose states would not be JSON
+                object.__setattr__(self, name, int(value))
         if type(self.seed) is not int:
             raise UsageError(
                 f"seed={self.seed!r} must be a whole number: the same one gives the same order"
@@ -105,7 +111,7 @@ def share_of_cores(num_processes: int) -> int:
 def datasets_of(dataset: object) -> dict[str, float]:
     """Return one address, or several with weights, as {address: weight}."""
     if isinstance(dataset, (str, os.PathLike)):
-        return {os.fspath(dataset): 1.0}
+        return {_from_root(dataset): 1.0}
     if not isinstance(dataset, Mapping) or not dataset:
         raise UsageError(
             f"dataset={dataset!r} must be a folder or an address, "
@@ -120,7 +126,12 @@ def datasets_of(dataset: object) -> dict[str, float]:
             raise UsageError(
                 f"dataset={{{address!r}: {weight!r}}}: a weight must be a number above 0"
             )
-    return {os.fspath(address): float(weight) for address, weight in dataset.items()}
+    return {_from_root(address): float(weight) for address, weight in dataset.items()}
+
+
+def _from_root(address: str | os.PathLike[str]) -> str:
+    found = os.fspath(address)
+    return found if "://" in found else os.path.abspath(found)
 
 
 def features_of(features: Sequence[str] | Features | None) -> Features | None:

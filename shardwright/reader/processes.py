@@ -30,7 +30,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.errors import ChangedError, LostProcessError, UsageError
+from shardwright.errors import LostProcessError, UsageError
 from shardwright.reader.batches import ALIGNMENT_BYTES, Batch, PendingBatch
 from shardwright.reader.engine import Engine
 from shardwright.reader.options import ReaderOptions
@@ -323,14 +323,8 @@ class _Maker:
     """A maker of batches in slots."""
 
     def __init__(self, memory: mmap.mmap, options: ReaderOptions, fingerprint: str) -> None:
-        self._engine = Engine(options)
-        # The dataset was opened a second time, and may have been replaced in between: the same step
-        # would then be other records.
-        if self._engine.fingerprint != fingerprint:
-            raise ChangedError(
-                f"{' + '.join(options.datasets)} has changed since the reader was opened: open it "
-                "again"
-            )
+        # A step would be other records of another dataset.
+        self._engine = Engine.of_same(options, fingerprint)
         self._memory = memory
         self._columns, self._num_bytes = _layout(self._engine)
 

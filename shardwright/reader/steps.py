@@ -14,6 +14,8 @@ from enum import StrEnum
 from operator import index
 from typing import SupportsIndex
 
+import numpy as np
+
 from shardwright.errors import UsageError
 from shardwright.sizes import counted
 
@@ -190,6 +192,8 @@ class Steps:
                     "state_after() of an endless pass: give the number of batches taken"
                 )
             return stop
+        if isinstance(num_batches, np.integer):
+            num_batches = int(num_batches)
         check_whole("num_batches", num_batches, 0)
         position = self.skip(start, num_batches)
         if stop is not None and position > stop:

@@ -16,6 +16,7 @@ learn from shared memory which pass is the next, and this process which was (`Sh
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import time
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardwright.errors import UsageError
+from shardwright.images.specs import MultiCrop, TrainImage
 from shardwright.reader.examples import ExampleSource
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.options import ReaderOptions, share_of_cores
@@ -38,6 +40,7 @@ from shardwright.reader.state import Pass, Passes, ReaderState
 from shardwright.reader.steps import Bounds, Steps
 from shardwright.reader.values import SparseColumn
 
+_LOG = logging.getLogger("shardwright.reader")
 _SHARE_KEY = "share"  # in the state of a worker
 _MOST_WORKERS = 1024
 _NO_END = -1  # in place of the position where a pass ends
@@ -65,7 +68,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
 
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._reader: Reader | None = reader
-        self._options = reader.options
+        self._source = reader.options, reader.state_at(0)
         self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
         if not isinstance(reader._passes, SharedPasses):
             reader._passes = SharedPasses(reader.steps, reader._passes)
@@ -138,7 +141,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         return {
             "worker": worker.id,
             "num_workers": worker.num_workers,
-            "global_batch_size": self._options.global_batch_size,
+            "global_batch_size": self._source[0].global_batch_size,
             "stop": self._pass.stop if self._pass else None,
         }
 
@@ -162,11 +165,11 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         A forked reader is not used: its locks may be held by threads that do not exist here.
         """
         if self._reader is None or self._owner != os.getpid():
-            options, worker = self._options, get_worker_info()
+            (options, state), worker = self._source, get_worker_info()
             if worker is not None:
                 threads = _share_of_threads(options, worker.num_workers)
                 options = replace(options, processes=None, threads=threads)
-            self._reader = reopen(options)
+            self._reader = reopen(options, state)  # which is refused of other records
             self._reader._passes = self._passes
             self._owner = os.getpid()
         return self._reader
@@ -185,6 +188,10 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         self._source = ExampleSource(reader.options)
         self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
         self._epoch = torch.tensor(0).share_memory_()
+        # 1 for each record that was read in this epoch, 2 once that was told; none if images are
+        # not random.
+        count = len(self._source) * isinstance(reader.options.image, TrainImage | MultiCrop)
+        self._read = torch.zeros(count, dtype=torch.uint8).share_memory_()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -198,6 +205,7 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         worker = get_worker_info()
         if worker is not None:
             self._source.use_threads(_share_of_threads(self._source.options, worker.num_workers))
+        self._tell_repeats(numbers)
         return [
             self._tensors.example(example)
             for example in self._source.examples(numbers, epoch=int(self._epoch))
@@ -206,6 +214,20 @@ class ReaderExamples(Dataset[dict[str, Any]]):
     def set_epoch(self, epoch: int) -> None:
         """Draw random images for this epoch, in persistent workers too."""
         self._epoch.fill_(epoch)
+        self._read.fill_(0)
+
+    def _tell_repeats(self, numbers: Sequence[int]) -> None:
+        if not len(self._read):
+            return
+        places = [number for number in map(int, numbers) if 0 <= number < len(self._read)]
+        if int(self._read[places].max() if places else 0) == 1:
+            _LOG.warning(
+                "records come again with the crops of epoch %d: call set_epoch(epoch) of what "
+                "torch(map_style=True) returned before each epoch",
+                int(self._epoch),
+            )
+            self._read.fill_(2)  # once is enough
+        self._read[places] = self._read[places].clamp(min=1)
 
 
 def as_torch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,28 @@ def test_each_epoch_draws_its_own_crops(pictures: str, num_workers: int, persist
     assert not torch.equal(images[0], images[1])
     for image, epoch in zip(images, (0, 1, 0), strict=True):
         np.testing.assert_array_equal(image.numpy(), both[epoch]["image"].transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_crops_of_an_epoch_that_come_again_are_told(
+    pictures: str, num_workers: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log, handler = logging.getLogger("shardwright.reader"), logging.StreamHandler()
+    log.addHandler(handler)
+    loader = DataLoader(
+        examples := read(pictures).torch(map_style=True), 8, num_workers=num_workers
+    )
+    try:
+        for epoch in range(2):
+            examples.set_epoch(epoch)
+            list(loader)
+        assert "come again" not in capfd.readouterr().err
+        list(loader)
+        list(loader)
+    finally:
+        log.removeHandler(handler)
+    told = capfd.readouterr().err
+    assert 1 <= told.count("records come again with the crops of epoch 1: call set_epoch") <= 2
 
 
 def test_a_bad_record_is_named(pictures: str, tmp_path: Path) -> None:

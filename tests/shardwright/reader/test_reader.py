@@ -372,6 +372,16 @@ def test_the_last_possible_positions_are_read(train: str, remainder: str) -> Non
     assert len(set(ids_of(take(sw.Reader(train, **options, state=state), 2)))) == 8
 
 
+def test_numbers_of_numpy_are_numbers(train: str) -> None:
+    options: Any = {"batch_size": np.int64(4), "epochs": np.int32(1), "seed": np.uint8(3)}
+    reader = sw.Reader(train, shuffle=True, threads=np.int64(1), **options)
+    twin = sw.Reader(train, shuffle=True, batch_size=4, epochs=1, seed=3)
+    assert ids_of(reader) == ids_of(twin)
+    assert json.dumps(reader.state_after(np.int64(2))) == json.dumps(twin.state_after(2))
+    with pytest.raises(UsageError, match="batch_size=True must be a whole number"):
+        sw.Reader(train, batch_size=True)
+
+
 def test_lengths(train: str, stored: list[str]) -> None:
     steps = -(-len(stored) // 4)
     reader = sw.Reader(train, global_batch_size=4, epochs=2, remainder="keep")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -16,9 +17,10 @@ from absl import flags
 from grain.sources import RandomAccessDataSource
 
 import shardwright as sw
-from shardwright.errors import BadExampleError, UsageError
+from shardwright.errors import BadExampleError, ChangedError, UsageError
 from shardwright.reader.encodings import Text
 from tests.support.bad_records import copy_with_bad_record
+from tests.support.small_datasets import build, write_class_folders
 from tests.support.trainer_datasets import NUM_PICTURES, move, pictures_fixture, read, rows_of  # noqa: F401
 
 
@@ -29,9 +31,7 @@ def assert_same(example: dict[str, Any], row: dict[str, Any]) -> None:
 
 
 def test_an_item_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
-    source = read(
-        pictures, shuffle=True, remainder="pad", sampling=sw.ClassBalanced()
-    ).grain_source()
+    source = read(pictures, shuffle=True, remainder="pad").grain_source()
     rows = rows_of(pictures)
 
     assert isinstance(source, RandomAccessDataSource)
@@ -232,6 +232,47 @@ def test_a_bad_record_is_named(pictures: str, tmp_path: Path) -> None:
     with pytest.raises(BadExampleError, match=message):
         source[4]
     assert name not in {source[number]["id"] for number in range(NUM_PICTURES) if number != 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"host_count": 2}, "host_count=2: leave it out, and divide the numbers by a sampler"),
+        ({"sampling": sw.ClassBalanced()}, "sampling=.*: leave it out, and weigh the numbers"),
+    ],
+)
+def test_an_order_that_numbers_do_not_have_is_refused(
+    pictures: str, options: dict[str, Any], told: str
+) -> None:
+    reader = read(pictures, **options)
+    with pytest.raises(UsageError, match=f"examples by number have no order .* has {told}"):
+        reader.grain_source()
+
+
+def test_a_mix_has_no_examples_by_number(pictures: str, tmp_path: Path) -> None:
+    other = shutil.copytree(pictures, tmp_path / "other")
+    mixed: Any = {pictures: 1, str(other): 2}
+    with pytest.raises(UsageError, match="weights of 2 datasets: open one at a time"):
+        read(mixed).grain_source()
+
+
+def test_another_process_finds_the_same_dataset_or_none(
+    pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another working folder, too."""
+    copy = shutil.copytree(pictures, tmp_path / "there" / "dataset")
+    monkeypatch.chdir(tmp_path / "there")
+    reader = read("dataset")
+    source = pickle.dumps(reader.grain_source())
+    monkeypatch.chdir(tmp_path)
+    assert pickle.loads(source)[3]["id"] == reader.grain_source()[3]["id"]
+    manifest = copy / "manifest.json"
+    shutil.rmtree(copy)
+    assert not manifest.exists()
+    write_class_folders(tmp_path / "in")
+    build(tmp_path / "in", copy)
+    with pytest.raises(ChangedError, match="has changed since the reader was opened"):
+        pickle.loads(source)[3]
 
 
 def test_sparse_is_a_form_of_batches(pictures: str) -> None:
