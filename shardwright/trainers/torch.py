@@ -93,8 +93,21 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         return self._iterate_share(reader, self._pass, worker.num_workers)
 
     def __len__(self) -> int:
-        """Return the number of batches in the next pass; raise `TypeError` if it has no end."""
-        return len(self._here())
+        """Return the number of batches in a pass.
+
+        Raises:
+            TypeError: A pass has no end, or the next one begins in the middle, or the last one has:
+                frameworks ask at any time, once for all epochs, and this error says "unknown".
+        """
+        reader, last = self._here(), self._passes.last
+        starts = {self._passes.next_start, self._passes.next_start if last is None else last.start}
+        count = len(reader)
+        if {reader.steps.count_steps(start) for start in starts} != {reader.steps.count_steps(0)}:
+            raise TypeError(
+                "torch() of a reader that begins in the middle of a pass has no one length: "
+                "use len(reader) for the next pass, or reader.steps_per_epoch"
+            )
+        return count
 
     def state_after(self, num_batches: int | None = None) -> dict[str, Any]:
         """Return the state after that many batches of this pass, or all, for `Reader(state=...)`.
