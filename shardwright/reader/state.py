@@ -34,11 +34,15 @@ class Pass:
 
 
 class Passes:
-    """Where the passes of a reader begin: each after the one begun before it. Thread-safe.
+    """The passes of a reader: each begins after the one begun before it. Thread-safe.
+
+    Attributes:
+        next_start: The position where the next one begins.
+        last: The one begun last; None if `position` or `go_to` say where the next one begins.
 
     Args:
         steps: Of the reader.
-        position: Where the first one begins.
+        position: Start of the first one.
     """
 
     def __init__(self, steps: Steps, position: int) -> None:

@@ -344,7 +344,7 @@ class SharedPasses(Passes):
 
     @property
     def next_start(self) -> int:
-        """Where the next pass begins."""
+        """The position where the next pass begins."""
         return int(self._numbers[_NEXT])
 
     @next_start.setter

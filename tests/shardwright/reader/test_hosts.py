@@ -1,4 +1,4 @@
-"""What is said of the processes of a training when a pass begins."""
+"""Warnings about the processes of a training, when a pass begins."""
 
 from __future__ import annotations
 

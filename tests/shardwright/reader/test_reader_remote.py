@@ -146,4 +146,5 @@ def test_resumes(stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: Fau
         got.extend(name for batch in reader for name in batch["id"])
     assert got == whole[:12], "shard 4 begins at record 16, in the third batch"
     s3_proxy.clear()
+    reader.go_to(reader.position)
     assert got + ids_of(reader) == whole

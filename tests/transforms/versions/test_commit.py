@@ -164,10 +164,11 @@ def pictures_of_part(root: Path, part: str) -> list[str]:
 
 def test_a_state_resumes_in_its_version_only(root: Path) -> None:
     with sw.Reader(str(root), global_batch_size=2, shuffle=True) as reader:
-        first = next(iter(reader))["id"].tolist()
+        batches = iter(reader)
+        first = next(batches)["id"].tolist()
         state = reader.state()
         append(root, {"x": 11}, removed=["r0"])
-        rest = [batch["id"].tolist() for batch, _ in zip(reader, range(4), strict=False)]
+        rest = [batch["id"].tolist() for batch, _ in zip(batches, range(4), strict=False)]
     with pytest.raises(UsageError, match="other records"):
         sw.Reader(str(root), global_batch_size=2, shuffle=True, state=state)
     with sw.Reader(str(root), global_batch_size=2, shuffle=True, state=state, version=1) as again:
