@@ -39,7 +39,7 @@ def this_process() -> Process | None:
 
 
 def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
-    """Warn if this pass gives each process all records, or gives some process none of a batch.
+    """Warn, once a reader, of a pass that each process reads whole, or that gives one no rows.
 
     Args:
         reader: Whose pass begins.
@@ -49,7 +49,8 @@ def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
     here = this_process()
     if here is not None and options.host_count == 1:
         index, count = here.arguments
-        _LOG.warning(
+        _warn(
+            reader,
             "this is process %d of %d, and its reader has all of each batch: unless the others are "
             "to get the same, open it with host_index=%s, host_count=%s, and the same seed",
             here.index,
@@ -59,19 +60,27 @@ def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
         )
     worker = None if is_divided else _torch_worker()
     if worker is not None and worker.num_workers > 1 and options.host_count == 1:
-        _LOG.warning(
+        _warn(
+            reader,
             "this is worker %d of %d of a DataLoader, and its reader has all records, as those of "
             "the other workers: give the DataLoader reader.torch(), which divides them",
             worker.id,
             worker.num_workers,
         )
     if steps.fewest_rows == 0:
-        _LOG.warning(
+        _warn(
+            reader,
             "the last batch of each epoch has fewer records than there are hosts, %d, so that some "
             "host gets none of it, and a mean over it is NaN: use remainder='pad' with its mask, "
             "or 'drop'",
             options.host_count,
         )
+
+
+def _warn(reader: Reader, message: str, *values: object) -> None:
+    if message not in reader._told:
+        reader._told.add(message)
+        _LOG.warning(message, *values)
 
 
 def _of_torch() -> Process | None:

@@ -191,6 +191,7 @@ class Reader:
             saved.check_same(self._state_at(saved.position))
         self._passes = Passes(self.steps, 0 if saved is None else saved.position)
         self.bad_records: list[BadRecord] = []
+        self._told: set[str] = set()  # warnings of `check_hosts`
         self._iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
 
     def __reduce__(self) -> tuple[Any, ...]:
