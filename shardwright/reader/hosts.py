@@ -6,10 +6,10 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from shardwright.reader.reader import Reader
+from shardwright.reader.options import ReaderOptions
+from shardwright.reader.steps import Steps
 
 _LOG = logging.getLogger("shardwright.reader")
 _TORCH = ("torch.distributed.get_rank()", "torch.distributed.get_world_size()")
@@ -38,19 +38,22 @@ def this_process() -> Process | None:
     return found if found and found.count > 1 else None
 
 
-def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
-    """Warn, once a reader, of a pass that each process reads whole, or that gives one no rows.
+def check_hosts(
+    options: ReaderOptions, steps: Steps, told: set[str], *, is_divided: bool = False
+) -> None:
+    """Warn of a pass that each process reads whole, or that gives one no rows.
 
     Args:
-        reader: Whose pass begins.
+        options: Of the reader whose pass begins.
+        steps: Its batches.
+        told: The reader's warnings so far, which do not come again; new ones are added.
         is_divided: The workers of a DataLoader share its batches.
     """
-    options, steps = reader.options, reader.steps
     here = this_process()
     if here is not None and options.host_count == 1:
         index, count = here.arguments
         _warn(
-            reader,
+            told,
             "this is process %d of %d, and its reader has all of each batch: unless the others are "
             "to get the same, open it with host_index=%s, host_count=%s, and the same seed",
             here.index,
@@ -61,7 +64,7 @@ def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
     worker = None if is_divided else _torch_worker()
     if worker is not None and worker.num_workers > 1 and options.host_count == 1:
         _warn(
-            reader,
+            told,
             "this is worker %d of %d of a DataLoader, and its reader has all records, as those of "
             "the other workers: give the DataLoader reader.torch(), which divides them",
             worker.id,
@@ -69,7 +72,7 @@ def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
         )
     if steps.fewest_rows == 0:
         _warn(
-            reader,
+            told,
             "the last batch of each epoch has fewer records than there are hosts, %d, so that some "
             "host gets none of it, and a mean over it is NaN: use remainder='pad' with its mask, "
             "or 'drop'",
@@ -77,9 +80,9 @@ def check_hosts(reader: Reader, *, is_divided: bool = False) -> None:
         )
 
 
-def _warn(reader: Reader, message: str, *values: object) -> None:
-    if message not in reader._told:
-        reader._told.add(message)
+def _warn(told: set[str], message: str, *values: object) -> None:
+    if message not in told:
+        told.add(message)
         _LOG.warning(message, *values)
 
 

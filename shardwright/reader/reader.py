@@ -219,7 +219,7 @@ class Reader:
         return self._iterate(self._begin_pass())
 
     def _begin_pass(self, *, is_ahead: bool = False) -> Pass:
-        check_hosts(self)
+        check_hosts(self.options, self.steps, self._told)
         return self._passes.begin(is_ahead=is_ahead)
 
     def _iterate(self, of: Pass) -> BatchIterator:

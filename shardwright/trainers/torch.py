@@ -87,7 +87,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         if worker is None:
             return self._iterate(reader)
         if worker.id == 0:
-            check_hosts(reader, is_divided=True)
+            check_hosts(reader.options, reader.steps, reader._told, is_divided=True)
         resume, self._resume = self._resume, None
         self._pass = self._passes.join(worker, resume)
         return self._iterate_share(reader, self._pass, worker.num_workers)

@@ -60,13 +60,14 @@ def damage(data: bytes, rng: np.random.Generator) -> bytes:
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Class folders with whole images, every short beginning of one of each format, and damage."""
+    """Class folders with whole images, one twice, each short beginning of a format, and damage."""
     rng = np.random.default_rng(random_tests.seed())
     root = tmp_path_factory.mktemp("damaged")
     whole = whole_images(rng)
     files = [
         (f"whole/{number}.{extension}", data) for number, (extension, data) in enumerate(whole)
     ]
+    files.append((f"whole/{len(whole)}.{whole[0][0]}", whole[0][1]))
     for extension, data in dict(whole).items():
         files += [(f"cut/{num_bytes}.{extension}", data[:num_bytes]) for num_bytes in CUTS]
     for number in range(NUM_DAMAGED):

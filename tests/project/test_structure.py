@@ -30,18 +30,23 @@ def trees() -> Trees:
     }
 
 
-@pytest.mark.long
-def test_no_modules_import_one_another(trees: Trees) -> None:
+@pytest.fixture(scope="module")
+def graphs(trees: Trees) -> tuple[structure.Graph, structure.Graph]:
+    return structure.import_graphs(trees)
+
+
+def test_no_modules_import_one_another(graphs: tuple[structure.Graph, structure.Graph]) -> None:
     """Imports in functions and for type checking count, too."""
-    early, every = structure.import_graphs(trees)
+    early, every = graphs
     assert structure.circles_of(every) == []
     assert structure.circles_of(early) == []  # packages count, which Python imports first
 
 
-@pytest.mark.long_but_first
 @pytest.mark.parametrize("house", ROOMS)
-def test_a_room_imports_only_those_below_it(trees: Trees, house: str) -> None:
-    _, every = structure.import_graphs(trees)
+def test_a_room_imports_only_those_below_it(
+    trees: Trees, graphs: tuple[structure.Graph, structure.Graph], house: str
+) -> None:
+    _, every = graphs
     rooms = {}
     for name in trees:
         room = name.removeprefix(f"{house}.").partition(".")[0]
