@@ -67,6 +67,7 @@ def finished(small: Path) -> Path:
     return small.with_name("out")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("kind", "name", "damage"),
     [
@@ -170,7 +171,7 @@ def test_an_output_with_other_files_is_refused(
     assert output.names() == ["thesis.tex"]
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "data"), [("new", png_of(77)), ("0001", png_of(78)), ("0001", None)]
 )
@@ -236,6 +237,7 @@ def test_an_overwrite_that_fails_on_its_plan_leaves_the_old_dataset(
     assert read_manifest(Folder(str(finished))).num_records == 20
 
 
+@pytest.mark.long
 def test_a_failed_overwrite_leaves_the_old_dataset_and_is_resumed(
     small: Path, finished: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ CHANGES: list[Row] = [
 ]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("change", "run"),
     [*((one, append_version) for one in CHANGES), *((one, by_graph) for one in CHANGES[-3:])],
@@ -157,12 +158,14 @@ def test_a_correction_rewrites_its_record_alone(
     assert growing.written(append_version) == set()
 
 
+@pytest.mark.long
 def test_a_mask_whose_file_has_changed(growing: Growing, tmp_path: Path) -> None:
     (tmp_path / "m.png").write_bytes(mask_of(123))
     assert growing.written(append_version) == {str(n) for n in range(6)}
     assert growing.written(by_graph) == set()
 
 
+@pytest.mark.long
 @WAYS
 def test_a_changed_list_of_a_split_moves_its_records(tmp_path: Path, run: Run) -> None:
     (tmp_path / "in").mkdir()
@@ -178,6 +181,7 @@ def test_a_changed_list_of_a_split_moves_its_records(tmp_path: Path, run: Run) -
     assert growing.splits() == before | {"2.png": "test"}
 
 
+@pytest.mark.long
 @WAYS
 def test_an_image_in_another_split_s_folder_moves(tmp_path: Path, run: Run) -> None:
     """Its id and its address change with the folder."""
@@ -192,7 +196,7 @@ def test_an_image_in_another_split_s_folder_moves(tmp_path: Path, run: Run) -> N
     assert sorted(growing.splits().values()) == ["test"] + ["train"] * 5
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @WAYS
 def test_records_of_a_function_follow_their_inputs(tmp_path: Path, run: Run) -> None:
     (tmp_path / "f.py").write_text(FUNCTIONS)
@@ -221,6 +225,7 @@ def test_records_of_a_function_follow_their_inputs(tmp_path: Path, run: Run) -> 
     assert growing.written(run) == set()
 
 
+@pytest.mark.long
 def test_an_older_dataset_gets_hashes_when_it_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,6 +254,7 @@ def test_an_older_dataset_gets_hashes_when_it_is_compacted(
     assert caplog.text == ""
 
 
+@pytest.mark.long
 def test_a_copy_of_a_dataset_follows_its_corrections(tmp_path: Path) -> None:
     def write(caption: str, split: str = "train") -> None:
         rows = [{"id": str(n), "image": f"{n}.png", "caption": caption if n == 3 else "a",

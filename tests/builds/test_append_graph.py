@@ -43,6 +43,7 @@ def job_of(root: Path, images: Images, *more: str) -> BuildJob:
     return prepare_version(parse_options(options))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("images", CASES.values(), ids=CASES)
 def test_a_graph_commits_by_itself(tmp_path: Path, images: Images) -> None:
     out = tmp_path / "out"
@@ -57,6 +58,7 @@ def test_a_graph_commits_by_itself(tmp_path: Path, images: Images) -> None:
     assert not list(out.rglob("spool"))
 
 
+@pytest.mark.long
 def test_a_graph_keeps_what_is_missing(tmp_path: Path) -> None:
     run_pipeline(build_graph, job_of(tmp_path, CHANGED, "--keep-missing"))
     assert named(tmp_path / "out") == wanted(FIRST | CHANGED)

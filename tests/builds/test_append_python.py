@@ -42,6 +42,7 @@ def by_shards(some: list[dict[str, Any]], output: str, **options: Any) -> sw.Dat
 WAYS = [sw.write, by_writer, by_shards]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("way", WAYS, ids=["write", "Writer", "shards"])
 def test_the_dataset_follows_the_records(tmp_path: Path, way: Callable[..., sw.Dataset]) -> None:
     out = tmp_path / "out"

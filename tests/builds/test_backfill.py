@@ -51,7 +51,7 @@ def add(source: str, output: Path, *options: str) -> None:
         append_version(job)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(("put", "everything"), [(put_table, "*.csv"), (put_tar, "*.tar")])
 @pytest.mark.parametrize("order", [(2, 0, 2, 1, 0), (1, 2, 0)], ids=str)
 def test_any_order_of_days_is_one_build(

@@ -134,6 +134,7 @@ def test_an_unknown_label_is_a_reject(images: Path, tmp_path: Path, out: Path) -
     assert len(record_ids(out)) == 8
 
 
+@pytest.mark.long
 def test_too_many_rejects_before_writing(images: Path, out: Path, last_line: Said) -> None:
     (images / "cat/empty.png").touch()
     assert build(images, out, *STRICT) == 1
@@ -205,6 +206,7 @@ def test_a_few_bad_images_never_end_a_build_and_more_do_when_all_were_looked_at(
     )
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("name", "text", "left"),
     [
@@ -226,6 +228,7 @@ def test_an_input_without_any_image(
     assert not (out / "manifest.json").exists()
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("output", "code", "said"),
     [
@@ -256,7 +259,7 @@ def largest_file(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [0, 3000])
 def test_a_disk_that_is_full(
     images: Path, out: Path, capsys: pytest.CaptureFixture[str], limit: int

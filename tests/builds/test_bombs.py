@@ -47,6 +47,7 @@ def hostile(dataset: Path) -> Path:
     return dataset
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("words", [
     *(["show", "DATASET", "a"], ["verify", "DATASET"], ["diff", "DATASET", "ZOO"]),
     *(["erase", "DATASET", "--ids", "IDS"], ["repair", "DATASET"]),

@@ -68,6 +68,7 @@ def test_it_equals_a_fresh_build(grown: Path, capsys: pytest.CaptureFixture[str]
     assert len(version_numbers(Folder(str(out)))) == 5
 
 
+@pytest.mark.long
 def test_labels_keep_their_numbers_so_a_fresh_build_needs_the_class_names(grown: Path) -> None:
     """As docs/versions.md says."""
     put({**STEPS[-1], "aardvark/0.png": 80}, grown / "in")
@@ -131,6 +132,7 @@ def erase(grown: Path, *words: str) -> int:
     return shardwright(["erase", str(grown / "out"), *words])
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_a_stopped_try_goes_on_after_an_erasure(grown: Path, is_finished: bool) -> None:
     """One with its manifest has another plan by now; files of others are removed and come again."""
@@ -160,6 +162,7 @@ def test_nothing_to_compact_and_wrong_words(
     assert stamps_of(grown) == before
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "words",
     [
@@ -178,6 +181,7 @@ def test_options_that_lose_records_are_refused(
     assert f"compact keeps what {option} would change: leave it out" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_copy_with_fewer_records_is_not_committed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

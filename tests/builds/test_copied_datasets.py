@@ -151,6 +151,7 @@ def content_of(root: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_copy_in_other_shards_equals_a_new_build(case: Case, tmp_path: Path) -> None:
     source, name = case.make(tmp_path), ("--name", "zoo")
@@ -169,6 +170,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(columns(root), root / "first", *options)
 
 
+@pytest.mark.long
 def test_a_copy_in_the_same_shards_equals_the_dataset(first: Path, tmp_path: Path) -> None:
     """Also its signals, which are measured again; built on Beam."""
     copy = tmp_path / "copy"

@@ -18,6 +18,7 @@ OPTIONS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "again",
     [

@@ -109,7 +109,7 @@ def test_every_fault_at_once(encoding: str, action: str, damaged: Path, tmp_path
     assert "internal_error" not in reasons
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["keep", "jpeg"])
 def test_duplicates_and_a_transform_that_fails(
     encoding: str, damaged: Path, tmp_path: Path

@@ -46,6 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> PauseClock:
     return PauseClock(monkeypatch)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("sized", [False, True])
 def test_a_dead_host_rejects_its_images_only(

@@ -53,6 +53,7 @@ def as_webdataset(root: Path) -> Path:
     return pack_tar(root / "rows.tar", files)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("make", [as_table, as_parquet, as_webdataset])
 def test_a_column_fills_its_feature_and_keeps_its_role(tmp_path: Path, make: Any) -> None:
     own = write_schema(tmp_path / "own.json", SCHEMA)

@@ -40,6 +40,7 @@ def make_prism_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prism_runner.PrismRunner, "run_pipeline", run)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "options",
     [
@@ -85,6 +86,7 @@ def silent_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         yield
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("silent_proxy")
 def test_a_build_works_without_prism(images: Path, tmp_path: Path) -> None:
     before = socket.getdefaulttimeout()

@@ -114,6 +114,7 @@ class Aviary:
         return set(found)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("kind", "number"),
     [("local", 50), ("s3", 15)]

@@ -180,6 +180,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
     }
 
 
+@pytest.mark.long
 def test_every_place_has_a_canary(made: dict[str, Made]) -> None:
     held = set.union(*(each.held for each in made.values()))
     never = {each.what for each in PLACES if each.erased in (Erased.NEVER, Erased.COUNTED)}

@@ -69,6 +69,7 @@ def test_drift_of_a_replaced_dataset(
     assert fingerprint(out) != before
 
 
+@pytest.mark.long
 def test_drift_against_another_dataset(
     photos: Path, yesterday: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ def grown(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("images", "limits", "told"),
     [
@@ -65,7 +66,7 @@ def test_an_append_is_compared_with_the_version_before(
         assert folder.folder in version.history["generations"]
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("images", [GONE, MIXED], ids=["only gone", "mixed"])
 def test_a_graph_compares_as_this_process(grown: Path, images: Images) -> None:
     put(images, grown / "in")

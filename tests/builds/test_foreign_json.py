@@ -182,6 +182,7 @@ def test_any_value_in_any_place(foreign: Foreign, rng: np.random.Generator, tmp_
     assert not faults, "\n".join(map(str, faults))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_text_that_is_no_json_object(text: bytes, foreign: Foreign) -> None:
     for name, data in foreign.files.items():

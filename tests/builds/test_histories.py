@@ -259,6 +259,7 @@ STEPS = st.builds(
 )
 
 
+@pytest.mark.long
 @examples(2, weight=20)
 @given(split=st.sampled_from(sorted(SPLITS)), steps=st.lists(STEPS, min_size=1, max_size=6))
 def test_any_history_ends_as_the_folder(

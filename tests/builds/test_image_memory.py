@@ -142,6 +142,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / name) for name in order]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("encode", "limit_mb"), [("keep", 500), pytest.param("jpeg", 600, marks=pytest.mark.long)]
 )

@@ -180,7 +180,7 @@ def test_no_image_moves_under_its_boxes(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("encode", ["--encode jpeg --max-side 30", "--encode keep"])
 def test_boxes_of_an_image_that_exif_turns_are_a_choice(
     boxed: Path, tmp_path: Path, encode: str

@@ -93,7 +93,7 @@ MAKERS: list[tuple[Callable[[Path], Path], int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(("make", "least"), MAKERS)
 def test_an_incomplete_container_fails_the_build(
     tmp_path: Path, make: Callable[[Path], Path], least: int, capsys: pytest.CaptureFixture[str]

@@ -202,7 +202,7 @@ def outcome(call: Callable[[], object], capfd: pytest.CaptureFixture[str]) -> tu
     return code, f"{said.out}{said.err}{result}"
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_follows_a_link(
     command: str, places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -257,6 +257,7 @@ def check_refused(call: Callable[[], object], link: Path) -> None:
     assert str(no.value).startswith(f"{link} is a link")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("link", ["manifest.json", "plan.json", "index", "next", "spool", "staged"])
 def test_a_build_writes_through_no_link(link: str, places: Places, photos: Path) -> None:
     dataset = photos.with_name("set")
@@ -266,6 +267,7 @@ def test_a_build_writes_through_no_link(link: str, places: Places, photos: Path)
     places.check()
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("link", ["next", "next/index", f"next/{SHARD}"])
 def test_a_stopped_replacement_ends_through_no_link(
     link: str, places: Places, photos: Path

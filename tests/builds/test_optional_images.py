@@ -142,6 +142,7 @@ def test_without_ids_rows_are_numbered(tmp_path: Path) -> None:
     assert set(records_of(tmp_path / "out")) == {"a.png", "rows.jsonl#1", "rows.jsonl#2"}
 
 
+@pytest.mark.long
 def test_images_without_a_main_one(tmp_path: Path) -> None:
     """Several images are features like others; none of them need be the main one."""
     for number in range(3):

@@ -141,6 +141,7 @@ def fails(record: str = f"record {ROW} ") -> Iterator[None]:
         yield
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("path", PATHS)
 def test_a_record_with_another_label(dataset: Path, path: str) -> None:
     assert PATHS[path](dataset) > 0
@@ -149,6 +150,7 @@ def test_a_record_with_another_label(dataset: Path, path: str) -> None:
         PATHS[path](dataset)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("path", PATHS)
 def test_a_shard_of_another_build(other: Path, dataset: Path, path: str) -> None:
     name = first_shard(dataset)
@@ -158,6 +160,7 @@ def test_a_shard_of_another_build(other: Path, dataset: Path, path: str) -> None
         PATHS[path](dataset)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("path", PATHS)
 def test_an_index_of_an_earlier_release(dataset: Path, path: str) -> None:
     """It states checksums of the images alone, and these are compared."""

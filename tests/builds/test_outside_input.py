@@ -66,7 +66,7 @@ MAKERS: list[tuple[Callable[[Path, Path], Path], int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(("make", "refused"), MAKERS)
 def test_references_that_leave_the_input(
     tmp_path: Path,

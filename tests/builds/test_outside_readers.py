@@ -51,6 +51,7 @@ def test_records_and_schema_pbtxt(datasets: Datasets, name: str) -> None:
         assert tf.train.Example.FromString(record).features.feature.keys() == found.keys()
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", NAMES)
 def test_tfxio_gives_the_columns_of_the_schema(datasets: Datasets, name: str) -> None:
     tfxio, schema = tfxio_of(datasets, name), read_schema(datasets[name])

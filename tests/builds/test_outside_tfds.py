@@ -111,6 +111,7 @@ def features_of(name: str) -> tfds.features.FeaturesDict:
     return f.FeaturesDict(features)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", list(BUILDS))
 def test_features_json_and_labels_are_what_tfds_writes(
     datasets: Datasets, tmp_path: Path, name: str

@@ -64,6 +64,7 @@ def ready(made: Path) -> Path:
     return output
 
 
+@pytest.mark.long
 def test_a_plan_counts_the_shards_that_an_earlier_try_left(
     made: Path, output: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

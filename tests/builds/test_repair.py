@@ -49,6 +49,7 @@ def place(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("damage", [flip, cut, Path.unlink], ids=["flip", "cut", "delete"])
 @pytest.mark.parametrize(
     "pattern",
@@ -164,6 +165,7 @@ def test_records_are_made_as_the_build_made_them(tmp_path: Path, options: tuple[
     assert hashes_of(dataset) == before
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("form", [form for form in FORMS if form.name in TRIED], ids=str)
 def test_inputs_of_any_form(tmp_path: Path, form: Form) -> None:
     """Some have images that a build and a repair put into a spool; none of these stay there."""

@@ -50,7 +50,7 @@ def assert_equal_sidecars(root: Path, reference: Path) -> None:
         assert (root / "index" / path.name).read_bytes() == path.read_bytes()
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

@@ -170,6 +170,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Masked:
     return given, built(given, root.parent / "out", "segmentation", *HALF, "--name", "x")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["s3", "gs"])
 def test_a_store(masked: Masked, places: Places, tmp_path: Path, kind: Kind) -> None:
     """Pictures in a store give the same records as files."""

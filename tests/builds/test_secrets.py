@@ -59,7 +59,7 @@ def test_addresses_without_secrets() -> None:
     assert parse_address("gs://b/x?y=z").key == "x?y=z"
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("columns", ["path,label", "path,label,size"])
 def test_a_build_never_shows_a_secret(
     tmp_path: Path,
@@ -181,7 +181,7 @@ def serving_signed(folder: Path) -> Iterator[tuple[str, list[Request]]]:
         yield endpoint, requests
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("columns", ["path,label", "path,label,size"])
 def test_signed_urls_are_read_and_stored_without_their_queries(
     tmp_path: Path,

@@ -67,6 +67,7 @@ def signals_of(root: Path) -> pa.Table:
     return pa.concat_tables(map(pq.read_table, sorted((root / "signals").glob("*.parquet"))))
 
 
+@pytest.mark.long
 def test_a_file_beside_each_index_file(measured: Path, plain: Path) -> None:
     index = index_of(measured)
     for name, rows in index.items():

@@ -205,7 +205,7 @@ def cut_shard(output: Path) -> None:
 STARTS_OVER = "Beam's WriteToTFRecord cannot resume an unfinished build: starting over"
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "said"), [(stopped_early, ""), (stopped_late, STARTS_OVER), (cut_shard, STARTS_OVER)]
 )

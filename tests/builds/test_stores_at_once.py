@@ -40,6 +40,7 @@ def assert_ended_or_stopped(running: RunningBuild) -> int:
     return code
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("kind", "latency_msec"),
     [
@@ -63,6 +64,7 @@ def test_the_same_build_twice(
     assert output.pending_uploads() == []
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("kind", ["local", "s3", pytest.param("gs", marks=pytest.mark.long)])
 def test_a_build_of_another_input_never_mixes_with_a_running_one(
     images: Path, places: Places, tmp_path: Path, kind: Kind
@@ -81,7 +83,7 @@ def test_a_build_of_another_input_never_mixes_with_a_running_one(
     assert hashes_of(output.download(tmp_path / "out")) == hashes_of(tmp_path / "fresh")
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_store
 def test_a_build_with_other_options_is_refused_while_one_runs(
     images: Path, places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind

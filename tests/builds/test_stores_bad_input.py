@@ -58,7 +58,7 @@ def detailed_rejects(root: Path) -> list[tuple[str, str, str]]:
     return sorted((row["id"], row["reason"], row["detail"]) for row in rejects_of(root))
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @stores.by_pair
 def test_odd_images_are_rejected_like_local_files(
     odd_sources: Sources, corpus: Path, places: Places, tmp_path: Path, pair: Pair
@@ -187,7 +187,7 @@ def test_objects_that_are_denied(places: Places, tmp_path: Path, kind: Kind, tab
     assert len(record_ids(tmp_path / "out")) == 9
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "content", "is_early"), [("s3", b"", True), ("gs", b"no image", False)]
 )

@@ -159,7 +159,7 @@ def table_of(images: Path) -> pa.Table:
     return pa.table({"path": paths, "label": labels, "weight": weights})
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_pair
 def test_a_table_of_paths(places: Places, sources: Sources, tmp_path: Path, pair: Pair) -> None:
     source, output = sources[pair[0]], places.make(pair[1])
@@ -191,6 +191,7 @@ def test_a_table_of_images_in_three_places(mixed: Path, sources: Sources, tmp_pa
     assert hashes_of(tmp_path / "far") == hashes_of(tmp_path / "near")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("kind", STORES)
 def test_records_of_python(places: Places, tmp_path: Path, kind: Kind) -> None:
     records = [{"id": str(row), "image": png_of(row), "label": row % 3} for row in range(30)]

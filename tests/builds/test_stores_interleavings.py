@@ -29,7 +29,7 @@ def test_an_erasure_beside_others(bucket: Bucket, tmp_path: Path, rng: np.random
     check_erasure(bucket.folder(f"{tmp_path.name}/out"), tmp_path, rng)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @on_s3_and_gcs
 def test_collections_within_an_append_and_a_compaction(bucket: Bucket, tmp_path: Path) -> None:
     check_collections_within(bucket.folder(f"{tmp_path.name}/out"), tmp_path, share=0.1)

@@ -27,7 +27,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_images(tmp_path_factory.mktemp("options") / "in", 20)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source_kind", "table_kind", "output_kind"),
     [("s3", "gs", "s3"), ("gs", "local", "s3"), ("local", "s3", "gs")],
@@ -73,7 +73,7 @@ def test_missing_class_names(
     assert f"--class-names {names} cannot be read: " in error_of(capfd.readouterr().err)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_store
 def test_plan_writes_nothing(
     images: Path, places: Places, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: Kind

@@ -56,7 +56,7 @@ def is_sound(output: Place) -> bool:
     return verify(output.uri, storage_options=options).is_sound and quick.is_sound
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_store
 def test_a_repair_in_a_store(kind: Kind, places: Places, sources: Path) -> None:
     output = places.make(kind)
@@ -72,7 +72,7 @@ def test_a_repair_in_a_store(kind: Kind, places: Places, sources: Path) -> None:
     assert is_sound(output)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_store
 def test_salvage_in_a_store(kind: Kind, places: Places, sources: Path) -> None:
     output = places.make(kind)
@@ -89,7 +89,7 @@ def test_salvage_in_a_store(kind: Kind, places: Places, sources: Path) -> None:
     assert output.get(shards[1]) == before[shards[1]]
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_store
 def test_an_erasure_in_a_store_writes_a_shard_once(
     kind: Kind, places: Places, sources: Path, tmp_path: Path

@@ -80,7 +80,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_pair
 def test_a_killed_build_resumes(
     sources: Sources,
@@ -135,7 +135,7 @@ def whole_shards(output: Place, images: Path, seen: Set[str] = frozenset()) -> s
     return visible
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_store
 def test_only_whole_shards_appear(large: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
     output = places.make(kind)

@@ -102,6 +102,7 @@ def test_stores_that_serve_only_so_many_requests_a_second(
     assert output.pending_uploads() == []
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("kind", "fault", "said"),
     [
@@ -157,7 +158,7 @@ def test_an_input_goes_away(sources: Sources, images: Path, tmp_path: Path, kind
     assert_as_reference(Place(str(output)), images, tmp_path)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @by_store
 def test_an_upload_whose_parts_fail_for_good_leaves_nothing(
     places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind

@@ -191,6 +191,7 @@ def files_of(dataset: str) -> dict[str, int]:
     }
 
 
+@pytest.mark.long
 def test_1024_unlabeled_images_a_file(many: Path, tmp_path: Path) -> None:
     out = build(many, tmp_path / "out", "--records-per-shard", "1024")
     assert list(files_of(out).values()) == [1024, 1024, 52]

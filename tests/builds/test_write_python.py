@@ -345,6 +345,7 @@ def test_threads_write_at_the_same_time(tmp_path: Path) -> None:
     assert sw.open(str(tmp_path / "out")).num_records == 300
 
 
+@pytest.mark.long
 def test_a_script_that_never_leaves_the_block_ends(tmp_path: Path) -> None:
     script = "import shardwright as sw; w = sw.Writer('out').__enter__(); w.write({'x': 1})"
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=240, check=False)

@@ -135,6 +135,7 @@ def test_each_round_runs_every_case_and_starts_with_another() -> None:
     assert len({found[0] for found in rounds}) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "lines"),
     [

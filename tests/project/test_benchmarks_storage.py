@@ -26,6 +26,7 @@ TABLES = {
 report, clients = load("storage_report"), load("storage_clients")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "parts", ["list", *(pytest.param(part, marks=pytest.mark.long) for part in ("read", "upload"))]
 )

@@ -342,6 +342,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "running", [pytest.param("in_memory", marks=pytest.mark.long), "multi_processing"]
 )

@@ -44,6 +44,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch) -> RunHere:
     return run
 
 
+@pytest.mark.long
 def test_digits_are_png_files_in_class_folders(root: Path) -> None:
     files = sorted(path for path in (root / "digits").rglob("*") if path.is_file())
     found = Counter(path.parent.name for path in files)

@@ -126,6 +126,7 @@ def _bucket(server: StoreServer, name: str, content: Path | None) -> list[str]:
     ]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, marks=[pytest.mark.long] * (page.stem in MANY_BUILDS)) for page in PAGES],

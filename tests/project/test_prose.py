@@ -55,6 +55,7 @@ def decorators(node: ast.FunctionDef) -> set[str]:
     return {ast.unparse(one).rpartition(".")[2] for one in calls}
 
 
+@pytest.mark.long
 def test_no_docstring_begins_with_a_question_word(docstrings: Docstrings) -> None:
     found = [f"{place}: {text[:60]}" for place, _, text in docstrings
              if first_word(text) in QUESTIONS]  # fmt: skip

@@ -15,6 +15,7 @@ from tests.support.buckets import Bucket
 SIZES = (0, 1, 80_000, 2 * PART_BYTES + 1)
 
 
+@pytest.mark.long_but_first
 def test_stores_and_their_clients_notice_nothing(bucket: Bucket, proxy: FaultProxy) -> None:
     through = bucket.behind(proxy)
     store = open_store(through.server, bucket.name)

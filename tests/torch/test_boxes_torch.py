@@ -52,6 +52,7 @@ def by_torchvision(pixels: NDArray[np.float32], view: View, rules: Boxes) -> Any
     return left.numpy(), kept.numpy()
 
 
+@pytest.mark.long
 def test_boxes_are_those_of_torchvision() -> None:
     """Within 0.001 pixels, and the same are left, in 3,000 crops of images of all sizes."""
     rng = np.random.default_rng(30)

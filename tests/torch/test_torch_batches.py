@@ -45,7 +45,10 @@ def expected_ids(dataset: str, **options: Any) -> list[list[str]]:
     return [list(batch["id"]) for batch in read(dataset, **options)]
 
 
-@pytest.mark.parametrize(("num_workers", "context"), [(0, None), (3, "fork"), (1, "spawn")])
+@pytest.mark.parametrize(
+    ("num_workers", "context"),
+    [(0, None), (3, "fork"), pytest.param(1, "spawn", marks=pytest.mark.long)],
+)
 def test_batches_are_those_of_the_reader(pictures: str, num_workers: int, context: Any) -> None:
     options = {**TWO_EPOCHS, "seed": 3, "remainder": "keep"}
     batches = list(load(read(pictures, **options).torch(), num_workers, context))
@@ -256,6 +259,7 @@ def test_iterating_again_reads_the_next_pass(
     assert ids_of(load(resumed.torch(), num_workers, context)) == expected[1]
 
 
+@pytest.mark.long
 def test_spawned_workers_learn_where_a_pass_begins(pictures: str) -> None:
     """One worker: each start of a process takes seconds."""
     reader, twin = read(pictures, **ONE_EPOCH), read(pictures, **ONE_EPOCH)
@@ -404,6 +408,7 @@ def test_a_state_of_other_records_is_refused(pictures: str, num_workers: int) ->
         next(iter(second))
 
 
+@pytest.mark.long
 def test_bad_records_are_left_out_in_workers(pictures: str, tmp_path: Path) -> None:
     damaged, name = copy_with_bad_record(pictures, tmp_path)
     with pytest.raises(BadRecordError, match="max_bad_records=0"):
@@ -427,6 +432,7 @@ def test_a_reader_without_an_end_has_no_length(pictures: str) -> None:
     assert len(list(islice(loader, 20))) == 20
 
 
+@pytest.mark.long
 def test_the_example_resumes_exactly(
     digits: str, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,7 +50,10 @@ def test_every_kind_of_feature(pictures: str) -> None:
     assert example["image"].startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("num_workers", "context"), [(0, None), (2, "fork"), (1, "spawn")])
+@pytest.mark.parametrize(
+    ("num_workers", "context"),
+    [(0, None), (2, "fork"), pytest.param(1, "spawn", marks=pytest.mark.long)],
+)
 def test_data_loader_shuffles_and_collates(
     pictures: str, num_workers: int, context: str | None
 ) -> None:

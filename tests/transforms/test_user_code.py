@@ -88,12 +88,14 @@ def test_several_for_one(table: Path) -> None:
     assert not rejects
 
 
+@pytest.mark.long
 def test_one_after_another(table: Path) -> None:
     records, _ = run(table, "named_tiles", "tiles")
     assert len(records) == 16
     assert "3.png/b#1" in records
 
 
+@pytest.mark.long
 def test_left_out(table: Path) -> None:
     records, rejects = run(table, "odd_ages_only")
     assert sorted(records) == ["1.png", "3.png"]
@@ -101,12 +103,14 @@ def test_left_out(table: Path) -> None:
     assert rejects == {f"{n}.png": ("transform", told) for n in (0, 2)}
 
 
+@pytest.mark.long
 def test_labels_by_name(table: Path) -> None:
     records, _ = run(table, "relabel")
     assert {int(record["label"]) for record in records.values()} == {1}
     assert sw.open(str(table.parent / "out")).class_counts("train") == {"cat": 0, "dog": 4}
 
 
+@pytest.mark.long
 def test_further_pictures(table: Path) -> None:
     records, rejects = run(table, "mirror", options=("--schema", "segmentation"))
     assert not rejects
@@ -114,6 +118,7 @@ def test_further_pictures(table: Path) -> None:
     assert pixels_of(records["0.png"]["segmentation_mask"].numpy()).max() == 0
 
 
+@pytest.mark.long
 def test_mistakes_cost_the_record_alone(table: Path) -> None:
     """Each row gets the function of `MISTAKES` at its age; the first one makes none."""
     expected = {
@@ -141,6 +146,7 @@ def test_mistakes_cost_the_record_alone(table: Path) -> None:
         assert detail in rejects[image_id][1]
 
 
+@pytest.mark.long
 def test_another_function_makes_other_shards(table: Path) -> None:
     run(table, "add_one")
     before = hashes_of(table.parent / "out")
@@ -179,7 +185,7 @@ def augment(record):
 """
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["transforms", "shardwright"])
 def test_a_file_may_have_the_name_of_our_package(
     table: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -37,6 +37,7 @@ from tests.support.store_places import Place, Places
 _LONG = {"tfrecord": [pytest.mark.long]}
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "form", [pytest.param(form, marks=_LONG.get(form.name, ()), id=form.name) for form in FORMS]
 )

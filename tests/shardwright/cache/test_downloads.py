@@ -214,6 +214,7 @@ def test_a_shard_that_differs_from_its_manifest(
         assert content(cache, SHARD) == data
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [

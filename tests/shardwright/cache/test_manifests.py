@@ -132,6 +132,7 @@ def test_a_store_that_denies_access_or_lost_the_dataset_is_not_offline(
         ShardCache.open(remote, at(tmp_path / "cache"))
 
 
+@pytest.mark.long
 def test_a_missing_or_damaged_manifest_in_the_cache_raises_the_stores_error(
     root: Folder, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:

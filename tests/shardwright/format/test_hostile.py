@@ -52,6 +52,7 @@ def put(path: tuple[Any, ...], value: object) -> Callable[[dict[str, Any]], None
     return edit
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("path", OF_MANIFEST, ids=lambda path: ".".join(map(str, path)))
 def test_wrong_types_are_faults(path: tuple[Any, ...], dataset: Path) -> None:
     whole = (dataset / "manifest.json").read_bytes()

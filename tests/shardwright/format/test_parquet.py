@@ -80,6 +80,7 @@ def test_rows_out_of_proportion_are_an_error(bomb: str, monkeypatch: pytest.Monk
             assert memory.max_memory() < 2.2 * LIMIT
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("options", [
     *({}, {"store_schema": True}, {"row_group_size": 7}, {"data_page_version": "2.0"}),
     *({"use_dictionary": False}, {"compression": "gzip"}, {"dictionary_pagesize_limit": 1500}),

@@ -22,6 +22,7 @@ def _photo(number: int) -> Image.Image:
     return Image.open(io.BytesIO(render_photo(number))).convert("RGB")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
 def test_hashes_equal_imagehash(mode: str) -> None:
     for number in range(16):

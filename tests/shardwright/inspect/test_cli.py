@@ -143,6 +143,7 @@ def test_places_that_are_no_dataset(
     assert told in error(tmp_path, "--storage-option", "regoin=x")
 
 
+@pytest.mark.long
 def test_looking_at_a_dataset_is_light(zoo: Path) -> None:
     """Neither Beam nor TensorFlow, nor pandas, which some of Arrow's calls import; few others."""
     for args in (["--help"], ["inspect", str(zoo)], ["verify", str(zoo), "--json"]):

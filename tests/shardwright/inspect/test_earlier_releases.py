@@ -53,6 +53,7 @@ def test_a_sidecar_that_is_not_parquet(earlier: Path) -> None:
         read(earlier)
 
 
+@pytest.mark.long
 def test_the_same_build_adds_the_checksums(zoo_images: Path, tmp_path: Path) -> None:
     out = build(zoo_images / "ape", tmp_path / "out", "--max-reject-fraction", "0.5")
     whole = sw.open(str(out))

@@ -88,6 +88,7 @@ def check_reader(dataset: Path, sound: dict[str, tuple[bytes, int]], change: str
     assert found == sound, change
 
 
+@pytest.mark.long
 def test_a_missing_file_is_placed(small: Path, tmp_path: Path) -> None:
     paths = [path for path in small.rglob("*.*") if path.name != naming.MANIFEST]
     for number, path in enumerate(paths):

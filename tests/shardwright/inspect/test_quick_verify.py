@@ -61,6 +61,7 @@ def store(request: pytest.FixtureRequest) -> StoreServer:
     return server
 
 
+@pytest.mark.long_but_first
 def test_changes_of_a_dataset_in_a_store_are_found(store: StoreServer, pictures: Path) -> None:
     root = _build(pictures, f"{store.scheme}://{new_bucket(store)}/zoo", store.options)
     result = verify_quickly(root)

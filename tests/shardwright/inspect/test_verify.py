@@ -245,6 +245,7 @@ def test_labels_that_differ_from_the_statistics(dataset: Path) -> None:
     assert "the label statistics of split 'train' differ from its records" in found[0].what
 
 
+@pytest.mark.long
 def test_model_garden_text_and_sizes_are_compared(zoo_images: Path, tmp_path: Path) -> None:
     options = ("--feature-names", "model-garden", "--max-reject-fraction", "0.5")
     dataset = build(zoo_images, tmp_path / "mg", *options)

@@ -156,6 +156,7 @@ def test_arguments_stay_unchanged_and_nothing_warns() -> None:
     assert [array.tolist() for array in arrays] == before
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 33, 64, 100, 257])
 def test_every_rank_goes_everywhere_equally_often(size: int) -> None:
     """Each place of a rank, and each pair of places of two ranks, over 60,000 keys."""

@@ -66,6 +66,7 @@ class RaisingImage(sw.EvalImage):
         raise TwoPartError("one", "two")
 
 
+@pytest.mark.long
 def test_an_error_that_cannot_be_sent_is_told(pictures: str) -> None:
     with (
         read(pictures, **{**ONE, "image": RaisingImage(8)}) as reader,
@@ -191,7 +192,7 @@ def main():
 GUARD = "if __name__ == '__main__':\n    main()\n"
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, None], ids=str)
 def test_a_script_that_ends_leaves_nothing(
     pictures: str, tmp_path: Path, end: signal.Signals | None
@@ -219,6 +220,7 @@ def test_a_script_that_ends_leaves_nothing(
     assert errors.endswith(told.get(end, ""))
 
 
+@pytest.mark.long
 def test_a_script_without_a_guard(pictures: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"{SCRIPT}\nmain()\n")

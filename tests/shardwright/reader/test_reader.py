@@ -82,6 +82,7 @@ OPTIONS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+@pytest.mark.long
 @examples(10)
 @given(OPTIONS, st.data())
 def test_any_hosts(train: str, stored: list[str], options: Any, data: st.DataObject) -> None:
@@ -284,6 +285,7 @@ def _ids_in_child(reader: sw.Reader, queue: Any) -> None:
     queue.put(ids_of(reader))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_readers_begin_in_other_processes_where_they_would_here(train: str, method: str) -> None:
     options: Any = {"shuffle": True, "image": sw.EvalImage(400), "prefetch": 5}

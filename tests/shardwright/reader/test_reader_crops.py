@@ -31,6 +31,7 @@ def check_equal(batch: Any, other: Any) -> None:
         np.testing.assert_array_equal(batch[name], other[name])
 
 
+@pytest.mark.long
 def test_a_batch_has_each_crop_in_the_place_of_the_image(pictures: str) -> None:
     reader, alone = read(pictures, **OPTIONS), read(pictures, **OPTIONS | {"image": VIEWS.crops[0]})
     rows = reader.options.global_batch_size
@@ -80,6 +81,7 @@ def test_a_split_in_memory(pictures: str) -> None:
     assert dataset.to_numpy("train", image=VIEWS, max_bytes=num_bytes).keys() == arrays.keys()
 
 
+@pytest.mark.long
 def test_frameworks_get_all_crops(pictures: str) -> None:
     expected = list(read(pictures, **OPTIONS))
 

@@ -212,7 +212,7 @@ def test_images_that_do_not_decode_are_bad_records(tmp_path: Path) -> None:
     assert len(reader.bad_records) == 1
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("check", [True, False])
 def test_an_image_that_was_damaged_before_the_build_is_told_from_a_record_damaged_since(
     tmp_path: Path, check: bool

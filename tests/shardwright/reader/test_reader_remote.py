@@ -65,6 +65,7 @@ def test_batches(local: str, remote: Callable[..., sw.Reader], options: dict[str
     assert there == here != []
 
 
+@pytest.mark.long
 def test_processes_share_the_cache(local: str, remote: Callable[..., sw.Reader]) -> None:
     options: dict[str, Any] = {"shuffle": True, "window": 3, "epochs": 2}
     here = ids_of(sw.Reader(local, global_batch_size=6, **options))
@@ -118,6 +119,7 @@ with sw.Reader(uri, batch_size=6, image=sw.TrainImage(12), **place) as reader:
 """
 
 
+@pytest.mark.long
 def test_an_interrupt_while_the_store_fails(
     stored: Folder, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:

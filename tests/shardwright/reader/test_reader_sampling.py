@@ -35,6 +35,7 @@ def assert_even(names: Iterable[str]) -> None:
     assert max(counts) - min(counts) <= 4
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("sampling", "shares"), [
     (sw.ClassBalanced(), {"ape": 0.5, "bee": 0.5}),
     (sw.ClassWeights({"ape": 1, "bee": 3}), {"ape": 0.25, "bee": 0.75}),

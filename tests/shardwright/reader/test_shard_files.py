@@ -80,6 +80,7 @@ def open_files_limit(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+@pytest.mark.long
 def test_any_order_with_no_more_open_than_allowed(many: Shards) -> None:
     order = random.Random(0).choices(range(NUM_SHARDS), k=1000)
     with closing(ShardFiles(many.refs, in_order=True)) as files:
@@ -98,6 +99,7 @@ def num_kept(many: Shards, limit: int) -> int:
         return many.num_open
 
 
+@pytest.mark.long
 def test_keeps_a_quarter_of_the_files_that_a_process_may_have_open(many: Shards) -> None:
     # This process has hundreds of other files open: those of other tests.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -264,6 +266,7 @@ def _read_all(files: ShardFiles, contents: list[bytes]) -> None:
     os._exit(0 if found == contents else 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_works_in_another_process(many: Shards, start: str) -> None:
     contents = many.contents[:8]

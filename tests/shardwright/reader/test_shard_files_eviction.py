@@ -56,6 +56,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardwright.cache.prefetches._DOWNLOADS_AT_A_TIME", 1)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize(
     ("orders", "window"),

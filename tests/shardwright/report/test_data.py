@@ -38,6 +38,7 @@ def test_the_most_distant_near_duplicates_are_chosen(tmp_path: Path) -> None:
     assert read_near_pairs(root, manifest) == []
 
 
+@pytest.mark.long
 def test_pictures_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert build(make_images(tmp_path / "in", 6), tmp_path / "out") == 0
     root = Folder(str(tmp_path / "out"))

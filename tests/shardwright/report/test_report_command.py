@@ -41,6 +41,7 @@ def report_of(*args: str | Path) -> int:
     return main(["report", *map(str, args)])
 
 
+@pytest.mark.long
 def test_a_build_shows_its_pictures(dataset: Path) -> None:
     page = (dataset / "report.html").read_text()
     shown = IMAGES.findall(page)
@@ -68,6 +69,7 @@ def test_the_command_writes_the_page_of_the_build(
     assert stamps_of(dataset) == before
 
 
+@pytest.mark.long
 def test_another_build_of_the_same_input_has_the_same_page(
     images: Path, dataset: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_rejects_have_pictures_unless_they_lie_outside(tmp_path: Path) -> None:
     assert Image.open(io.BytesIO(base64.b64decode(shown[1]))).size == (64, 32)
 
 
+@pytest.mark.long
 def test_damaged_records_are_counted_and_not_shown(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert build(images, out) == 0

@@ -106,6 +106,7 @@ READS: list[Callable[[Folder, str], object]] = [
 ASKED = [(trouble.server, name) for name, trouble in TROUBLES.items() if name != "nobody"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bucket", "trouble"), ASKED, indirect=True)
 def test_each_trouble_has_its_own_error(bucket: Bucket, trouble: Trouble) -> None:
     asked = trouble.asked(bucket)

@@ -90,6 +90,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize(("bucket", "name", "fault", "kind"), CASES, ids=str, indirect=["bucket"])
 def test_transient_errors_are_retried(
@@ -162,6 +163,7 @@ def test_the_head_of_an_empty_object_is_refused_once(bucket: Bucket, proxy: Faul
     assert bucket.behind(proxy).folder().num_bytes_of("empty") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [

@@ -83,6 +83,7 @@ def below(prefix: str) -> Counter[str]:
     return Counter(key for key in EVERYTHING if key.startswith(f"{prefix}/"))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_key_once(filled: Bucket, shape: str) -> None:
     assert listed(filled, shape) == below(shape)
@@ -108,6 +109,7 @@ def test_rows_have_lengths_and_etags(filled: Bucket) -> None:
         assert [each._replace(modified=None) for each in found] == [row]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("fault", TRANSIENT, ids=str)
 @pytest.mark.parametrize("skip", [0, 1])
 def test_a_failed_page_is_retried(
@@ -122,6 +124,7 @@ def test_a_failed_page_is_retried(
     assert retries == fault.times or (retries > 1 and fault.kind == "stall")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("shape", ["large", "long", "nested"])
 def test_parallel_listing_retries(filled: Bucket, filled_proxy: FaultProxy, shape: str) -> None:
     """A stall is not among the faults: with its short timeout, other requests may exceed it."""
@@ -143,6 +146,7 @@ def test_short_listings_cost_no_further_requests(
     assert filled_proxy.num_requests <= most
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("wanted", [1, 4])
 def test_ranges_are_all_keys(filled: Bucket, wanted: int) -> None:
     client = filled.client()

@@ -177,7 +177,7 @@ def test_secrets_are_not_shown() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @on_s3_and_gcs
 def test_no_file_of_a_dataset_holds_a_secret(bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()

@@ -49,6 +49,7 @@ def left(bucket: Bucket) -> list[str]:
     return bucket.keys() + bucket.pending()
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 20_000_001])
 @on_s3_and_gcs
 def test_sizes_around_a_part(bucket: Bucket, size: int) -> None:
@@ -106,6 +107,7 @@ def test_an_answer_that_counts_other_parts_is_not_believed(s3_bucket: Bucket) ->
         uploads._compare(client, "x", uri, sink, "0123-1")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("error", "size"),
     [
@@ -144,6 +146,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("bucket", "fault"), CASES, ids=str, indirect=["bucket"])
 def test_transient_errors_are_retried(bucket: Bucket, proxy: FaultProxy, fault: Fault) -> None:
     proxy.add(fault)
@@ -181,7 +184,7 @@ def begin_upload(bucket: Bucket) -> None:
 DENIED, THROTTLED = r"may not write it \(403", "cannot be written: .* returned 503 SlowDown"
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
@@ -283,6 +286,7 @@ def start_upload(bucket: Bucket) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.long_but_first
 @on_s3_and_gcs
 def test_an_interrupted_process_leaves_nothing(bucket: Bucket) -> None:
     process = start_upload(bucket)

@@ -92,7 +92,7 @@ def sound_ids(sound: Path, *, shuffle: bool) -> list[str]:
     return ids_of(sw.load(str(sound), features=["id"], shuffle=shuffle))
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(len(READINGS)), ids=lambda number: str(READINGS[number]))
 def test_a_bad_record_is_left_out_and_named(
     number: int, sound: Path, dataset: Path, warnings: Callable[[], list[str]]
@@ -156,7 +156,7 @@ def test_images_alone_are_read_by_the_index_and_checked(
         list(alone)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("byte", BYTES)
 def test_by_default_the_first_bad_record_is_an_error_that_names_it(
     dataset: Path, byte: int, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +179,7 @@ def test_by_default_the_first_bad_record_is_an_error_that_names_it(
     assert len(list(sw.load(str(dataset), "train[14:]", decode=False))) == NUM_IMAGES - 14
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch_size", [None, 5])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_iteration_that_goes_on_after_a_bad_record_raises_again(

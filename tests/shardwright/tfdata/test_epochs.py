@@ -56,7 +56,7 @@ def epoch_of(shards: Ids, epoch: int, *, seed: int, window: int = NUM_SHARDS) ->
     return [shards[number][row] for number, row in zip(numbers, rows, strict=True)]
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "window"), [(0, None), (7, 3), (-1, 1), (2**80, 100)])
 def test_epochs(dataset: str, shards: Ids, seed: int, window: int | None) -> None:
     """They are in the exact order of `sw.Reader`."""
@@ -118,6 +118,7 @@ FEW_PARTS = ("train[14:46]", "train[60:60]")
 ORDERS: list[dict[str, Any]] = [{"shuffle": True}, {"deterministic": False}, {"keep": "records"}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("split", "arguments"),
     [(part, {}) for part in PARTS] + [(part, more) for part in FEW_PARTS for more in ORDERS],
@@ -159,6 +160,7 @@ def test_nondeterministic_order(dataset: str, stored: list[str], shuffle: bool) 
     assert ds.options().deterministic is False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("arguments", "length"), [
     ({"split": "train[:50%]"}, 52),
     ({"split": "train[:50%]", "batch_size": 10}, 6),

@@ -125,6 +125,7 @@ def test_batches() -> None:
         assert (made["age"].dtype, made["words"].dtype) == (tf.uint8, tf.int64)
 
 
+@pytest.mark.long
 def test_single_examples() -> None:
     wanted = BATCH | DECODED
     examples = list(make(None))

@@ -46,7 +46,7 @@ def images_of(ds: tf.data.Dataset) -> dict[bytes, bytes]:
     return dict(found)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 def test_records_are_read_once(dataset: Path, place: Any) -> None:
     """After the first epoch each record is gone."""
 
@@ -67,6 +67,7 @@ def test_records_are_read_once(dataset: Path, place: Any) -> None:
     assert place == "memory" or list(place.iterdir()) == []  # a file without a name
 
 
+@pytest.mark.long
 def test_images_are_decoded_once(sound: str, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
     decode = tf.io.decode_image
@@ -88,7 +89,7 @@ def test_images_are_decoded_once(sound: str, place: Any, monkeypatch: pytest.Mon
     assert place == "memory" or list(place.iterdir()) == []  # a file without a name
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("keep", ["records", "images"])
 def test_room_is_given_back_with_the_dataset(dataset: Path, tmp_path: Path, keep: str) -> None:
     """TensorFlow keeps what a pipeline's Python functions refer to; files are closed anyway."""

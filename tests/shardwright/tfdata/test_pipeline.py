@@ -36,6 +36,7 @@ def test_every_source_image_comes_once_with_its_pixels_and_label(datasets: Datas
         assert names[example["label"]] == path.parent.name
 
 
+@pytest.mark.long
 def test_splits_are_apart_and_add_up(datasets: Datasets) -> None:
     found = sw.open(datasets["mixed"]).splits
     splits = {name: tensor_ids(sw.load(datasets["mixed"], name)) for name in found}
@@ -103,6 +104,7 @@ def plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
+@pytest.mark.long
 def test_table_columns_come_with_their_types(datasets: Datasets) -> None:
     ds = sw.load(datasets["tabled"], "all")
 
@@ -221,7 +223,7 @@ def ids_of(elements: Iterable[dict[str, tf.Tensor]]) -> list[list[bytes]]:
     return [np.atleast_1d(element["id"].numpy()).tolist() for element in elements]
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("taken", "following", "arguments"),
     [

@@ -154,6 +154,7 @@ def test_one_size_is_derived_from_statistics(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shards", [(), (ShardInfo(0, 0, 0, 0, ""),)], ids=["none", "empty"])
 def test_a_split_without_records_is_an_empty_dataset(
     tmp_path: Path, shards: tuple[ShardInfo, ...]

@@ -88,6 +88,7 @@ def local_epochs(local: str, seed: int) -> list[list[str]]:
     return [ids_of(dataset) for _ in range(3)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shuffle", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_process_may_first_read_a_store(both: Both, tmp_path: Path, shuffle: bool) -> None:
     """Objects made once per process are not made inside of a pipeline."""
@@ -113,7 +114,7 @@ def test_shuffles_like_local(both: Both, tmp_path: Path, seed: int, shards_in_ca
         assert len(set(ids)) == NUM_IMAGES
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("shards_in_cache", [1, 2, 100])
 def test_reads_in_order_like_local(both: Both, tmp_path: Path, shards_in_cache: int) -> None:
     room = shards_in_cache * both.largest
@@ -123,6 +124,7 @@ def test_reads_in_order_like_local(both: Both, tmp_path: Path, shards_in_cache: 
     assert shard_bytes(tmp_path) <= room
 
 
+@pytest.mark.long
 def test_from_google_too(both: Both, gcs_server: StoreServer, tmp_path: Path) -> None:
     root = put_folder(gcs_server, both.local)
     options: dict[str, Any] = {"shuffle": True, "batch_size": 50}
@@ -132,7 +134,7 @@ def test_from_google_too(both: Both, gcs_server: StoreServer, tmp_path: Path) ->
         assert all(bool(tf.reduce_all(there[name] == here[name])) for name in ("image", "id"))
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments", [{"shuffle": True, "seed": 3}, {}], ids=["shuffled", "in order"]
 )
@@ -148,6 +150,7 @@ def test_repeats_in_a_small_cache(both: Both, tmp_path: Path, arguments: dict[st
     wait_until(lambda: not is_pinned(tmp_path))
 
 
+@pytest.mark.long
 def test_a_shard_is_pinned_while_its_iterator_lives(both: Both, tmp_path: Path) -> None:
     iterator = iter(both.load(cache=tmp_path))
     next(iterator)
@@ -175,7 +178,7 @@ def test_downloads_ahead_within_its_room(both: Both, tmp_path: Path) -> None:
     assert number == NUM_IMAGES - 1
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_parts_download_only_their_shards(both: Both, tmp_path: Path, shuffle: bool) -> None:
     options = {"split": "train[40:70]+train[300:]", "shuffle": shuffle, "keep": "records", **RAW}
@@ -208,7 +211,7 @@ def no_later_shard_follows(iterator: Any) -> None:
         next(iterator)
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_missing_shard_is_an_error_with_its_name_and_a_fix(
     both: Both, s3_server: StoreServer, tmp_path: Path, shuffle: bool

@@ -37,6 +37,7 @@ def test_lists_of_boxes_stay_in_numpy_in_jax(scenes: str) -> None:
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.long
 def test_lists_of_boxes_in_tf_data(scenes: str) -> None:
     dataset = read(scenes, CROP).tf_data()
     assert dataset.element_spec[BOX] == tf.RaggedTensorSpec([8, None, 4], tf.float32, 1)
@@ -46,6 +47,7 @@ def test_lists_of_boxes_in_tf_data(scenes: str) -> None:
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
 def test_padded_boxes_in_tf_data_and_keras(scenes: str, remainder: str) -> None:
     """Their labels are a dict of the boxes, the lists and the mask."""

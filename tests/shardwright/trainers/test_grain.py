@@ -30,6 +30,7 @@ def assert_same(example: dict[str, Any], row: dict[str, Any]) -> None:
         np.testing.assert_array_equal(example[name], value)
 
 
+@pytest.mark.long
 def test_an_item_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
     source = read(pictures, shuffle=True, remainder="pad").grain_source()
     rows = rows_of(pictures)

@@ -74,6 +74,7 @@ def test_64_bits(pictures: str) -> None:
     assert np.asarray(batch["count"]).min() >= 2**40
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("ahead", "num_taken"), [(0, 1), (0, 14), (1, 4), (1, 15), (3, 1), (3, 14), (100, 4)]
 )
@@ -251,6 +252,7 @@ def test_the_example_resumes_exactly(digits: str, tmp_path: Path) -> None:
     assert re.fullmatch(rf"records {digest}\nweights {digest}\n{accuracy}\n", undisturbed)
 
 
+@pytest.mark.long
 def test_the_example_needs_a_checkpoint_to_stop(
     digits: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

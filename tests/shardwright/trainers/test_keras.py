@@ -130,6 +130,7 @@ def test_a_stopped_training_ends_as_an_undisturbed_one(
     assert reader.state()["position"] == EPOCHS * 21
 
 
+@pytest.mark.long
 def test_stopped_again_and_again(datasets: Datasets, tmp_path: Path, undisturbed: Any) -> None:
     """More than once within an epoch too."""
     for _ in range(2):
@@ -137,6 +138,7 @@ def test_stopped_again_and_again(datasets: Datasets, tmp_path: Path, undisturbed
     assert all_values(fit(datasets, directory=tmp_path)[0]) == undisturbed
 
 
+@pytest.mark.long
 def test_several_steps_per_execution(datasets: Datasets, tmp_path: Path) -> None:
     """Epochs of 4 steps, 2 at a time: the positions are those of all batches taken."""
 
@@ -163,6 +165,7 @@ def test_batches_made_ahead_do_not_count(datasets: Datasets, tmp_path: Path) -> 
     assert take(following, 1)[0]["id"].tolist() == whole[3]["id"].tolist()
 
 
+@pytest.mark.long
 def test_saved_files_are_of_one_step(datasets: Datasets, stopped: Path, undisturbed: Any) -> None:
     """Killed between two files, a training goes on from the older one."""
 
@@ -175,6 +178,7 @@ def test_saved_files_are_of_one_step(datasets: Datasets, stopped: Path, undistur
     assert names() == ["epoch-2-step-0.weights.h5", "training.json"]
 
 
+@pytest.mark.long
 def test_more_epochs_go_on_and_a_complete_training_stays(
     datasets: Datasets, tmp_path: Path, undisturbed: list[Any]
 ) -> None:
@@ -192,6 +196,7 @@ def test_more_epochs_go_on_and_a_complete_training_stays(
     assert watch.steps == [(0, 0)], "a later fit begins with its own first epoch"
 
 
+@pytest.mark.long
 def test_a_second_fit_goes_on_with_the_same_dataset_and_model(
     datasets: Datasets, tmp_path: Path, undisturbed: list[Any]
 ) -> None:
@@ -202,6 +207,7 @@ def test_a_second_fit_goes_on_with_the_same_dataset_and_model(
     assert all_values(model) == undisturbed
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("order", [1, -1])
 def test_others_may_stop_a_resumed_epoch(datasets: Datasets, stopped: Path, order: int) -> None:
     """The end of a resumed epoch is no end of the training, unless another callback says so."""
@@ -211,6 +217,7 @@ def test_others_may_stop_a_resumed_epoch(datasets: Datasets, stopped: Path, orde
     assert list(watch.epoch_logs) == [0]
 
 
+@pytest.mark.long
 def test_validation_comes_after_the_rest_of_an_epoch(datasets: Datasets, stopped: Path) -> None:
     held_out = datasets.read(split="test", epochs=1, image=sw.EvalImage(8))
     data, watch = held_out.tf_data(as_supervised=True), Watch()

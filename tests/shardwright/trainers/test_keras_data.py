@@ -88,7 +88,7 @@ def fit_watched(data: Any, **options: Any) -> list[list[int]]:
     return seen  # Keras may call the loss before, to build it
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("batch_size", [4, 11])
 @pytest.mark.parametrize(("kind", "shuffle"), [
     ("keras", True), ("keras", False), ("tf_data", True),
@@ -198,6 +198,7 @@ def test_keras_on_jax_trains_and_resumes(datasets: Datasets, tmp_path: Path) -> 
     assert done.stdout == "the same\n", done.stderr
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("has_own", [True, False])
 def test_an_evaluation_inside_an_epoch(
     datasets: Datasets, has_own: bool, caplog: pytest.LogCaptureFixture

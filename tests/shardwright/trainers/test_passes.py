@@ -39,6 +39,7 @@ def passes_of(datasets: Datasets, count: int, **options: Any) -> list[list[bytes
     return [pixels(reader) for _ in range(count)]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_each_loop_is_a_whole_pass_of_its_own(datasets: Datasets, kind: str, shuffle: bool) -> None:

@@ -59,6 +59,7 @@ TEXTS = {"tags": sw.Dense(4, fill=b"-"), "boxes": sw.MultiHot(num_classes=9)}
 REMAINDERS = [("drop", ENCODED), ("keep", ENCODED), ("pad", TEXTS), ("carry", TEXTS)]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(("remainder", "encodings"), REMAINDERS)
 @pytest.mark.parametrize("is_encoded", [False, True])
 def test_batches_are_the_readers_own(
@@ -110,6 +111,7 @@ def test_sparse_columns_have_the_static_sizes_that_are_known(shape: tuple[int | 
     static_shape_of.get_concrete_function(*[tf.TensorSpec(None, a.dtype) for a in empty])
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])
 def test_images_keep_their_type(datasets: Datasets, dtype: str) -> None:
     first, second = (shuffled(datasets, image=sw.TrainImage(8, dtype=dtype)) for _ in range(2))
@@ -162,6 +164,7 @@ def test_an_endless_reader_has_an_infinite_dataset(datasets: Datasets) -> None:
     assert tensor_ids(dataset.take(17)) == ids_of(take(shuffled(datasets), 17))
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_iterating_again_reads_the_next_pass(datasets: Datasets, epochs: int) -> None:
     reader = shuffled(datasets, epochs=epochs)
@@ -212,6 +215,7 @@ def test_evaluations_read_the_same_batches_each_time(datasets: Datasets) -> None
     assert [tensor_ids(dataset.take(3)) for _ in range(3)] == [whole[:12]] * 3
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("num_taken", [3, 5, 10])
 def test_repeat_goes_on_after_a_restore(datasets: Datasets, tmp_path: Path, num_taken: int) -> None:
     """Also between two passes, where the most checkpoints are: five batches are a pass."""
@@ -249,6 +253,7 @@ def test_iterators_of_one_dataset_do_not_disturb_each_other(datasets: Datasets) 
     assert found[1] == [[as_lists(name) for name in ids] for ids in expected[1][:3]]
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("epochs", [None, 4])
 def test_an_iterator_is_restored(datasets: Datasets, tmp_path: Path, epochs: int | None) -> None:
     def make() -> Any:

@@ -26,6 +26,7 @@ def make_reader(datasets: Datasets, **options: Any) -> sw.Reader:
     return datasets.read(**{"shuffle": True, "features": ["image", "id"], **options})
 
 
+@pytest.mark.long
 def test_an_iterator_needs_no_other_reference(datasets: Datasets) -> None:
     """Neither do iterators of datasets made from it, nor of distributed ones."""
 

@@ -41,8 +41,12 @@ def run_python(*args: str | Path, env: dict[str, str]) -> subprocess.CompletedPr
     )
 
 
-def test_all_tests_with_torch_pass_and_none_is_skipped(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("tests", ["not long", pytest.param("long", marks=pytest.mark.long)])
+def test_all_tests_with_torch_pass_and_none_is_skipped(
+    environment: dict[str, str], tests: str
+) -> None:
     options = ("-p", "no:cacheprovider", "-rs", f"--confcutdir={TESTS}", "--timeout=300")
+    options += ("-m", tests)
     done = run_python("-m", "pytest", *options, TESTS, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout

@@ -222,6 +222,7 @@ def test_an_erased_id_that_comes_again_is_found(
     assert "1 id of --ids" in capsys.readouterr().out
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize(
     ("ids", "code", "message"),
     [

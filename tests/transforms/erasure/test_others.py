@@ -33,6 +33,7 @@ def root(tmp_path: Path) -> Path:
     return make_grown(tmp_path / "out")
 
 
+@pytest.mark.long
 def test_a_generation_that_is_committed_later(root: Path) -> None:
     """It was finished before the erasure, and its rows to take away were found before it."""
     folder, newest = Folder(str(root)), contents()[3]
@@ -44,6 +45,7 @@ def test_a_generation_that_is_committed_later(root: Path) -> None:
     assert check(root) == 0
 
 
+@pytest.mark.long
 def test_a_compaction_that_is_committed_later(root: Path) -> None:
     folder, base = Folder(str(root)), read_version(Folder(str(root)))
     change = append_change(root, contents()[3], [], "whole", base)
@@ -112,6 +114,7 @@ def test_an_append_whose_worker_commits_after_an_erasure(root: Path) -> None:
         late.read_base()
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("lost", ["index/train-*", "grown-train.tfrecord-*"])
 def test_a_generation_that_lost_files_before_its_commit(root: Path, lost: str) -> None:
     """As by an erasure beside the end of its build; nobody can commit or mend it."""

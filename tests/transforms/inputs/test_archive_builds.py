@@ -49,7 +49,7 @@ def spooled(output: Path) -> list[str]:
     return sorted(path.suffix for path in (output / "spool").glob("*"))
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("kind", STORES)
 def test_archive_and_spool_in_a_store(
     places: Places, tmp_path: Path, archive: Path, wanted: list[Record], kind: Kind
@@ -135,6 +135,7 @@ list(spooled(Folder(sys.argv[1]), sys.argv[2], "etag", NO_OPTIONS, make))
 """
 
 
+@pytest.mark.long
 def test_a_killed_build(archive: Path, output: Path, wanted: list[Record]) -> None:
     spool = output / "spool"
     killed = subprocess.run([sys.executable, "-c", _KILLED, spool, archive], check=False)
@@ -147,6 +148,7 @@ def test_a_killed_build(archive: Path, output: Path, wanted: list[Record]) -> No
     assert [path.suffix for path in spool.iterdir()] == [".parquet"]
 
 
+@pytest.mark.long
 def test_the_stock_writer(tmp_path: Path, images: Path, wanted: list[Record], output: Path) -> None:
     archive = pack_zip(tmp_path / "a.zip", files_below(images), zipfile.ZIP_DEFLATED)
     assert build(archive, output, "--writer", "beam") == 0
@@ -154,7 +156,7 @@ def test_the_stock_writer(tmp_path: Path, images: Path, wanted: list[Record], ou
     assert spooled(output) == [".parquet"]
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize(("options", "number"), [
     (("--duplicates", "drop"), 9),
     (("--encode", "png", "--resize", "4x4", "--shard-size", "1kB"), 10),

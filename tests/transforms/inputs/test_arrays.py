@@ -113,6 +113,7 @@ def test_two_arrays_of_one_column_are_refused(tmp_path: Path) -> None:
         listed(tmp_path / "x.npz", tmp_path / "spool")
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("name", ["x.npy", "x.npz"])
 def test_rows_that_are_vectors_are_records_without_images(tmp_path: Path, name: str) -> None:
     vectors, labels = np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4) + 5
@@ -140,6 +141,7 @@ def test_a_folder_is_no_file_of_arrays(tmp_path: Path) -> None:
         FORMAT.look(SourceRequest(str(tmp_path), input_format="arrays"))
 
 
+@pytest.mark.long
 def test_a_build_reads_them(tmp_path: Path) -> None:
     np.savez(tmp_path / "mnist.npz", **ARRAYS)
 
@@ -150,6 +152,7 @@ def test_a_build_reads_them(tmp_path: Path) -> None:
             for name, split in splits.items()} == {"train": 70, "test": 9}  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_list_of_too_many_arrays_is_not_read(tmp_path: Path) -> None:
     path, one = tmp_path / "many.npz", npy(np.zeros(2, np.uint8))
     with zipfile.ZipFile(path, "w") as archive:

@@ -55,7 +55,7 @@ def test_bytes_that_begin_like_images_stay_bytes(folder: Path) -> None:
         assert records == dict(zip(paths, MAGIC, strict=True))
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["in.parquet", "in.tfrecord"])
 def test_a_named_image_column_may_begin_with_damaged_images(source: str, folder: Path) -> None:
     images = [b"damaged", b"damaged too", png_of(2)]

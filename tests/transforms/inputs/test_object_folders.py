@@ -60,7 +60,7 @@ def ids_of(rows: Rows) -> list[str]:
     return [row[0] for row in rows]
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @on_s3_and_gcs
 def test_workers_list_ranges_of_a_long_prefix(bucket: Bucket) -> None:
     bucket.fill([f"in/{'äb c'[number % 4]}/{number}.png" for number in range(2500)], TINY_PNG)
@@ -153,6 +153,7 @@ def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
     assert source.facts.description == f"split folders (Train, val) at {gcs_bucket.uri}/in"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bucket", ["moto_server", "gcs_server"], indirect=True)
 def test_folder_markers_and_invalid_names_are_rejects(bucket: Bucket) -> None:
     """Consoles and sync tools leave empty objects whose names end with a slash."""

@@ -191,6 +191,7 @@ def test_with_a_size_column_no_object_is_requested(s3_bucket: Bucket, s3_proxy: 
     assert "png" not in str(s3_proxy.requests)
 
 
+@pytest.mark.long_but_first
 @BOTH
 def test_a_store_that_fails_altogether_rejects_nothing(bucket: Bucket, proxy: FaultProxy) -> None:
     put_images(bucket, 5)

@@ -196,6 +196,7 @@ def write_tfds(folder: Path) -> Path:
     return Path(builder.data_dir)
 
 
+@pytest.mark.long
 def test_a_dataset_of_tfds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # TFDS leaves a folder there
     written = write_tfds(tmp_path)

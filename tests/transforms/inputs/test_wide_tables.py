@@ -42,6 +42,7 @@ def write_table(path: Path, names: Sequence[str]) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_thousands_of_columns(tmp_path: Path) -> None:
     seconds_for(tmp_path, 10)  # imports
     few, many = (seconds_for(tmp_path, number) for number in (1000, 8000))

@@ -30,6 +30,7 @@ def test_a_dataset_whose_indexes_cannot_be_read_has_a_page_without_pictures(
     assert "report.html has no pictures, because of StorageError" in caplog.text
 
 
+@pytest.mark.long
 def test_of_two_publishers_the_second_keeps_the_page_of_the_first(tmp_path: Path) -> None:
     """Their pages differ by the times of the shards, and one may copy what the other writes."""
     images, output = make_images(tmp_path / "in", 3), tmp_path / "out"

@@ -47,6 +47,7 @@ def test_given_splits() -> None:
     assert run.counters == {"rejects_unknown_split": 2}
 
 
+@pytest.mark.long_but_first
 @pytest.mark.parametrize("stratify", [True, False])
 @pytest.mark.parametrize(
     ("rule", "counts"),

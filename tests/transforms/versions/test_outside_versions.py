@@ -59,6 +59,7 @@ def assert_blocked(root: Path) -> None:
                 by_glob(root / pattern, is_batched=is_batched)
 
 
+@pytest.mark.long
 def test_tfds_and_globs_fail_once_a_dataset_has_grown(root: Path, tmp_path: Path) -> None:
     assert_blocked(root)
     assert sw.open(str(root)).num_records == 9

@@ -79,6 +79,7 @@ def copied(root: Path, bucket: Bucket) -> Folder:
     return bucket.folder("out")
 
 
+@pytest.mark.long
 def test_a_store_reads_the_shards_of_an_earlier_version_once(
     root: Path, s3_bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_store_reads_the_shards_of_an_earlier_version_once(
     assert {path for path in counted if path.suffix != ".parquet"} == kept
 
 
+@pytest.mark.long_but_first
 @on_s3_and_gcs
 def test_writers_in_a_store_lose_no_commit(bucket: Bucket, tmp_path: Path) -> None:
     """One that commits second applies its change to what the first has made."""

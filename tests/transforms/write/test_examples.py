@@ -244,6 +244,7 @@ assert "apache_beam" not in sys.modules
 _WITHOUT_TFX_BSL = "import sys; sys.modules['tfx_bsl'] = None\n"  # find_spec returns None for it
 
 
+@pytest.mark.long
 def test_bytes_are_the_same_in_every_process_and_need_no_tensorflow() -> None:
     printed = set()
     for seed, code in (("1", _PRINT_RECORDS), ("2", _WITHOUT_TFX_BSL + _PRINT_RECORDS)):

@@ -265,7 +265,7 @@ def check_unequal_writers(plan: ShardPlan, partly: ShardPlan, path: Path, seed: 
     return was_sound
 
 
-@pytest.mark.long_but_first
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_two_writers_of_a_shard_make_no_bad_dataset(
     plan: ShardPlan, tmp_path: Path, first: int

@@ -174,6 +174,7 @@ def test_fixes_are_counted(tmp_path: Path) -> None:
     assert counters["fixed_alpha"] == 2
 
 
+@pytest.mark.long
 def test_shards_without_records_are_empty(tmp_path: Path) -> None:
     """More shards than records, and a split that lost every image."""
     train, test = ShardName("pets", "train", 0, 3), ShardName("pets", "test", 0, 1)
