@@ -27,7 +27,6 @@ setup(
         "shardwright.report",
         "shardwright.schemas",
         "shardwright.storage",
-        "shardwright.tfdata",
         "shardwright.trainers",
         "shardwright.transforms",
         "shardwright.transforms.changes",

@@ -229,7 +229,7 @@ def open_many_load(feed: Feed) -> Iterator[Any]:
 
 
 _READER = ("shardwright:Reader", "shardwright:TrainImage", "simplejpeg", "cv2")
-_READER_TF = ("tensorflow", *_READER, "shardwright.trainers.tf")
+_READER_TF = ("tensorflow", *_READER, "shardwright.trainers.tf_data")
 _LOAD, _TF = ("shardwright:load", "read_tf"), ("read_tf",)
 _GRAIN = ("grain", "grain.sources", "cv2", "simplejpeg")
 TASKS: dict[str, dict[str, Loader]] = {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shardwright.reader.record_reader import BadRecord
     from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
     from shardwright.reader.values import SparseColumn
-    from shardwright.tfdata.pipeline import load
+    from shardwright.trainers.tf_data import load
 
     __version__: str
 
@@ -58,7 +58,7 @@ _MODULES = {
     "SparseColumn": "reader.values",
     "Text": "reader.encodings",
     "TrainImage": "images.specs",
-    "load": "tfdata.pipeline",
+    "load": "trainers.tf_data",
     "normalize": "images.normalize",
     "normalizer": "images.normalize",
     "pin": "pins",

@@ -85,9 +85,9 @@ class Dataset(Manifest):
     def parsing_spec(self) -> dict[str, Any]:
         """Return the features argument of `tf.io.parse_example`; imports TensorFlow.
 
-        See `tfdata.features.parsing_spec` for the form of each feature.
+        See `trainers.tf_parsing.parsing_spec` for the form of each feature.
         """
-        from shardwright.tfdata.features import parsing_spec
+        from shardwright.trainers.tf_parsing import parsing_spec
 
         return parsing_spec(self.schema)
 

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import google_crc32c
-import numpy as np
-from numpy.typing import NDArray
 
 from shardwright.errors import RecordFault
 from shardwright.sizes import counted
@@ -56,12 +54,6 @@ def frame_header(num_bytes: int) -> bytes:
 def frame_footer(crc: int) -> bytes:
     """Return the 4 bytes that follow data with the unmasked CRC32C `crc`."""
     return _CRC.pack(mask_crc(crc))
-
-
-def frame_footers(crcs: NDArray[np.uint32]) -> bytes:
-    """Return `frame_footer` of many checksums, one after another."""
-    masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(_MASK_DELTA)
-    return masked.astype("<u4").tobytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,12 +149,6 @@ class Corpus:
         return any(shard.info.removed for shard in self.shards)
 
     @property
-    def mean_record_bytes(self) -> float:
-        """The mean length of a record with its frame, over all records of the shards."""
-        num_records = sum(shard.info.num_records for shard in self.shards)
-        return sum(shard.info.num_bytes for shard in self.shards) / max(num_records, 1)
-
-    @property
     def is_remote(self) -> bool:
         return any(shard.source.cache is not None for shard in self.shards)
 

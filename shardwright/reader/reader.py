@@ -386,8 +386,8 @@ class Reader:
         return import_trainer("grain").GrainExamples(self)
 
     def tf_data(self, *, as_supervised: bool = False) -> Any:
-        """Return these batches as a `tf.data.Dataset`: see `trainers.tf.make_dataset`."""
-        return import_trainer("tf").make_dataset(self, as_supervised=as_supervised)
+        """Return these batches as a `tf.data.Dataset`: see `trainers.tf_data.make_dataset`."""
+        return import_trainer("tf_data").make_dataset(self, as_supervised=as_supervised)
 
     def keras(self, *, endless: bool = False) -> Any:
         """Return data for Keras, without TensorFlow: see `trainers.keras.make_data`."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import google_crc32c
-import numpy as np
 
 from shardwright.errors import BadRecordError, RecordFault, StorageError
 from shardwright.format.records import (
@@ -20,7 +19,6 @@ from shardwright.format.records import (
     OTHER_RECORD,
     check_frame,
     check_parts,
-    frame_footers,
 )
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
@@ -150,33 +148,6 @@ class RecordReader:
             if spans.images is not None:
                 _check_image(spans.images, row, data, offset + HEADER_BYTES)
         return data
-
-    def find_bad(self, shard: int, first: int, stop: int) -> BadRecord | None:
-        """Return the first damaged record of rows [first, stop); None if all end as in the index.
-
-        For a reader that checks data against the ends of frames itself. Needs indexes of whole
-        records; without checksums in them, every record is read here, too.
-
-        Raises:
-            StorageError: The shard or its index cannot be read.
-        """
-        spans, rows = self.indexes[shard], slice(first, stop)
-        if spans.crcs is not None:
-            ends = spans.offsets[rows] + spans.lengths[rows].astype(np.int64) - FOOTER_BYTES
-            with contextlib.suppress(OSError), self._files.open(shard) as file:
-                footers = b"".join([os.pread(file, FOOTER_BYTES, end) for end in ends.tolist()])
-                # A frame ends with the checksum of its data. So 4 bytes a record tell whether they
-                # are the records of the index, and the other reader finds data that do not match
-                # their footer.
-                if footers == frame_footers(spans.crcs[rows]):
-                    return None
-        # Something differs, or the file could not be read: find the record, and its precise fault.
-        for row in range(first, stop):
-            try:
-                self.read_data(shard, row)
-            except RecordFault as fault:
-                return self.describe(shard, row, fault.what)
-        return None
 
     def announce(self, shard: int, row: int) -> None:
         """Have the system begin to read a record from disk; without it, reads wait in turn."""

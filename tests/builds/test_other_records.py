@@ -26,7 +26,6 @@ from shardwright.inspect.cli import main as shardwright
 from shardwright.inspect.sample import choose_sample, read_sample
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
-from shardwright.tfdata import options
 from tests.support.build_helpers import record_ids
 from tests.support.damage import (
     Features,
@@ -112,12 +111,6 @@ def load(dataset: Path, **more: Any) -> int:
     return len(list(sw.load(str(dataset), **RAW, **more)))
 
 
-def load_by_index(dataset: Path) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(options, "_INDEXED_RECORD_BYTES", 1)
-        return load(dataset)
-
-
 PATHS: dict[str, Callable[[Path], int]] = {
     "Reader": read,
     "Reader, shuffled": lambda dataset: read(dataset, shuffle=True),
@@ -127,10 +120,7 @@ PATHS: dict[str, Callable[[Path], int]] = {
     "to_numpy": lambda dataset: len(sw.open(str(dataset)).to_numpy("train", features=["id"])["id"]),
     "load": load,
     "load, a part": lambda dataset: load(dataset, split="train[1:]"),
-    "load, any order": lambda dataset: load(dataset, deterministic=False),
-    "load, by index": load_by_index,
     "load, shuffled": lambda dataset: load(dataset, shuffle=True),
-    "load, kept": lambda dataset: load(dataset, keep="records"),
     "load, batches": lambda dataset: load(dataset, batch_size=2),
 }
 

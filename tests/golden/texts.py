@@ -23,7 +23,7 @@ from tests import structure
 _ADDRESS, _REPEATED = re.compile(r" at 0x[0-9a-f]+"), re.compile(r"(-\w) [A-Z]+, (?=--)")
 # Their modules import TensorFlow or Beam, for seconds.
 _SLOW = {
-    "load": "shardwright.tfdata.pipeline",
+    "load": "shardwright.trainers.tf_data",
     "WriteRecords": "shardwright.pipelines.commands.write_transform",
 }
 _COUNTS = ("count", "timed", "COUNTERS.add")
@@ -96,7 +96,9 @@ def _in_source(name: str) -> Iterator[str]:
     """Yield the signature of a function, or those of a class's own methods, without an import."""
     for path in structure.python_files(structure.ROOT):
         if structure.module_name(path, structure.ROOT) == _SLOW[name]:
-            for node in ast.walk(ast.parse(path.read_text())):
+            body = ast.parse(path.read_text()).body
+            found = next(node for node in body if getattr(node, "name", None) == name)
+            for node in ast.walk(found):
                 if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                     yield f"{name}: {node.name}({ast.unparse(node.args)})"
                 elif isinstance(node, ast.FunctionDef) and node.name == "__init__":

@@ -45,7 +45,7 @@ HEAVY = (
 STORAGE_MAY_IMPORT = ("shardwright.errors", "shardwright.storage")
 # The trainers' own libraries: in files that are imported when one of them is asked for.
 TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
-TRAINER_FILES = ("tfdata/", "trainers/")
+TRAINER_FILES = ("trainers/",)
 DEVICE_FILES = {"inspect/doctor.py"}  # looks, in functions, which accelerator is there
 NOUN_PACKAGES = READER_PACKAGES | {
     *("shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata", "yaml")
@@ -131,7 +131,7 @@ def test_trainers_and_clients_of_stores_are_imported_when_they_are_asked_for() -
         assert [name for name in clients if not name.startswith("google.protobuf.")] == [], path
         if not is_trainer_file(path):
             assert within(names, TRAINER_PACKAGES) == [], path
-            own = ("shardwright.trainers", "shardwright.tfdata")
+            own = ("shardwright.trainers",)
             assert [name for name in names if name.startswith(own)] == [], path
 
 

@@ -13,7 +13,7 @@ Trees = dict[str, ast.Module]
 # From below.
 ROOMS = {
     "shardwright": [
-        "storage", "format", "cache", "images", "reader", "tfdata", "trainers", "inspect", "report",
+        "storage", "format", "cache", "images", "reader", "trainers", "inspect", "report",
     ],
     "shardwright.pipelines": [
         "runners", "options", "job", "local", "repairs", "estimates", "commands",

@@ -20,7 +20,7 @@ from tests import ROOT
         ("shardwright.trainers.jax", "jax", "'shardwright[jax]'"),
         ("shardwright.trainers.torch", "torch", "'shardwright[torch]'"),
         ("shardwright.trainers.keras", "keras", "keras"),
-        ("shardwright.trainers.tf", "tensorflow", "'shardwright[tensorflow]'"),
+        ("shardwright.trainers.tf_data", "tensorflow", "'shardwright[tensorflow]'"),
         ("shardwright.tfdata.pipeline", "tensorflow", "'shardwright[tensorflow]'"),
     ],
 )

@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shardwright.tfdata.read_plan import plan_read
 
 from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.reader import shard_opening
 from shardwright.reader.corpus import DatasetSource, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.storage.folder import Folder
-from shardwright.tfdata.read_plan import plan_read
 from tests.support.cached_datasets import write_dataset
 from tests.support.open_files import open_files
 from tests.support.random_tests import examples

@@ -1,4 +1,4 @@
-"""Expose a reader's batches as a `tf.data.Dataset`: `Reader.tf_data()`.
+"""Expose a reader's batches as a `tf.data.Dataset`: `sw.load` and `Reader.tf_data()`.
 
 The reader's threads make the batches ahead, and tf.data requests them one at a time. An iterator,
 and so its checkpoint, holds the start of its pass, its position, and the number of the pass.
@@ -13,32 +13,196 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
-from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.manifest import Manifest
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.format.versions import LATEST, VersionKey, number_of
 from shardwright.images.masks import mask_dtype
+from shardwright.images.specs import DecodedImage
+from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import MASK, Batch
+from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.own_encodings import Bags
 from shardwright.reader.reader import Reader
 from shardwright.reader.state import Pass
 from shardwright.reader.steps import NO_END
+from shardwright.reader.subsets import parse_split
 from shardwright.reader.values import as_bytes, item_shape, value_dtype
-from shardwright.tfdata.epochs import epoch_numbers
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
+from shardwright.trainers.tf_epochs import epoch_numbers
 
+_ROWS = 64  # of the batches that single examples come from
 _QUIET_SECONDS = 0.1
 Array = npt.NDArray[Any]
 
 
+@PythonErrors()
+def load(
+    dataset: str | os.PathLike[str],
+    split: str = "train",
+    *,
+    batch_size: int | None = None,
+    image_size: tuple[int, int] | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    window: int | None = None,
+    as_supervised: bool = False,
+    features: Sequence[str] | None = None,
+    decode: bool = True,
+    repeat: bool = False,
+    drop_remainder: bool = False,
+    max_bad_records: int = 0,
+    threads: int | None = None,
+    storage_options: Mapping[str, object] | StorageOptions | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
+    version: VersionKey = LATEST,
+) -> tf.data.Dataset:
+    """Return a split, or a part of one, as a `tf.data.Dataset`, by the argument names of TFDS.
+
+        train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)
+
+    It is a `sw.Reader` without its crops and encodings, in the same order, and `make_dataset`
+    (`Reader.tf_data()`) says what types its batches have, when a pass begins, and how an iterator
+    is saved. Images are uint8 [height, width, 3] (float32 if stored so), other images bytes.
+
+    Args:
+        dataset: As for `Reader`, like all arguments that are not here.
+        batch_size: Rows of a batch; None for single examples.
+        image_size: (height, width) in pixels to resize to; the aspect ratio changes. Batches of
+            images of different sizes need it.
+        as_supervised: Yield (image, label), and read nothing else.
+        decode: Decode images; without it `image` is tf.string, the stored bytes.
+        repeat: Repeat forever. Batches then span the ends of epochs, so that all are full.
+        drop_remainder: Drop a last batch that is not full; makes the batch dimension static.
+
+    Raises:
+        NotADatasetError: There is no finished dataset at the address.
+        StorageError: The dataset cannot be read.
+        UsageError: An argument is invalid, or images of different sizes would be batched.
+    """
+    if image_size is not None and not decode:
+        raise UsageError("image_size resizes decoded images: leave it out with decode=False")
+    storage, settings = StorageOptions.of(storage_options), CacheSettings.of(cache, cache_bytes)
+    manifest = DatasetSource.open(Folder.at(dataset, storage), settings, version).manifest
+    if as_supervised and features is None:
+        features = _supervised_features(manifest.schema)
+    image = None
+    if decode:
+        is_batched = batch_size is not None
+        image = _decoded_image(manifest, split, features, image_size, is_batched=is_batched)
+    reader = Reader(
+        dataset,
+        split,
+        batch_size=_ROWS if batch_size is None else batch_size,
+        shuffle=shuffle,
+        seed=seed,
+        image=image,
+        features=features,
+        epochs=None if repeat else 1,
+        remainder="carry" if repeat else "drop" if drop_remainder and batch_size else "keep",
+        window=window,
+        max_bad_records=max_bad_records,
+        threads=threads,
+        storage_options=storage,
+        cache=cache,
+        cache_bytes=cache_bytes,
+        version=number_of(manifest),
+    )
+    made = make_dataset(reader, as_supervised=as_supervised)
+    return made if batch_size is not None else _single_examples(made, reader)
+
+
+def _supervised_features(schema: ExampleSchema) -> list[str] | None:
+    """Return the names of the image and the first label; None for all, if one is missing."""
+    labels = [each.name for each in schema.features if each.kind == FeatureKind.CLASS_LABEL]
+    return [schema.image.name, labels[0]] if schema.image and labels else None
+
+
+def _decoded_image(
+    manifest: Manifest,
+    split: str,
+    names: Sequence[str] | None,
+    size: tuple[int, int] | None,
+    *,
+    is_batched: bool,
+) -> DecodedImage | None:
+    """Return how `load` decodes the image and its masks; None if the image is not read."""
+    image, features = manifest.schema.image, manifest.schema.features
+    wanted = [each for each in features if names is None or each.name in names]
+    if image is None or image not in wanted:
+        return None
+    size = size or _common_size(manifest, split, image)
+    if size is None and is_batched:
+        raise UsageError(
+            "batch_size needs images of one size, but those of this split differ: set "
+            "image_size=(height, width), build with `--encode jpeg --resize WIDTHxHEIGHT`, or "
+            "leave batch_size out"
+        )
+    return DecodedImage(
+        size,
+        dtype="float32" if image.dtype == "float32" else "uint8",
+        masks=[each.name for each in wanted if each.kind == FeatureKind.MASK],
+    )
+
+
+def _common_size(manifest: Manifest, split: str, image: Feature) -> tuple[int, int] | None:
+    """Return (height, width) of all images, by the schema or the statistics; None if unknown."""
+    if len(image.shape) == 3:
+        height, width, _ = image.shape
+        return (height, width) if height and width else None
+    counts = {name: found.num_records for name, found in manifest.splits.items()}
+    names = {span.split for span in parse_split(split, counts, manifest.name) if span.num_records}
+    sizes = set()
+    for name in names:
+        stats = [manifest.splits[name].stats.get(axis, {}) for axis in ("height", "width")]
+        if any(found.get("count") != counts[name] for found in stats):
+            return None
+        sizes |= {tuple(found[end] for found in stats) for end in ("min", "max")}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+@tf.autograph.experimental.do_not_convert
+def _single_examples(batches: tf.data.Dataset, reader: Reader) -> tf.data.Dataset:
+    """Return the rows of batches; what is ragged in a batch of images is dense in each."""
+
+    def rows_of(*batch: Any) -> tf.data.Dataset:
+        columns = batch if len(batch) > 1 else batch[0]
+        rows = tf.data.Dataset.range(tf.shape(tf.nest.flatten(columns)[0], tf.int64)[0])
+        return rows.map(lambda row: tf.nest.map_structure(lambda column: _at(column, row), columns))
+
+    rows = batches.flat_map(rows_of)
+    if reader.options.max_bad_records:
+        return rows
+    is_endless = reader.options.epochs is None
+    length = tf.data.INFINITE_CARDINALITY if is_endless else reader.num_records
+    return rows.apply(tf.data.experimental.assert_cardinality(length))
+
+
+def _at(column: Any, row: tf.Tensor) -> Any:
+    if isinstance(column, tf.SparseTensor):
+        size = column.dense_shape[1]
+        found = tf.sparse.slice(column, tf.stack([row, 0]), tf.stack([1, size]))
+        return tf.sparse.reshape(found, column.shape[1:])
+    found = column[row]
+    return found.to_tensor() if isinstance(found, tf.RaggedTensor) else found
+
+
+# No function here has Python control flow by a tensor, and to look for it takes seconds.
+@tf.autograph.experimental.do_not_convert
 def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Dataset:
     """Return a reader's batches as a `tf.data.Dataset` of dicts by feature name, or (image, label).
 
@@ -91,7 +255,7 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
 class _Calls:
     """The functions that tf.data calls from its own threads, concurrently for several iterators."""
 
-    def __init__(self, reader: Reader, columns: dict[str, TensorColumn]) -> None:
+    def __init__(self, reader: Reader, columns: Columns) -> None:
         self._reader = reader
         self._columns = columns
         self._dtypes = [dtype for column in columns.values() for dtype in column.dtypes]
@@ -234,61 +398,44 @@ def _make_options(*, is_host: bool) -> tf.data.Options:
     return options
 
 
-class TensorColumn(Protocol):
-    """A conversion of one column: to arrays of `dtypes`, and in the graph to a tensor."""
-
-    @property
-    def dtypes(self) -> list[tf.DType]: ...
-
-    def to_arrays(self, column: Any) -> list[Array]: ...
-
-    def to_tensor(self, parts: Sequence[tf.Tensor]) -> Any: ...
-
-
 @dataclass(frozen=True)
-class DenseColumn:
-    """Numbers unchanged; text and bytes as tf.string."""
+class TensorColumn:
+    """A column as dense arrays, which `tf.numpy_function` takes, and as a tensor.
+
+    Attributes:
+        shape: (rows, *item) of a tensor; of lists, their rows and the shape of one value.
+        dtype: Of the values; objects, which are text and bytes, become tf.string.
+        num_ragged: Axes after the rows that differ: 1 for lists, as tf.RaggedTensor [rows, None,
+            *item]; 2 for images of different sizes, [rows, None, None, channels].
+    """
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+    num_ragged: int = 0
 
     @property
     def dtypes(self) -> list[tf.DType]:
-        return [_tensor_dtype(self.dtype)]
+        return [_tensor_dtype(self.dtype), *[tf.int64] * self.num_ragged]
 
-    def to_arrays(self, column: Array) -> list[Array]:
-        return [_encode_texts(column)]
+    def to_arrays(self, column: Any) -> list[Array]:
+        if not self.num_ragged:
+            return [_encode_texts(column)]
+        item = tuple(size or 0 for size in self.shape[1:])
+        lengths = [np.array([len(row) for row in column], np.int64)]
+        if self.num_ragged == 2:
+            widths = np.array([row.shape[1] for row in column], np.int64)
+            lengths.append(np.repeat(widths, lengths[0]))
+        values = [np.empty((0, *item), self.dtype), *(row.reshape(-1, *item) for row in column)]
+        return [_encode_texts(np.concatenate(values)), *lengths]
 
-    def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        return tf.ensure_shape(parts[0], self.shape)
-
-
-@dataclass(frozen=True)
-class RaggedColumn:
-    """Lists as tf.RaggedTensor [rows, None]; lists of arrays (boxes) as [rows, None, *item]."""
-
-    rows: int | None
-    dtype: np.dtype[Any]
-    item: tuple[int, ...] = ()
-
-    @property
-    def dtypes(self) -> list[tf.DType]:
-        return [_tensor_dtype(self.dtype), tf.int64]
-
-    def to_arrays(self, column: Array) -> list[Array]:
-        lengths = np.array([len(row) for row in column], np.int64)
-        return [
-            _encode_texts(np.concatenate([np.empty((0, *self.item), self.dtype), *column])),
-            lengths,
-        ]
-
-    def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.RaggedTensor:
-        values, lengths = (
-            tf.ensure_shape(parts[0], (None, *self.item)),
-            tf.ensure_shape(parts[1], (self.rows,)),
-        )
+    def to_tensor(self, parts: Sequence[tf.Tensor]) -> Any:
+        if not self.num_ragged:
+            return tf.ensure_shape(parts[0], self.shape)
+        values = tf.ensure_shape(parts[0], (None, *self.shape[1:]))
+        lengths = [tf.ensure_shape(part, (None,)) for part in parts[1:]]
+        lengths[0] = tf.ensure_shape(lengths[0], self.shape[:1])
         # Not validated: the lengths were just counted, and the check is an operation per batch.
-        return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+        return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)
 
 
 @dataclass(frozen=True)
@@ -303,16 +450,13 @@ class SparseTensorColumn:
         return [tf.int64, _tensor_dtype(self.dtype), tf.int64]
 
     def to_arrays(self, column: Any) -> list[Array]:
-        return [
-            column.indices,
-            _encode_texts(column.values),
-            np.array(column.dense_shape, np.int64),
-        ]
+        shape = np.array(column.dense_shape, np.int64)
+        return [column.indices, _encode_texts(column.values), shape]
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.SparseTensor:
-        shape = tf.ensure_shape(parts[2], (2,))
+        found = tf.ensure_shape(parts[2], (2,))
         known = [
-            shape[axis] if size is None else tf.constant(size, tf.int64)
+            found[axis] if size is None else tf.constant(size, tf.int64)
             for axis, size in enumerate(self.shape)
         ]
         shape = tf.stack(known)  # constants make static sizes
@@ -321,41 +465,13 @@ class SparseTensorColumn:
         )
 
 
-@dataclass(frozen=True)
-class ImagesColumn:
-    """Images of different sizes as tf.RaggedTensor [rows, None, None, channels]."""
-
-    rows: int | None
-    num_channels: int
-    dtype: np.dtype[Any]
-
-    @property
-    def dtypes(self) -> list[tf.DType]:
-        return [_tensor_dtype(self.dtype), tf.int64, tf.int64]
-
-    def to_arrays(self, column: Array) -> list[Array]:
-        empty = np.empty((0, self.num_channels), self.dtype)
-        pixels = np.concatenate(
-            [empty, *(image.reshape(-1, self.num_channels) for image in column)]
-        )
-        heights = np.array([image.shape[0] for image in column], np.int64)
-        return [
-            pixels,
-            heights,
-            np.repeat(np.array([image.shape[1] for image in column], np.int64), heights),
-        ]
-
-    def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.RaggedTensor:
-        pixels = tf.ensure_shape(parts[0], (None, self.num_channels))
-        lengths = [tf.ensure_shape(parts[1], (self.rows,)), tf.ensure_shape(parts[2], (None,))]
-        return tf.RaggedTensor.from_nested_row_lengths(pixels, lengths, validate=False)
+Columns = dict[str, TensorColumn | SparseTensorColumn]
 
 
-def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
+def tensor_columns(reader: Reader) -> Columns:
     """Return the columns of a reader's batches, by name."""
-    columns = reader.engine.columns
-    specs = reader.element_spec
-    found: dict[str, TensorColumn] = {name: DenseColumn(*spec) for name, spec in specs.items()}
+    columns, specs = reader.engine.columns, reader.element_spec
+    found: Columns = {name: TensorColumn(*spec) for name, spec in specs.items()}
     rows = reader.steps.host_batch_size if reader.has_static_rows else None
     for feature in columns.features:
         shape, dtype = specs[feature.name]
@@ -364,17 +480,19 @@ def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
         elif feature.kind == FeatureKind.TENSOR and dtype.hasobject:
             found[feature.name] = _tensors_column(feature, rows)
         elif None in feature.stored_shape and len(shape) == 1 and dtype.hasobject:
-            found[feature.name] = RaggedColumn(rows, value_dtype(feature), item_shape(feature))
-    for mask in columns.masks:
-        if specs[mask.name][1].hasobject:
-            found[mask.name] = ImagesColumn(rows, 1, mask_dtype(mask))
+            item = item_shape(feature)
+            found[feature.name] = TensorColumn((rows, *item), value_dtype(feature), 1)
+    pictures = {mask.name: (1, mask_dtype(mask)) for mask in columns.masks}
     for name, image in reader.engine.images.items():
-        if image is not None and specs[name][1].hasobject:
-            found[name] = ImagesColumn(rows, image.shape[2], image.dtype)
+        if image is not None:
+            pictures[name] = (image.shape[2], image.dtype)
+    for name, (num_channels, dtype) in pictures.items():
+        if specs[name][1].hasobject:
+            found[name] = TensorColumn((rows, num_channels), dtype, 2)
     return found
 
 
-def _tensors_column(feature: Feature, rows: int | None) -> RaggedColumn:
+def _tensors_column(feature: Feature, rows: int | None) -> TensorColumn:
     """Return the column of tensors that differ in length only, as lists of arrays.
 
     Raises:
@@ -386,9 +504,7 @@ def _tensors_column(feature: Feature, rows: int | None) -> RaggedColumn:
             f"{feature.dtype or 'any type'}, which cannot be batched as a tf.Tensor: "
             "leave it out of features=, or read single records"
         )
-    return RaggedColumn(
-        rows, np.dtype(feature.dtype), tuple(size or 0 for size in feature.shape[1:])
-    )
+    return TensorColumn((rows, *feature.shape[1:]), np.dtype(feature.dtype), 1)
 
 
 def _tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:

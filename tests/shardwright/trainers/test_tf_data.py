@@ -13,7 +13,7 @@ from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.reader.values import SparseColumn
-from shardwright.trainers.tf import SparseTensorColumn
+from shardwright.trainers.tf_data import SparseTensorColumn
 from tests.support.readers import ids_of, take
 from tests.support.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
 
