@@ -12,6 +12,7 @@ downscaling by 8.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +34,9 @@ from shardwright.images.png import essential_png
 from shardwright.images.tiles import cut_tiles, has_tiles
 from shardwright.sizes import counted
 
-Pixels = NDArray[Any]  # uint8; or floats, of images that are stored as floats
+Pixels = NDArray[Any]  # uint8; uint16 of PNGs of 16 bits; floats of images stored so
+_LOG = logging.getLogger("shardwright.reader")
+_PNG_DEPTH, _ANY_DEPTH = 24, 2  # where a PNG states its bits; cv2.IMREAD_ANYDEPTH
 
 
 class StoredImage(NamedTuple):
@@ -85,7 +88,9 @@ class OpenedImage(NamedTuple):
     decode_part: Callable[[int, Crop], tuple[Pixels, int, int]] | None = None
 
 
-def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> OpenedImage:
+def open_image(
+    data: bytes | memoryview, stored: StoredImage, *, fast: bool, deep: bool | None = None
+) -> OpenedImage:
     """Read the header of an image.
 
     Args:
@@ -93,6 +98,8 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
         stored: Their storage format.
         fast: Decode JPEG slightly faster than TensorFlow's exact pixels allow, and large ones at a
             reduced size.
+        deep: Keep the 16 bits of a PNG that has so many, as uint16. False and None leave 8 of them,
+            and False says so, once in a process.
 
     Raises:
         ImageFault: The bytes are not an image, the header is damaged, or there are too many pixels.
@@ -101,10 +108,10 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
         return _open_raw(data, stored)
     if stored.encoding == "tensor":
         return _open_tensor(bytes(data), stored)
-    return _open_file(data, fast=fast)
+    return _open_file(data, fast=fast, deep=deep)
 
 
-def _open_file(data: bytes | memoryview, *, fast: bool) -> OpenedImage:
+def _open_file(data: bytes | memoryview, *, fast: bool, deep: bool | None) -> OpenedImage:
     # By content: a file's name or extension is not stored.
     kind = image_format(bytes(data[:16]))
     if kind == "jpeg":
@@ -130,9 +137,25 @@ def _open_file(data: bytes | memoryview, *, fast: bool) -> OpenedImage:
         raise ImageFault(f"not a JPEG, PNG, GIF, BMP or WebP image: it {found}", "not_an_image")
     whole = bytes(data)
     height, width = read_size(kind, whole)
+    depth = 0
     if kind == "png":
         whole = essential_png(whole)
-    return OpenedImage(height, width, 1, lambda _: _decode_by_opencv(kind, whole, height, width))
+        if whole[_PNG_DEPTH] == 16:
+            depth = _ANY_DEPTH if deep else 0
+            if deep is False:
+                _tell_of_16_bits()
+    return OpenedImage(
+        height, width, 1, lambda _: _decode_by_opencv(kind, whole, height, width, depth)
+    )
+
+
+@functools.cache
+def _tell_of_16_bits() -> None:
+    _LOG.warning(
+        "images of 16 bits a channel are read as 8 bits, as tf.io.decode_image reads them, so that "
+        "256 of their values become one: give sw.DecodedImage and its like dtype='uint16' or "
+        "'float32'"
+    )
 
 
 def _decode_tiles(
@@ -151,7 +174,8 @@ class Part(NamedTuple):
     Attributes:
         crop: The rectangle, in pixels of the image.
         slot: [height, width, 3], to which the crop is resized. A float dtype gets floats as they
-            are stored; all other images give 0 to 255.
+            are stored; all other images give 0 to 255, with fractions of an image of 16 bits;
+            uint16 gets 0 to 65,535.
         flip: Mirror left and right.
     """
 
@@ -185,9 +209,19 @@ def fill_slots(image: OpenedImage, parts: Sequence[Part]) -> None:
             _reduced(crop.top - top, crop.height, decoded),
             _reduced(crop.left - left, crop.width, decoded),
         ]
-        if pixels.dtype != np.uint8 and slot.dtype == np.uint8:
-            shown = image.normalization.to_pixels(shown)
+        shown = _as_of_slot(shown, slot.dtype, image.normalization)
         _write(_shrink(shown, reduction // decoded), slot, flip=flip)
+
+
+def _as_of_slot(pixels: Pixels, dtype: np.dtype[Any], normalization: Normalization) -> Pixels:
+    """Return pixels in the range of a slot's dtype; uint8 stays for floats, which it fits."""
+    if pixels.dtype == np.uint16:
+        if dtype == np.uint8:
+            return (pixels >> 8).astype(np.uint8)  # as OpenCV and TensorFlow do
+        return pixels if dtype == np.uint16 else pixels.astype(np.float32) / np.float32(257)
+    if pixels.dtype != np.uint8 and dtype in (np.uint8, np.uint16):
+        pixels = normalization.to_pixels(pixels)
+    return pixels.astype(np.uint16) * np.uint16(257) if dtype == np.uint16 else pixels
 
 
 def power_of_two(ratio: int) -> int:
@@ -216,7 +250,7 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
     """Resize bilinearly, as tf.image.resize(antialias=False) does, and flip."""
     height, width = slot.shape[:2]
     # OpenCV writes to `dst` if it can, and silently to a new array if not.
-    direct = slot if slot.dtype == np.uint8 and slot.flags.c_contiguous else None
+    direct = slot if slot.dtype == pixels.dtype and slot.flags.c_contiguous else None
     made = pixels
     if pixels.shape[:2] != (height, width):
         made = cv2().resize(
@@ -287,12 +321,14 @@ def _open_gif(data: bytes) -> OpenedImage:
     return OpenedImage(height, width, 1, decode)
 
 
-def _decode_by_opencv(kind: str, data: bytes | memoryview, height: int, width: int) -> Pixels:
+def _decode_by_opencv(
+    kind: str, data: bytes | memoryview, height: int, width: int, depth: int = 0
+) -> Pixels:
     library = cv2()
     try:
         pixels = library.imdecode(
             np.frombuffer(data, np.uint8),
-            library.IMREAD_COLOR_RGB | library.IMREAD_IGNORE_ORIENTATION,
+            library.IMREAD_COLOR_RGB | library.IMREAD_IGNORE_ORIENTATION | depth,
         )
     except library.error as error:
         raise ImageFault(f"the {kind} image cannot be decoded: {error}") from error

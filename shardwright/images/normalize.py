@@ -32,9 +32,6 @@ class _Mode(NamedTuple):
     deviation: tuple[float, float, float]
     is_bgr: bool = False
 
-    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32], bool]:
-        return np.array(self.mean, np.float32), np.array(self.deviation, np.float32), self.is_bgr
-
 
 _MODES = {
     "torch": _Mode(
@@ -57,27 +54,11 @@ def normalize(
     dtype: object = _DEFAULT_DTYPE,
     channels_first: bool = False,
 ) -> NDArray[Any]:
-    """Normalize images in NumPy.
-
-    Args:
-        images: [..., height, width, 3] RGB, 0 to 255, of any dtype.
-        mode: "torch", "tf" or "caffe": see `MODES`; or a dataset's `mean_std()`.
-        dtype: Result dtype: "float32", "bfloat16" or "float16". Computed in float32.
-        channels_first: Return [..., 3, height, width].
-
-    Returns:
-        A new array.
-
-    Raises:
-        UsageError: The mode or dtype is unknown, or the last axis does not have 3 channels.
-    """
-    mean, deviation, is_bgr = _check_mode(mode).arrays()
-    target = numpy_dtype(dtype_name(dtype, _DTYPES))
-    _check_channels(images.shape)
-    ordered = images[..., ::-1] if is_bgr else images
-    # In float32, and rounded once at the end: bfloat16 has 8 bits, as many as a pixel.
-    made = (ordered.astype(np.float32) - mean) / deviation
-    return (np.moveaxis(made, -1, -3) if channels_first else made).astype(target, copy=False)
+    """Normalize images in NumPy: see `normalizer`. The result is a new array."""
+    made: NDArray[Any] = normalizer(mode, "numpy", dtype=dtype, channels_first=channels_first)(
+        images
+    )
+    return made
 
 
 def normalizer(
@@ -98,81 +79,118 @@ def normalizer(
         framework: "numpy", "jax", "torch", "tf" or "keras"; imported by this call.
         dtype: Result dtype: "float32", "bfloat16" or "float16". Computed in float32. None: float32,
             or Keras's dtype policy.
-        channels_first: Return [..., 3, height, width], as torch's models expect.
+        channels_first: Return [..., 3, height, width], as torch's models expect, of images whose
+            channels are last.
 
     Returns:
-        A function of images [..., height, width, 3] RGB, 0 to 255, in uint8, bfloat16 or float32.
+        A function of images, RGB, 0 to 255, in uint8, bfloat16 or float32: [..., height, width, 3],
+        or [..., 3, height, width], as `Reader.torch()` gives them, whose channels stay first.
 
     Raises:
-        UsageError: The mode, framework or dtype is unknown. From the returned function: the last
-            axis does not have 3 channels.
+        UsageError: The mode, framework or dtype is unknown. From the returned function: neither
+            axis has 3 channels.
     """
-    _check_mode(mode)
-    if framework not in _FACTORIES:
-        raise UsageError(f"framework must be one of {', '.join(_FACTORIES)}, got {framework!r}")
-    return _FACTORIES[framework](
-        mode, None if dtype is None else dtype_name(dtype, _DTYPES), channels_first
-    )
-
-
-def _numpy(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
-    return functools.partial(
-        normalize, mode=mode, dtype=dtype or _DEFAULT_DTYPE, channels_first=channels_first
-    )
-
-
-def _jax(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
-    jnp = importlib.import_module("jax.numpy")
-    mean, deviation, is_bgr = _check_mode(mode).arrays()
-
-    def normalize_jax(images: Any) -> Any:
-        _check_channels(images.shape)
-        ordered = images[..., ::-1] if is_bgr else images
-        made = (jnp.asarray(ordered, jnp.float32) - mean) / deviation
-        return (jnp.moveaxis(made, -1, -3) if channels_first else made).astype(
-            dtype or _DEFAULT_DTYPE
+    constants = _check_mode(mode)
+    if framework not in (*_LIBRARIES, "keras"):
+        known = ", ".join((*_LIBRARIES, "keras"))
+        raise UsageError(f"framework must be one of {known}, got {framework!r}")
+    name = None if dtype is None else dtype_name(dtype, _DTYPES)
+    if framework == "keras":
+        layer: Callable[[Any], Any] = _keras_layer_class()(
+            mode, channels_first=channels_first, dtype=name
         )
+        return layer
+    library = _LIBRARIES[framework]()
+    target = name or _DEFAULT_DTYPE
+    return functools.partial(_normalized, library, constants, target, channels_first)
 
-    return normalize_jax
+
+class _Library(NamedTuple):
+    """What normalizing takes of a framework's functions of arrays.
+
+    Attributes:
+        cast: Takes an array and the name of a dtype.
+        flip: Takes an array and an axis.
+        first: Moves the last axis to the third place from the end.
+        constant: Takes a NumPy array and an array on whose device it is needed.
+    """
+
+    cast: Callable[[Any, str], Any]
+    flip: Callable[[Any, int], Any]
+    first: Callable[[Any], Any]
+    constant: Callable[[NDArray[Any], Any], Any] = lambda array, _: array
 
 
-def _torch(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+def _normalized(
+    library: _Library, mode: _Mode, dtype: str, channels_first: bool, images: Any
+) -> Any:
+    shape = tuple(images.shape)
+    axis = next((axis for axis in (-1, -3) if len(shape) >= -axis and shape[axis] == 3), None)
+    if axis is None:
+        told = "[..., height, width, 3] or [..., 3, height, width]"
+        raise UsageError(f"images must be {told}, got {shape}")
+    constants = np.array((mode.mean, mode.deviation), np.float32)
+    mean, deviation = library.constant(constants.reshape(2, 3, *[1] * (-1 - axis)), images)
+    ordered = library.flip(images, axis) if mode.is_bgr else images
+    # In float32, and rounded once at the end: bfloat16 has 8 bits, as many as a pixel.
+    made = (library.cast(ordered, "float32") - mean) / deviation
+    if channels_first and axis == -1:
+        made = library.first(made)
+    return library.cast(made, dtype)
+
+
+def _numpy() -> _Library:
+    return _Library(
+        lambda array, dtype: np.asarray(array).astype(numpy_dtype(dtype)),
+        lambda array, axis: np.flip(array, axis),
+        lambda array: np.moveaxis(array, -1, -3),
+    )
+
+
+def _jax() -> _Library:
+    jnp = importlib.import_module("jax.numpy")
+    return _Library(
+        lambda array, dtype: jnp.asarray(array, dtype),
+        jnp.flip,
+        lambda array: jnp.moveaxis(array, -1, -3),
+    )
+
+
+def _torch() -> _Library:
     torch = importlib.import_module("torch")
-    target, constants = getattr(torch, dtype or _DEFAULT_DTYPE), _check_mode(mode)
 
     @functools.cache  # a copy to the device makes the host wait for it
-    def constants_on(device: Any) -> Any:
-        return torch.tensor(
-            (constants.mean, constants.deviation), dtype=torch.float32, device=device
-        )
+    def on_device(values: bytes, shape: tuple[int, ...], device: Any) -> Any:
+        array = np.frombuffer(values, np.float32).reshape(shape)
+        return torch.tensor(array, device=device)
 
-    def normalize_torch(images: Any) -> Any:
-        _check_channels(images.shape)
-        mean, deviation = constants_on(images.device)
-        ordered = images.flip(-1) if constants.is_bgr else images
-        made = (ordered.to(torch.float32) - mean) / deviation
-        return (made.movedim(-1, -3) if channels_first else made).to(target)
-
-    return normalize_torch
+    return _Library(
+        lambda array, dtype: array.to(getattr(torch, dtype)),
+        lambda array, axis: array.flip(axis),
+        lambda array: array.movedim(-1, -3),
+        lambda constants, images: on_device(constants.tobytes(), constants.shape, images.device),
+    )
 
 
-def _tf(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
-    tf, constants = importlib.import_module("tensorflow"), _check_mode(mode)
-
-    def normalize_tf(images: Any) -> Any:
-        images = tf.convert_to_tensor(images)
-        _check_channels(images.shape)
-        ordered = tf.reverse(images, [-1]) if constants.is_bgr else images
-        made = (tf.cast(ordered, tf.float32) - constants.mean) / constants.deviation
-        if channels_first:
-            made = tf.experimental.numpy.moveaxis(made, -1, -3)
-        return tf.cast(made, dtype or _DEFAULT_DTYPE)
-
-    return normalize_tf
+def _tf() -> _Library:
+    tf = importlib.import_module("tensorflow")
+    return _Library(
+        tf.cast,
+        lambda array, axis: tf.reverse(array, [axis]),
+        lambda array: tf.experimental.numpy.moveaxis(array, -1, -3),
+    )
 
 
-def _keras(mode: str | MeanStd, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
-    return _keras_layer_class()(mode, channels_first=channels_first, dtype=dtype)
+def _keras() -> _Library:
+    ops = importlib.import_module("keras").ops
+    return _Library(
+        ops.cast,
+        lambda array, axis: ops.flip(array, axis=axis),
+        lambda array: ops.moveaxis(array, -1, -3),
+    )
+
+
+_LIBRARIES = {"numpy": _numpy, "jax": _jax, "torch": _torch, "tf": _tf}
 
 
 @functools.cache
@@ -195,20 +213,16 @@ def _keras_layer_class() -> Any:
             self.supports_jit = True
 
         def call(self, images: Any) -> Any:
-            mean, deviation, is_bgr = _check_mode(self.mode).arrays()
-            _check_channels(images.shape)
-            ordered = keras.ops.flip(images, axis=-1) if is_bgr else images
-            made = (keras.ops.cast(ordered, "float32") - mean) / deviation
-            return keras.ops.cast(
-                keras.ops.moveaxis(made, -1, -3) if self.channels_first else made,
-                self.compute_dtype,
+            return _normalized(
+                _keras(), _check_mode(self.mode), self.compute_dtype, self.channels_first, images
             )
 
         def compute_output_shape(
             self, input_shape: tuple[int | None, ...]
         ) -> tuple[int | None, ...]:
             *rest, height, width, channels = input_shape
-            return (*rest, channels, height, width) if self.channels_first else input_shape
+            is_moved = self.channels_first and channels == 3
+            return (*rest, channels, height, width) if is_moved else input_shape
 
         def get_config(self) -> dict[str, Any]:
             return {
@@ -237,17 +251,3 @@ def _check_mode(mode: str | MeanStd) -> _Mode:
             f"mode must be one of {', '.join(_MODES)}, or a dataset's mean_std(), got {mode!r}"
         )
     return _MODES[mode]
-
-
-def _check_channels(shape: Any) -> None:
-    if shape[-1] != 3:
-        raise UsageError(f"images must be [..., height, width, 3], got {tuple(shape)}")
-
-
-_FACTORIES: dict[str, Callable[..., Callable[[Any], Any]]] = {
-    "numpy": _numpy,
-    "jax": _jax,
-    "torch": _torch,
-    "tf": _tf,
-    "keras": _keras,
-}

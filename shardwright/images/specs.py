@@ -24,7 +24,7 @@ from shardwright.images.crops import (
 from shardwright.images.decode import OpenedImage, Part, StoredImage, fill_slots, open_image
 from shardwright.images.libraries import dtype_name, numpy_dtype
 
-_DTYPES = ("uint8", "bfloat16", "float32")
+_DTYPES = ("uint8", "bfloat16", "float32", "uint16")
 # Of evaluation: the ratio of He et al. ("Deep Residual Learning") and most later work.
 _RESIZE_PART = 256 / 224
 _LETTERBOX = "letterbox"
@@ -104,7 +104,7 @@ class CropImage:
         Args:
             show: Called with the part of the image that the result shows, before it is decoded.
         """
-        image = open_image(data, stored, fast=self.fast)
+        image = open_image(data, stored, fast=self.fast, deep=self.dtype != np.uint8)
         out, view = self._view(image, draw, out)
         if show is not None:
             # Before decoding, which takes most of the time: boxes that do not fit make a bad record
@@ -151,8 +151,9 @@ class TrainImage(CropImage):
         scale: Minimum and maximum share of the image's area.
         ratio: Minimum and maximum width / height of the crop.
         flip: Flip left and right with probability 1/2.
-        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
-            the stored values of images that were stored as float32.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same numbers from 0 to 255, and with
+            fractions of PNGs of 16 bits, or the stored values of images that were stored as
+            float32; or "uint16", 0 to 65,535.
         fast: Decode JPEG faster, but not with TensorFlow's exact pixels.
         boxes: A feature of boxes that move with the image: its name, or `Boxes` to set which are
             kept and their form.
@@ -202,8 +203,9 @@ class EvalImage(CropImage):
         size: Result size in pixels: one number for a square, or (height, width).
         resize: Length of the shorter side after resizing; None for 256 / 224 of the shorter side
             of `size`; "letterbox" to cut off nothing.
-        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
-            the stored values of images that were stored as float32.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same numbers from 0 to 255, and with
+            fractions of PNGs of 16 bits, or the stored values of images that were stored as
+            float32; or "uint16", 0 to 65,535.
         fast: Decode JPEG as `TrainImage(fast=True)` does, not with TensorFlow's exact pixels.
         boxes: As for `TrainImage`.
         masks: As for `TrainImage`.
@@ -250,8 +252,9 @@ class DecodedImage(CropImage):
     Args:
         size: Result size in pixels, whatever the aspect ratio: one number for a square, or
             (height, width). None keeps the stored size.
-        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255, or
-            the stored values of images that were stored as float32.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same numbers from 0 to 255, and with
+            fractions of PNGs of 16 bits, or the stored values of images that were stored as
+            float32; or "uint16", 0 to 65,535.
         boxes: As for `TrainImage`.
         masks: As for `TrainImage`.
 
@@ -321,7 +324,11 @@ class MultiCrop:
         outs: Sequence[NDArray[Any] | None],
     ) -> list[NDArray[Any]]:
         """Return the crops of one image: see `ImageTransform.apply`; one of `outs` for each."""
-        image = open_image(data, stored, fast=all(crop.fast for crop in self.crops))
+        fast, deep = (
+            all(crop.fast for crop in self.crops),
+            any(crop.dtype != np.uint8 for crop in self.crops),
+        )
+        image = open_image(data, stored, fast=fast, deep=deep)
         shown = [
             crop._view(image, draw_of_crop(draw, number), out)
             for number, (crop, out) in enumerate(zip(self.crops, outs, strict=True))

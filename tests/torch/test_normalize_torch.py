@@ -21,6 +21,10 @@ def test_it_is_the_result_of_numpy(mode: str, channels_first: bool) -> None:
     expected = normalize(IMAGES, mode, channels_first=channels_first)
     assert made.dtype == torch.float32
     np.testing.assert_allclose(made.numpy(), expected, atol=2e-5)
+    first = normalizer(mode, "torch")(BATCH.movedim(-1, -3))  # as `Reader.torch()` gives them
+    np.testing.assert_allclose(
+        first.numpy(), np.moveaxis(normalize(IMAGES, mode), -1, -3), atol=2e-5
+    )
 
 
 def test_mode_torch_is_the_preprocessing_of_torchvision() -> None:
@@ -47,5 +51,5 @@ def test_on_the_device_of_the_batch() -> None:
 
 
 def test_other_numbers_of_channels_are_errors() -> None:
-    with pytest.raises(UsageError, match=r"got \(2, 3, 5, 4\)"):
-        normalizer("torch", "torch")(torch.zeros(2, 3, 5, 4))
+    with pytest.raises(UsageError, match=r"got \(2, 4, 5, 4\)"):
+        normalizer("torch", "torch")(torch.zeros(2, 4, 5, 4))

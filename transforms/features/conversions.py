@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,11 @@ from shardwright.transforms.features.column_types import BYTES_TYPES
 from shardwright.transforms.features.lists import Mask, to_texts
 from shardwright.transforms.features.numerics import to_floats, to_integers
 from shardwright.transforms.rejects import RejectReason
+
+_LOG = logging.getLogger("shardwright.features")
+# Of many random numbers a few become equal; of times in seconds, nearly all.
+_LEAST_DISTINCT = 0.9
+_told: set[str] = set()  # features of this process that were warned of
 
 
 class Misfit(NamedTuple):
@@ -49,9 +55,29 @@ def _integers(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit
 
 def _floats(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
     numbers, bad = to_floats(values, feature.dtype)
+    _warn_of_rounding(values, numbers, feature)
     return numbers, misfits_at(
         bad, f"is {{value}}, which does not fit {_told_float(feature.dtype)}"
     )
+
+
+def _warn_of_rounding(values: pa.Array, numbers: pa.Array, feature: Feature) -> None:
+    """Warn, once in a process, of a column of which many different numbers become equal."""
+    is_number = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)
+    if not is_number or feature.name in _told:
+        return
+    given = pc.count_distinct(values.filter(numbers.is_valid())).as_py()
+    left = pc.count_distinct(numbers).as_py()
+    if left < _LEAST_DISTINCT * given:
+        _told.add(feature.name)
+        _LOG.warning(
+            "column %r: of %s different numbers %d %s left as 32-bit floats, the only ones of "
+            "tf.Example: make them whole numbers, such as microseconds, or a TENSOR of float64",
+            feature.column_name,
+            f"{given:,}",
+            left,
+            "is" if left == 1 else "are",
+        )
 
 
 def _told_float(dtype: str) -> str:

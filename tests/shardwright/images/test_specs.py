@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from shardwright.errors import ImageFault, UsageError
-from shardwright.images import specs
+from shardwright.images import decode, specs
 from shardwright.images.crops import draw_crop, draw_flip, draw_of_crop
 from shardwright.images.decode import StoredImage, open_image
 from shardwright.images.libraries import load_library
@@ -64,7 +64,7 @@ def applied(spec: ImageTransform, pixels: NDArray[np.uint8], draw: int) -> NDArr
     (lambda: TrainImage(224, ratio=(2, 1)), "ratio must be"),
     (lambda: TrainImage(224, ratio=(1, float("inf"))), "ratio must be"),
     (lambda: TrainImage(224, dtype="int8"),
-     "dtype must be one of uint8, bfloat16, float32, got 'int8'"),
+     "dtype must be one of uint8, bfloat16, float32, uint16, got 'int8'"),
     (lambda: EvalImage(224, resize=0),
      "resize must be a number of pixels from 1 to 16384, or 'letterbox', got 0"),
     (lambda: EvalImage(224, resize="cover"), "resize must be .*'letterbox', got 'cover'"),
@@ -98,6 +98,34 @@ def test_names_of_a_dtype_and_the_default_resize() -> None:
         assert TrainImage(8, dtype=dtype).dtype == ml_dtypes.bfloat16
     specs = EvalImage(224), EvalImage((64, 128)), EvalImage(224, resize=232)
     assert [spec.resize for spec in specs] == [256, 73, 232]
+
+
+def test_images_of_16_bits_keep_them_if_the_dtype_can(caplog: pytest.LogCaptureFixture) -> None:
+    """Values that are one in 8 bits stay apart; of 8 bits, uint16 has the whole range, too."""
+    pixels = np.arange(64, dtype=np.uint16).reshape(4, 16, 1).repeat(3, 2) * 100
+    deep, plain = (cv2.imencode(".png", each)[1].tobytes() for each in (pixels, pixels >> 8))
+    flat = cv2.imencode(".png", (pixels >> 8).astype(np.uint8))[1].tobytes()
+    decode._tell_of_16_bits.cache_clear()
+
+    def read(data: bytes, dtype: str, spec: Any = DecodedImage) -> Any:
+        return spec(dtype=dtype).apply(data, StoredImage(), 0, None)
+
+    assert (read(deep, "uint16") == pixels).all()
+    assert (read(plain, "uint16") == pixels >> 8).all()
+    np.testing.assert_allclose(read(deep, "float32"), pixels / 257, rtol=1e-6)
+    assert (read(flat, "uint16") == (pixels >> 8) * 257).all()
+    outs = MultiCrop(DecodedImage(), DecodedImage(dtype="uint16")).apply(
+        deep, StoredImage(), 0, [None, None]
+    )
+    assert [(out == wanted).all() for out, wanted in zip(outs, (pixels >> 8, pixels), strict=True)]
+    assert caplog.messages == []
+    for _ in range(2):
+        assert (read(deep, "uint8") == pixels >> 8).all()
+    assert [text[:46] for text in caplog.messages] == [
+        "images of 16 bits a channel are read as 8 bits"
+    ]
+    small = DecodedImage((2, 8), dtype="uint16").apply(deep, StoredImage(), 0, None)
+    assert abs(float(small.mean()) - float(pixels.mean())) < 1
 
 
 @pytest.mark.parametrize("spec", [

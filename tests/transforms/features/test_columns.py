@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind, VocabularyRule
+from shardwright.transforms.features import conversions
 from shardwright.transforms.features.column_types import check_column
 from shardwright.transforms.features.columns import settle_column
 from shardwright.transforms.features.rows import index_column
@@ -317,3 +318,19 @@ def test_every_row_is_kept_or_rejected(values: list[Any], shape: Any, dtype: str
     kept, told = settle(pa.array(values, pa.list_(pa.int64())), INT, shape=shape, dtype=dtype)
     assert kept == [row or [] for row in values if fits(row)]
     assert sorted(told) == [number for number, row in enumerate(values) if not fits(row)]
+
+
+def test_numbers_that_become_equal_are_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversions, "_told", set())
+    times = [1_700_000_000 + number / 10 for number in range(100)]
+    fractions = np.random.default_rng(0).random(10_000)
+    for name, values in (("score", fractions), ("gone", [1e300, 2e300]), ("time", times)):
+        feature = Feature(name, FLOAT)
+        for _ in range(2):
+            settle_column(pa.array(values), feature)
+    assert caplog.messages == [
+        "column 'time': of 100 different numbers 1 is left as 32-bit floats, the only ones of "
+        "tf.Example: make them whole numbers, such as microseconds, or a TENSOR of float64"
+    ]
