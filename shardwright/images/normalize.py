@@ -106,7 +106,7 @@ def normalizer(
 
 
 class _Library(NamedTuple):
-    """What normalizing takes of a framework's functions of arrays.
+    """The functions of a framework that normalizing calls.
 
     Attributes:
         cast: Takes an array and the name of a dtype.

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.errors import UsageError
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.steps import Steps
 
@@ -48,8 +49,19 @@ def check_hosts(
         steps: Its batches.
         told: The reader's warnings so far, which do not come again; new ones are added.
         is_divided: The workers of a DataLoader share its batches.
+
+    Raises:
+        UsageError: The reader is one of several hosts, and accelerate divides its batches again.
     """
     here = this_process()
+    if here is not None and _is_in_accelerate():
+        if options.host_count > 1:
+            raise UsageError(
+                "accelerate's prepare() would divide the batches of this host again, and most "
+                "records would never be read: prepare the model and the optimizer, and use the "
+                "DataLoader as it is, or open its reader without host_index and host_count"
+            )
+        return  # it gives each process its part
     if here is not None and options.host_count == 1:
         index, count = here.arguments
         _warn(
@@ -110,3 +122,13 @@ def _of_variables() -> Process | None:
 def _torch_worker() -> Any:
     data = sys.modules.get("torch.utils.data")
     return None if data is None else data.get_worker_info()
+
+
+def _is_in_accelerate() -> bool:
+    """Return whether accelerate asks for the batches, through a loader that it has prepared."""
+    frame = sys._getframe() if "accelerate" in sys.modules else None
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "accelerate.data_loader":
+            return True
+        frame = frame.f_back
+    return False
