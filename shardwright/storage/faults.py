@@ -205,19 +205,24 @@ def _settled_without_answer(
     error: Exception, uri: str, endpoint: str, text: str, first: str
 ) -> StoreFault | None:
     """Return the fault that no retry would change of a request without an HTTP status, or None."""
+    has_no_ranges = is_whole_answer(error) or "Range request not supported" in text
+    lacks = "range requests" if has_no_ranges else ""
+    if "Content-Length Header missing" in text:
+        lacks = "answers with a Content-Length, as of uncompressed files"
+    if lacks:
+        return StoreFault(
+            UnsupportedError(
+                f"{uri}: {endpoint} does not support {lacks}, which are needed: set the server up "
+                "for it, or copy the dataset to a folder, S3 or Google Cloud Storage"
+            ),
+            False,
+            "range",
+        )
     if isinstance(error, exceptions.NotSupportedError):
         return StoreFault(
             UnsupportedError(f"{uri}: {endpoint} does not support this operation ({first[:200]})"),
             False,
             "unsupported",
-        )
-    if is_whole_answer(error):
-        return StoreFault(
-            UnsupportedError(
-                f"{uri}: {endpoint} does not support range requests, which are needed"
-            ),
-            False,
-            "range",
         )
     if isinstance(error, FileNotFoundError):
         return StoreFault(MissingError(f"{uri}: there is no such object"), False, "404")

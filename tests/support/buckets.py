@@ -223,11 +223,14 @@ def answering(answer: Callable[[Request], Answer]) -> Iterator[str]:
             sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, headers, body = answer(Request(self.command, self.path, self.headers, sent))
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            is_chunked = "Transfer-Encoding" in headers
+            length = {} if is_chunked else {"Content-Length": str(len(body))}
+            for name, value in {**length, **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body)
+                chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+                self.wfile.write(chunks if is_chunked else body)
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer  # noqa: N815
 

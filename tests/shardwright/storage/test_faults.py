@@ -16,6 +16,7 @@ from shardwright.errors import (
     TimedOutError,
     UnreachableError,
     UnreadableError,
+    UnsupportedError,
 )
 from shardwright.storage import clients
 from shardwright.storage.clients import FIRST_CONTACT_SECONDS
@@ -332,7 +333,24 @@ def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy, clock: PauseClo
         s3_bucket.behind(s3_proxy).folder(read_timeout="0.2").read_bytes("x")
 
 
-def test_a_store_without_ranges(s3_bucket: Bucket) -> None:
-    message = r"x: http://127.0.0.1:\d+ does not support range requests, which are needed$"
-    with recording() as (endpoint, _), pytest.raises(StorageError, match=message):
-        s3_bucket.at(endpoint).folder().read_range("x", 0, 5)
+@pytest.mark.parametrize(
+    ("headers", "read", "lacks"),
+    [
+        ({}, lambda folder: folder.read_range("x", 0, 5), "range requests"),
+        (
+            {"Transfer-Encoding": "chunked"},
+            lambda folder: folder.read_bytes("x"),
+            "answers with a Content-Length",
+        ),
+    ],
+)
+def test_a_server_that_cannot_serve_a_dataset(
+    headers: dict[str, str], read: Callable[[Folder], object], lacks: str, s3_bucket: Bucket
+) -> None:
+    """An error at once: no retry would change it."""
+    message = rf"x: http://127.0.0.1:\d+ does not support {lacks}.*, which are needed: set the"
+    with recording(**headers) as (endpoint, requests):
+        for folder in (s3_bucket.at(endpoint).folder(), Folder(endpoint, StorageOptions())):
+            with pytest.raises(UnsupportedError, match=message):
+                read(folder)
+    assert len(requests) <= 3  # one looks whether the object is empty
