@@ -194,9 +194,10 @@ def _single_examples(batches: tf.data.Dataset, reader: Reader) -> tf.data.Datase
 
 def _at(column: Any, row: tf.Tensor) -> Any:
     if isinstance(column, tf.SparseTensor):
-        size = column.dense_shape[1]
-        found = tf.sparse.slice(column, tf.stack([row, 0]), tf.stack([1, size]))
-        return tf.sparse.reshape(found, column.shape[1:])
+        mine, size = column.indices[:, 0] == row, column.shape[1]
+        shape = column.dense_shape[1:] if size is None else tf.constant([size], tf.int64)
+        indices = tf.boolean_mask(column.indices[:, 1:], mine)
+        return tf.SparseTensor(indices, tf.boolean_mask(column.values, mine), shape)
     found = column[row]
     return found.to_tensor() if isinstance(found, tf.RaggedTensor) else found
 

@@ -101,6 +101,40 @@ def test_lists_of_a_batch_are_ragged(datasets: Datasets) -> None:
     assert batch["count"].shape == (5,)
 
 
+def test_single_examples_have_bags_masks_and_tensors_of_their_own(tmp_path: Path) -> None:
+    """Of images and masks of different sizes, from more batches than one."""
+    more = (
+        Feature("words", K.BAG_OF_WORDS, names=("xx", "yy", "zz")),
+        Feature("mask", K.MASK),
+        Feature("vector", K.TENSOR, shape=(2,), dtype="float32"),
+    )
+    records = [
+        {
+            "id": str(number),
+            "image": tf.io.encode_png(np.full((4 + number % 3, 5, 3), number, np.uint8)).numpy(),
+            "label": "a",
+            "words": " ".join(["xx", "zz", "zz"][: number % 4]),
+            "mask": tf.io.encode_png(np.full((4 + number % 3, 5, 1), number % 7, np.uint8)).numpy(),
+            "vector": [number, 1.0],
+        }
+        for number in range(70)
+    ]
+    sw.write(records, str(tmp_path / "out"), schema=image_classification(extras=more))
+    ds = sw.load(tmp_path / "out")
+    assert ds.element_spec["words"].shape == (3,)
+    found = {int(example["id"].numpy()): example for example in ds}
+    assert sorted(found) == list(range(70))
+    for number, example in found.items():
+        height, words = 4 + number % 3, ["xx", "zz", "zz"][: number % 4]
+        assert (example["image"].numpy() == np.full((height, 5, 3), number)).all()
+        assert (example["mask"].numpy() == np.full((height, 5, 1), number % 7)).all()
+        counts = tf.sparse.to_dense(example["words"]).numpy().tolist()
+        assert counts == [words.count(word) for word in ("xx", "yy", "zz")]
+        assert example["vector"].numpy().tolist() == [number, 1.0]
+    (batch,) = sw.load(tmp_path / "out", batch_size=70, image_size=(8, 8))
+    assert (batch["mask"].shape, batch["words"].shape) == ((70, 8, 8, 1), (70, 3))
+
+
 def test_features_are_chosen_and_images_left_as_bytes(datasets: Datasets) -> None:
     picked = sw.load(datasets["mixed"], features=["label", "id"])
     assert list(picked.element_spec) == ["label", "id"]
