@@ -66,7 +66,7 @@ def test_decode_raw(
     (batch,) = reader
     for other in (
         tfds.builder_from_directory(out).as_dataset(split="train").as_numpy_iterator(),
-        sw.load(out, "train", keep="images").as_numpy_iterator(),
+        sw.load(out, "train").as_numpy_iterator(),
         [
             {"id": name.encode(), "image": image}
             for name, image in zip(batch["id"], batch["image"], strict=True)

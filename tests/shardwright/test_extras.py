@@ -21,14 +21,13 @@ from tests import ROOT
         ("shardwright.trainers.torch", "torch", "'shardwright[torch]'"),
         ("shardwright.trainers.keras", "keras", "keras"),
         ("shardwright.trainers.tf_data", "tensorflow", "'shardwright[tensorflow]'"),
-        ("shardwright.tfdata.pipeline", "tensorflow", "'shardwright[tensorflow]'"),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, part: str, library: str, install: str
 ) -> None:
     for name in list(sys.modules):
-        if name.startswith(("shardwright.trainers.", "shardwright.tfdata.")):
+        if name.startswith("shardwright.trainers."):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
 
