@@ -103,11 +103,11 @@ def test_our_readers_give_zeros(dataset: Path) -> None:
     )
     assert sum(map(bool, next(encoded.as_numpy_iterator())["image"])) == NUMBER // 2
     examples = [*sw.load(str(dataset), "all", image_size=(6, 6), batch_size=NUMBER)]
-    assert examples[0]["image"].shape == examples[0]["other"].shape == (NUMBER, 6, 6, 3)
+    assert examples[0]["image"].shape == (NUMBER, 6, 6, 3)
     for number, image, other in zip(
         *(examples[0][name].numpy() for name in ("age", "image", "other")), strict=True
     ):
-        assert (image.any(), other.any()) == (has_image(number), has_other(number))
+        assert (image.any(), bool(other)) == (has_image(number), has_other(number))
     sizes = {
         int(example["age"]): example["image"].shape[:2]
         for example in sw.load(str(dataset), "all").as_numpy_iterator()
@@ -156,10 +156,9 @@ def test_images_without_a_main_one(tmp_path: Path) -> None:
     assert cli.main(["verify", str(out)]) == 0
     examples = {one["id"]: one for one in sw.load(str(out), batch_size=None).as_numpy_iterator()}
     assert set(examples) == {f"rows.jsonl#{number}".encode() for number in range(3)}
-    assert {one[name].shape for one in examples.values() for name in ("left", "right")} == {
-        (4, 5, 3)
-    }
     theirs = tfds.builder_from_directory(str(out)).as_dataset("train")
     for one in theirs.as_numpy_iterator():
         for name in ("left", "right"):
-            np.testing.assert_array_equal(one[name], examples[one["id"]][name])
+            pixels = tf.io.decode_image(examples[one["id"]][name]).numpy()
+            assert pixels.shape == (4, 5, 3)
+            np.testing.assert_array_equal(one[name], pixels)

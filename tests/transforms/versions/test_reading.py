@@ -49,7 +49,7 @@ def loaded(address: str, **options: Any) -> dict[str, tuple[bytes, int]]:
 @pytest.mark.long_but_first
 @pytest.mark.parametrize(
     "options",
-    [{}, {"deterministic": False}, {"shuffle": True}, {"keep": "records"}, {"max_bad_records": 1}],
+    [{}, {"shuffle": True}, {"max_bad_records": 1}],
     ids=str,
 )
 def test_load_reads_what_is_left(root: Path, options: dict[str, Any]) -> None:
