@@ -30,13 +30,12 @@ from shardwright.images.jpeg import MAX_REDUCTION, JpegHeader, decode_jpeg, read
 from shardwright.images.kinds import check_size, image_format
 from shardwright.images.libraries import cv2
 from shardwright.images.normalization import Normalization
-from shardwright.images.png import essential_png
+from shardwright.images.png import essential_png, png_header
 from shardwright.images.tiles import cut_tiles, has_tiles
 from shardwright.sizes import counted
 
 Pixels = NDArray[Any]  # uint8; uint16 of PNGs of 16 bits; floats of images stored so
 _LOG = logging.getLogger("shardwright.reader")
-_PNG_DEPTH, _ANY_DEPTH = 24, 2  # where a PNG states its bits; cv2.IMREAD_ANYDEPTH
 
 
 class StoredImage(NamedTuple):
@@ -137,15 +136,15 @@ def _open_file(data: bytes | memoryview, *, fast: bool, deep: bool | None) -> Op
         raise ImageFault(f"not a JPEG, PNG, GIF, BMP or WebP image: it {found}", "not_an_image")
     whole = bytes(data)
     height, width = read_size(kind, whole)
-    depth = 0
     if kind == "png":
         whole = essential_png(whole)
-        if whole[_PNG_DEPTH] == 16:
-            depth = _ANY_DEPTH if deep else 0
-            if deep is False:
-                _tell_of_16_bits()
+        if deep is False and png_header(whole).depth == 16:
+            _tell_of_16_bits()
     return OpenedImage(
-        height, width, 1, lambda _: _decode_by_opencv(kind, whole, height, width, depth)
+        height,
+        width,
+        1,
+        lambda _: _decode_by_opencv(kind, whole, height, width, deep=deep and kind == "png"),
     )
 
 
@@ -322,9 +321,10 @@ def _open_gif(data: bytes) -> OpenedImage:
 
 
 def _decode_by_opencv(
-    kind: str, data: bytes | memoryview, height: int, width: int, depth: int = 0
+    kind: str, data: bytes | memoryview, height: int, width: int, *, deep: bool | None = None
 ) -> Pixels:
     library = cv2()
+    depth = library.IMREAD_ANYDEPTH if deep else 0  # of 8 bits it leaves 8
     try:
         pixels = library.imdecode(
             np.frombuffer(data, np.uint8),

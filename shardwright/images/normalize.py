@@ -55,9 +55,8 @@ def normalize(
     channels_first: bool = False,
 ) -> NDArray[Any]:
     """Normalize images in NumPy: see `normalizer`. The result is a new array."""
-    made: NDArray[Any] = normalizer(mode, "numpy", dtype=dtype, channels_first=channels_first)(
-        images
-    )
+    name = dtype_name(dtype, _DTYPES)
+    made: NDArray[Any] = _normalized(_numpy(), _check_mode(mode), name, channels_first, images)
     return made
 
 
@@ -91,18 +90,26 @@ def normalizer(
             axis has 3 channels.
     """
     constants = _check_mode(mode)
-    if framework not in (*_LIBRARIES, "keras"):
-        known = ", ".join((*_LIBRARIES, "keras"))
-        raise UsageError(f"framework must be one of {known}, got {framework!r}")
+    if framework not in _LIBRARIES:
+        raise UsageError(f"framework must be one of {', '.join(_LIBRARIES)}, got {framework!r}")
     name = None if dtype is None else dtype_name(dtype, _DTYPES)
     if framework == "keras":
         layer: Callable[[Any], Any] = _keras_layer_class()(
             mode, channels_first=channels_first, dtype=name
         )
         return layer
-    library = _LIBRARIES[framework]()
     target = name or _DEFAULT_DTYPE
+    if framework == "numpy":  # picklable, for other processes
+        return functools.partial(normalize, mode=mode, dtype=target, channels_first=channels_first)
+    library = _LIBRARIES[framework]()
     return functools.partial(_normalized, library, constants, target, channels_first)
+
+
+_Constants = tuple[tuple[float, float, float], tuple[float, float, float]]
+
+
+def _array(values: _Constants, shape: tuple[int, ...], images: Any) -> Any:  # noqa: ARG001
+    return np.array(values, np.float32).reshape(shape)
 
 
 class _Library(NamedTuple):
@@ -112,13 +119,13 @@ class _Library(NamedTuple):
         cast: Takes an array and the name of a dtype.
         flip: Takes an array and an axis.
         first: Moves the last axis to the third place from the end.
-        constant: Takes a NumPy array and an array on whose device it is needed.
+        constant: Takes numbers, their shape, and an array on whose device they are needed.
     """
 
     cast: Callable[[Any, str], Any]
     flip: Callable[[Any, int], Any]
     first: Callable[[Any], Any]
-    constant: Callable[[NDArray[Any], Any], Any] = lambda array, _: array
+    constant: Callable[[_Constants, tuple[int, ...], Any], Any] = _array
 
 
 def _normalized(
@@ -129,8 +136,8 @@ def _normalized(
     if axis is None:
         told = "[..., height, width, 3] or [..., 3, height, width]"
         raise UsageError(f"images must be {told}, got {shape}")
-    constants = np.array((mode.mean, mode.deviation), np.float32)
-    mean, deviation = library.constant(constants.reshape(2, 3, *[1] * (-1 - axis)), images)
+    of_channels = (2, 3, *[1] * (-1 - axis))
+    mean, deviation = library.constant((mode.mean, mode.deviation), of_channels, images)
     ordered = library.flip(images, axis) if mode.is_bgr else images
     # In float32, and rounded once at the end: bfloat16 has 8 bits, as many as a pixel.
     made = (library.cast(ordered, "float32") - mean) / deviation
@@ -141,7 +148,7 @@ def _normalized(
 
 def _numpy() -> _Library:
     return _Library(
-        lambda array, dtype: np.asarray(array).astype(numpy_dtype(dtype)),
+        lambda array, dtype: np.asarray(array).astype(numpy_dtype(dtype), copy=False),
         lambda array, axis: np.flip(array, axis),
         lambda array: np.moveaxis(array, -1, -3),
     )
@@ -160,15 +167,14 @@ def _torch() -> _Library:
     torch = importlib.import_module("torch")
 
     @functools.cache  # a copy to the device makes the host wait for it
-    def on_device(values: bytes, shape: tuple[int, ...], device: Any) -> Any:
-        array = np.frombuffer(values, np.float32).reshape(shape)
-        return torch.tensor(array, device=device)
+    def on_device(values: _Constants, shape: tuple[int, ...], device: Any) -> Any:
+        return torch.tensor(values, dtype=torch.float32, device=device).reshape(shape)
 
     return _Library(
         lambda array, dtype: array.to(getattr(torch, dtype)),
         lambda array, axis: array.flip(axis),
         lambda array: array.movedim(-1, -3),
-        lambda constants, images: on_device(constants.tobytes(), constants.shape, images.device),
+        lambda values, shape, images: on_device(values, shape, images.device),
     )
 
 
@@ -190,7 +196,7 @@ def _keras() -> _Library:
     )
 
 
-_LIBRARIES = {"numpy": _numpy, "jax": _jax, "torch": _torch, "tf": _tf}
+_LIBRARIES = {"numpy": _numpy, "jax": _jax, "torch": _torch, "tf": _tf, "keras": _keras}
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,11 @@ def test_channels_first(framework: str, shape: tuple[int, ...]) -> None:
     first = np.ascontiguousarray(np.moveaxis(images, -1, -3))  # as `Reader.torch()` gives them
     assert (normalized("caffe", framework, first) == made).all()
     assert (normalized("caffe", framework, first, channels_first=True) == made).all()
+
+
+def test_the_function_of_numpy_goes_to_other_processes() -> None:
+    apply = pickle.loads(pickle.dumps(normalizer("torch", "numpy")))
+    assert (apply(IMAGES) == normalize(IMAGES, "torch")).all()
 
 
 @each_mode
