@@ -6,17 +6,17 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from shardwright.cache.files import CURRENT, USAGE, unlink
-from shardwright.cache.locks import FileLock
-from shardwright.cache.settings import CacheSettings
+from shardwright.cache.settings import CacheSettings, sizes_in
 from shardwright.errors import (
     CredentialsError,
+    LinkError,
     NotADatasetError,
     StorageError,
     ThrottledError,
@@ -28,7 +28,9 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.versions import LATEST, VersionKey, is_version, read_version
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.folder import Folder
+from shardwright.storage.links import no_follow
 
+_CURRENT = "current"
 _OFFLINE = (UnreachableError, TimedOutError, ThrottledError, CredentialsError)
 _LOG = logging.getLogger("shardwright.cache")
 
@@ -77,11 +79,27 @@ def build_key(manifest: Manifest) -> str:
 def keep_manifest(local: Folder, manifest: Manifest) -> None:
     """Write the manifest and the name of the newest build, for use while the store is unreachable.
 
+    If it cannot be written, as in the cache of another user, there is a warning.
+
     Raises:
-        StorageError: A file cannot be written.
+        LinkError: The folder is a link.
     """
-    local.write_if_new(naming.MANIFEST, manifest.to_bytes())
-    local.write_if_new(CURRENT, build_key(manifest).encode())
+    try:
+        local.write_if_new(naming.MANIFEST, manifest.to_bytes())
+        local.write_if_new(_CURRENT, build_key(manifest).encode())
+    except LinkError:
+        raise
+    except StorageError as error:
+        _LOG.warning("%s; without the store, this dataset cannot be read", error)
+
+
+def read_current(dataset: str) -> str | None:
+    """Return the newest build in a dataset's folder of a cache, None if unknown."""
+    try:
+        with open(os.path.join(dataset, _CURRENT), errors="replace", opener=no_follow) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def read_manifest_or_cached(
@@ -137,20 +155,16 @@ def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> F
     Raises:
         StorageError: A file cannot be removed.
     """
-    folders = list(_folders_of(cache, root, fingerprints))
-    if not folders:
-        return Forgotten(0, 0)
-    lock = FileLock(os.path.join(cache, "lock"))
-    lock.acquire(shared=False)
-    try:
-        sizes = [size for folder in folders for size in _sizes_in(folder)]
-        for folder in folders:
-            shutil.rmtree(folder)
-        unlink(os.path.join(cache, USAGE))  # it is counted again
-    except OSError as error:
-        raise StorageError(f"cannot remove {error.filename}: {error.strerror}") from error
-    finally:
-        lock.release()
+    sizes: list[int] = []
+    for folder in list(_folders_of(cache, root, fingerprints)):
+        sizes += sizes_in(folder)
+        # Under another name first, so that no reader writes into it meanwhile.
+        removed = f"{folder}-{secrets.token_hex(4)}"
+        try:
+            os.rename(folder, removed)
+            shutil.rmtree(removed)
+        except OSError as error:
+            raise StorageError(f"cannot remove {folder}: {error.strerror}") from error
     return Forgotten(len(sizes), sum(sizes))
 
 
@@ -171,10 +185,3 @@ def _fingerprint_in(folder: str) -> str:
         return read_manifest(Folder(folder)).fingerprint
     except (NotADatasetError, StorageError):
         return ""
-
-
-def _sizes_in(folder: str) -> Iterator[int]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                yield os.lstat(os.path.join(parent, name)).st_size

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shardwright.cache.files import CacheFiles
 from shardwright.errors import StorageError, UsageError
 from shardwright.sizes import parse_size
 from shardwright.storage.addresses import local_path
@@ -62,32 +62,32 @@ class CacheSettings:
             )
         return cls(place, parse_size(str(max_bytes), "cache_bytes"))
 
-    def open(self) -> CacheFiles:
-        """Create the cache's folder if needed, and return its files.
+    def open(self) -> int:
+        """Make the cache's folder if needed, accessible to its owner only; return the cap in bytes.
 
         Raises:
-            StorageError: The folder cannot be created.
+            StorageError: The folder cannot be made.
         """
-        make_root(self.folder)
-        if self.max_bytes is not None:
-            return CacheFiles(self.folder, self.max_bytes)
-        # With what the cache holds, or the cap would shrink as the cache fills.
-        free = shutil.disk_usage(self.folder).free + CacheFiles(self.folder, 0).num_bytes()
-        return CacheFiles(self.folder, int(free * DEFAULT_SHARE_OF_DISK))
-
-
-def make_root(root: str) -> None:
-    """Create the cache's folder, accessible to its owner only.
-
-    Raises:
-        StorageError: It cannot be created.
-    """
-    try:
-        os.makedirs(root, 0o700, exist_ok=True)
-        with suppress(FileExistsError), open(os.path.join(root, "CACHEDIR.TAG"), "x") as file:
+        try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot create the cache at {self.folder}: {error.strerror or error}: "
+                "set SHARDWRIGHT_CACHE to another folder"
+            ) from error
+        # There, or in the cache of another user.
+        with suppress(OSError), open(os.path.join(self.folder, "CACHEDIR.TAG"), "x") as file:
             file.write(_TAG)
-    except OSError as error:
-        raise StorageError(
-            f"cannot create the cache at {root}: {error.strerror or error}: "
-            "set SHARDWRIGHT_CACHE to another folder"
-        ) from error
+        if self.max_bytes is not None:
+            return self.max_bytes
+        # With what the cache holds, or the cap would shrink as the cache fills.
+        free = shutil.disk_usage(self.folder).free + sum(sizes_in(self.folder))
+        return int(free * DEFAULT_SHARE_OF_DISK)
+
+
+def sizes_in(folder: str) -> Iterator[int]:
+    """Yield the length in bytes of each file below a folder."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(parent, name)).st_size

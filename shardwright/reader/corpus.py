@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.cache.settings import CacheSettings
-from shardwright.cache.shard_cache import ShardCache
+from shardwright.cache.shards import ShardCache
 from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName

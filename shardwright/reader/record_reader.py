@@ -66,8 +66,10 @@ def _healing(
             ref = self.shard_ref(shard)
             # Without a cache the damage is in the dataset itself, and reading again gives the same
             # bytes.
-            if ref.source.cache is None or not ref.source.cache.heal(ref.name):
+            if ref.source.cache is None:
                 raise
+            ref.source.cache.heal(ref.name)
+            self._files.reopen(shard)
             return read(self, shard, row)
 
     return read_or_heal

@@ -1,55 +1,49 @@
-"""Open shards as local files: in place in a local folder, pinned in the cache for a remote one.
+"""Open shards as local files: in place in a local folder, in the cache for a remote one.
 
     files = ShardFiles(corpus.shards, at_a_time=window)     # UsageError if the cache is too small
     files.plan(needed, upcoming)                            # whenever `needed` changes; no waiting
     with files.open(shard) as descriptor:                   # any shard, any time, any thread
         data = os.pread(descriptor, length, offset)
-    with files.path(shard) as path: ...                     # for code that opens the file itself
-    files.release()                                         # closes all for now; `close` for good
 
 `needed` are the shards that the window and the batches in progress may read; `upcoming` are the
 later ones, in order of use, through the coming epochs (the iterator may be endless). Both are
 indices into `corpus.shards`. Local folders ignore them.
 
 Remote shards are downloaded in the background in this order: all of `needed`, then of `upcoming`
-what there is room for. A shard stays in the cache from its first opening until it is in neither.
-
+what there is room for.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
+import resource
 import threading
-import time
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
-from shardwright.cache.shard_cache import PinnedShard, ShardCache
-from shardwright.errors import UsageError
-from shardwright.format.naming import ShardName
+from shardwright.cache.shards import ShardCache
+from shardwright.errors import MissingError, StorageError, UsageError
+from shardwright.format.splits import ShardInfo
 from shardwright.reader.corpus import ShardRef
-from shardwright.reader.shard_opening import close_all, close_shard, most_open, open_shard
-from shardwright.storage.folder import Folder
+from shardwright.sizes import counted
 
-_SECONDS_PER_SHARD = 1.0  # before the actual pace is known: 150 MB, decoded by two cores
-Shard = TypeVar("Shard")
+_MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
 
 
 class OpenShard:
     """A shard and its file, while open. As a context manager it gives a descriptor."""
 
-    __slots__ = ("_files", "descriptor", "opening", "pinned", "ref", "users")
+    __slots__ = ("_files", "descriptor", "opening", "ref", "users")
 
     def __init__(self, files: ShardFiles, ref: ShardRef) -> None:
         self._files = files
         self.ref = ref
         self.descriptor = -1
-        self.pinned: PinnedShard | None = None
         self.users = 0
         self.opening = threading.Lock()
 
@@ -68,14 +62,18 @@ class OpenShard:
         files = self._files
         with files.lock:
             self.users -= 1
-            unneeded = (
-                files.released
+            may_be_too_many = not self.users and (
+                files.closed
                 or len(files.opened) > files.max_open
-                or (self.pinned is not None and self not in files.kept)
+                or (self.is_remote and self not in files.planned)
             )
         # Without the lock: `trim` looks at `users` again under it.
-        if unneeded and not self.users:
+        if may_be_too_many:
             files.trim()
+
+    @property
+    def is_remote(self) -> bool:
+        return self.ref.source.cache is not None
 
 
 class ShardFiles:
@@ -100,22 +98,34 @@ class ShardFiles:
         self._at_a_time = at_a_time
         self._in_order = in_order
         self.max_open = most_open()
-        self.lock = threading.Lock()
-        self.closed = self.released = False
+        self.closed = False
         self.opened: OrderedDict[OpenShard, None] = OrderedDict()  # least recently used first
-        self.kept: frozenset[OpenShard] = frozenset()  # the shards of the plan
-        self._needed: frozenset[OpenShard] = frozenset()
-        self._num_unplanned = 0
-        self._distances: dict[OpenShard, int] = {}
-        self._pace = Pace()
-        self._make_shards()
-        refs = [found.ref for found in self._distinct.values()]
-        self._ahead = count_shards_ahead(refs, at_a_time)
-        for cache in self._ahead:
-            cache.expect(functools.partial(self._seconds_until_opened, cache))
-        self._held: dict[int, PinnedShard | None] = {}  # closed with the object if `close` was not
-        weakref.finalize(self, close_all, self._held)
+        self._descriptors: set[int] = set()  # closed with the object if `close` was not called
+        self.start_anew()
+        self._ahead = {
+            cache: cache.shards_ahead(names, min(at_a_time, len(names)))
+            for cache, names in _names_by_cache(self._shards).items()
+        }
+        weakref.finalize(self, _close_all, self._descriptors)
         _all_files.add(self)
+
+    def start_anew(self) -> None:
+        """Begin without open files, as in a forked process, which has no other thread."""
+        # One with users belongs to a block that continues in the child. Nobody closes it before the
+        # end: one descriptor is the price.
+        in_use = {found.descriptor for found in self.opened if found.users}
+        for descriptor in self._descriptors - in_use:
+            os.close(descriptor)
+        self._descriptors &= in_use
+        # The old lock may be held forever by a thread that the child does not have.
+        self.lock, self.opened = threading.Lock(), OrderedDict()
+        self.planned: frozenset[OpenShard] = frozenset()
+        # Two parts of one shard, as in `train[:10%]+train[90%:]`, share a file.
+        distinct: dict[Any, OpenShard] = {}
+        self._shards = [
+            distinct.setdefault((ref.source.root, ref.name), OpenShard(self, ref))
+            for ref in self._refs
+        ]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(ShardFiles, at_a_time=self._at_a_time, in_order=self._in_order), (
@@ -133,50 +143,46 @@ class ShardFiles:
         """
         return self._shards[shard]
 
-    @contextmanager
-    def path(self, shard: int) -> Iterator[str]:
-        """Return a shard's local path, valid inside the `with` block; raise as `open`."""
-        found = self._shards[shard]
-        with found:
-            yield found.pinned.path if found.pinned else found.ref.uri
-
     def plan(self, needed: Iterable[int], upcoming: Iterable[int] = ()) -> None:
         """Set the shards to read now and later; see the module's docstring."""
         if not self._ahead:
             return
-        stays = dict.fromkeys(self._shards[shard] for shard in needed)
-        # Each of the next two epochs uses every shard once; a shard in neither counts as unused.
-        # `upcoming` may be endless, so a shard that is never used again must not be waited for.
-        order = (self._shards[shard] for shard in islice(upcoming, 2 * len(self._shards)))
-        distances = first_uses(order, len(self._distinct))
-        later = [found for found in distances if found not in stays]
-        planned = (*stays, *self._room_for(later, stays))
+        now = dict.fromkeys(self._shards[shard] for shard in needed)
+        # Each of the next two epochs uses every shard once. `upcoming` may be endless, so a shard
+        # that is never used again must not be waited for.
+        later = (self._shards[shard] for shard in islice(upcoming, 2 * len(self._shards)))
+        order = [*now, *(found for found in dict.fromkeys(later) if found not in now)]
+        planned = set(now)
+        for cache, ahead in self._ahead.items():
+            mine = [found for found in order if found.ref.source.cache is cache]
+            num_now = sum(found in now for found in mine)
+            # A window that begins before the last one ended takes the room of later ones.
+            num_ahead = max(ahead - max(num_now - self._at_a_time, 0), 0)
+            planned.update(mine[: num_now + num_ahead])
+            cache.expect(found.ref.name for found in mine)
+            cache.fetch(
+                found.ref.name for found in mine if found in planned and found.descriptor < 0
+            )
         with self.lock:
-            # Shards that have left the window are those that were read since the last plan.
-            self._pace.left(len(self._needed.difference(stays)))
-            self._needed, self.kept = frozenset(stays), frozenset(planned)
-            # A plan with needed shards ends a `release`.
-            self.released = self.released and not stays
-            self._distances = distances
+            self.planned = frozenset(planned)
         self.trim()
-        for found in planned:
-            # After `trim`: what it has closed may be evicted now, to make room for these.
-            if found.ref.source.cache is not None and found.descriptor < 0:
-                found.ref.source.cache.prefetch([found.ref.name])
 
-    def release(self) -> None:
-        """Close every file at the end of its block, until `plan` is called with needed shards."""
+    def reopen(self, shard: int) -> None:
+        """Let go of a shard's file if the cache has another one in its place, or none."""
+        found = self._shards[shard]
         with self.lock:
-            self.released = True
-        self.trim()
+            if found.descriptor < 0 or os.fstat(found.descriptor).st_nlink:
+                return
+            if not found.users:
+                self._close(found)
+            else:  # those in a block go on with it, and it is closed at the end
+                del self.opened[found]
+                found.descriptor = -1
 
     def close(self) -> None:
-        """Release every file; opening one again is an error."""
+        """Close every file at the end of its block; opening one again is an error."""
         self.closed = True
-        self.release()
-        for cache in self._ahead:
-            # The cache outlives this reader, and would keep asking it for the next use.
-            cache.expect(None)
+        self.trim()
 
     def open_file(self, found: OpenShard) -> int:
         """Open a shard and return its descriptor, with one more user."""
@@ -188,14 +194,13 @@ class ShardFiles:
                 if found.descriptor >= 0:
                     found.users += 1
                     return found.descriptor
-            with self._making_room(found) if self._ahead else nullcontext():
-                descriptor, pinned = open_shard(found.ref)
+            descriptor = _open(found.ref)
             if self._in_order and hasattr(os, "posix_fadvise"):
                 # Twice as fast from a cold disk.
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             with self.lock:
-                found.descriptor, found.pinned = descriptor, pinned
-                self._held[descriptor] = pinned
+                found.descriptor = descriptor
+                self._descriptors.add(descriptor)
                 found.users += 1
                 self.opened[found] = None
                 may_be_too_many = self._ahead or len(self.opened) > self.max_open
@@ -203,109 +208,79 @@ class ShardFiles:
             self.trim()
         return descriptor
 
-    @contextmanager
-    def _making_room(self, found: OpenShard) -> Iterator[None]:
-        """Close spare shards while one outside the plan opens: it may need their cache space."""
-        with self.lock:
-            is_unplanned = found.ref.source.cache is not None and found not in self.kept
-            self._num_unplanned += is_unplanned
-        try:
-            if is_unplanned:
-                self.trim()
-            yield
-        finally:
-            with self.lock:
-                self._num_unplanned -= is_unplanned
-
     def trim(self) -> None:
         """Close unused shards beyond `max_open`, and remote ones that the plan does not need."""
         with self.lock:
-            surplus = [
-                (found, found.descriptor, found.pinned, self._seconds_until(found))
-                for found in self._surplus()
-            ]
-            for found, *_ in surplus:
-                del self.opened[found], self._held[found.descriptor]
-                found.descriptor, found.pinned = -1, None
-        # Outside of the lock: closing writes the file's time, on a disk that may be slow.
-        for _, descriptor, pinned, seconds in surplus:
-            close_shard(descriptor, pinned, comes_again_in=seconds)
+            idle = [found for found in self.opened if not found.users]
+            if self.closed:
+                surplus = idle
+            else:
+                # `opened` is in order of last use: the least recently used are closed first.
+                surplus = idle[: max(len(self.opened) - self.max_open, 0)]
+                # The disk has the room of an evicted shard again once it is closed. The cap was
+                # checked for `at_a_time` shards: as many stay open without a plan.
+                others = [found for found in idle if found.is_remote and found not in self.planned]
+                spare = max(self._at_a_time - len(self.planned), 0)
+                surplus += others[: max(len(others) - spare, 0)]
+            for found in dict.fromkeys(surplus):
+                self._close(found)
 
-    def _surplus(self) -> list[OpenShard]:
-        if self.released:
-            return [found for found in self.opened if not found.users]
-        surplus = []
-        too_many = len(self.opened) - self.max_open
-        # The number of shards outside the plan that may stay open.
-        # The cap was checked for `at_a_time` shards. What the plan and threads that are opening
-        # others do not use of these may stay open: closing it would mean to download it again soon.
-        spare = max(self._at_a_time - len(self._needed) - self._num_unplanned, 0)
-        # `opened` is in order of last use, so the least recently used shards are closed first.
-        if too_many > 0:
-            surplus = list(islice((found for found in self.opened if not found.users), too_many))
-        if self._ahead:
-            unneeded = [
-                found
-                for found in self.opened
-                if found.pinned is not None and found not in self.kept
-            ]
-            surplus += [
-                found
-                for found in unneeded[: max(len(unneeded) - spare, 0)]
-                if not found.users and found not in surplus
-            ]
-        return surplus
+    def _close(self, found: OpenShard) -> None:
+        del self.opened[found]
+        self._descriptors.discard(found.descriptor)
+        os.close(found.descriptor)
+        found.descriptor = -1
 
-    def _make_shards(self) -> None:
-        # Two parts of one shard, as in `train[:10%]+train[90%:]`, share a file.
-        self._distinct: dict[tuple[Folder, ShardName], OpenShard] = {}
-        self._shards = [
-            self._distinct.setdefault((ref.source.root, ref.name), OpenShard(self, ref))
-            for ref in self._refs
-        ]
 
-    def _room_for(self, order: list[OpenShard], needed: Iterable[OpenShard]) -> Iterator[OpenShard]:
-        """Yield the shards of `order` that can be downloaded now, beside the needed ones."""
-        counts = Counter(found.ref.source.cache for found in needed)
-        room = {
-            cache: min(ahead, cache.most_ahead) - max(counts[cache] - self._at_a_time, 0)
-            for cache, ahead in self._ahead.items()
-        }
-        for found in order:
-            cache = found.ref.source.cache
-            if cache is None:
-                continue
-            if room[cache] <= 0:  # stop, so that no shard overtakes one that is used earlier
-                return
-            room[cache] -= 1
-            yield found
+def most_open() -> int:
+    """Return the number of shards to have open at most, a quarter of the process's limit."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MAX_OPEN if limit == resource.RLIM_INFINITY else min(_MAX_OPEN, max(limit // 4, 1))
 
-    def _seconds_until(self, found: OpenShard) -> float | None:
-        if found in self._needed:
-            return 0.0
-        distance = self._distances.get(found)
-        return None if distance is None else (distance + 1) * self._pace.seconds_per_shard
 
-    def _seconds_until_opened(self, cache: ShardCache, name: ShardName) -> float | None:
-        found = self._distinct.get((cache.root, name))
-        return None if found is None else self._seconds_until(found)
+def shard_fault(path: str, shard: ShardInfo, num_bytes: int | None) -> StorageError:
+    """Return the error for a shard file of a wrong size; `num_bytes` is None for a missing file."""
+    found = "is missing" if num_bytes is None else f"is {counted(num_bytes, 'byte')} long"
+    return (MissingError if num_bytes is None else StorageError)(
+        f"{path} {found}, and the manifest states {counted(shard.num_bytes, 'byte')} with "
+        f"{counted(shard.num_records, 'record')}: "
+        "copy the dataset again, or run its `shardwright build` command again"
+    )
 
-    def start_anew_after_fork(self) -> None:
-        """Reset in a forked child, where no other thread runs and the pins belong to the parent."""
-        opened = list(self.opened)
-        # Without closing: these descriptors are shared with the parent, whose pins must stay
-        # locked.
-        self._held.clear()
-        # The old lock may be held forever by a thread that the child does not have.
-        self.lock, self.opened = threading.Lock(), OrderedDict()
-        self.kept = self._needed = frozenset()
-        self._distances, self._num_unplanned = {}, 0
-        self._make_shards()  # a `with` block that continues in the child keeps its old OpenShard
-        for found in opened:
-            # One with users belongs to a block that continues in the child. Nobody closes it: one
-            # descriptor is the price.
-            if not found.users:
-                close_shard(found.descriptor, found.pinned)
+
+def _open(ref: ShardRef) -> int:
+    """Return a descriptor of a shard; raise as `ShardFiles.open`."""
+    try:
+        if ref.source.cache is not None:
+            return ref.source.cache.open_shard(ref.name)
+        descriptor = ref.source.root.open_descriptor(ref.name.shard)
+    except StorageError:
+        raise
+    except FileNotFoundError as error:
+        raise shard_fault(ref.uri, ref.info, None) from error
+    except OSError as error:
+        hint = ": raise `ulimit -n`" if error.errno == errno.EMFILE else ""
+        raise StorageError(f"{ref.uri} cannot be read: {error.strerror or error}{hint}") from error
+    # A file cut between two records has no broken record: only its length shows it.
+    num_bytes = os.fstat(descriptor).st_size
+    if num_bytes != ref.info.num_bytes:
+        os.close(descriptor)
+        raise shard_fault(ref.uri, ref.info, num_bytes)
+    return descriptor
+
+
+def _names_by_cache(shards: Iterable[OpenShard]) -> dict[ShardCache, list[Any]]:
+    """Return the names of the distinct remote shards, by their cache."""
+    names: dict[ShardCache, list[Any]] = {}
+    for found in dict.fromkeys(shards):
+        if found.ref.source.cache is not None:
+            names.setdefault(found.ref.source.cache, []).append(found.ref.name)
+    return names
+
+
+def _close_all(descriptors: set[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 _all_files: weakref.WeakSet[ShardFiles] = weakref.WeakSet()
@@ -313,64 +288,7 @@ _all_files: weakref.WeakSet[ShardFiles] = weakref.WeakSet()
 
 def _start_all_anew() -> None:
     for files in list(_all_files):
-        files.start_anew_after_fork()
+        files.start_anew()
 
 
 os.register_at_fork(after_in_child=_start_all_anew)
-
-
-class Pace:
-    """The time per shard so far."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._num_shards = 0
-        self.seconds_per_shard = _SECONDS_PER_SHARD
-
-    def left(self, num_shards: int) -> None:
-        """Count `num_shards` more shards as read."""
-        if num_shards:
-            self._num_shards += num_shards
-            self.seconds_per_shard = (time.monotonic() - self._started) / self._num_shards
-
-
-def count_shards_ahead(refs: Iterable[ShardRef], at_a_time: int) -> dict[ShardCache, int]:
-    """Return the number of shards that each cache downloads ahead of use.
-
-    Args:
-        refs: The shards to read, each once; local ones are ignored.
-        at_a_time: Number of shards needed at once.
-
-    Raises:
-        UsageError: A cache cannot hold `at_a_time` shards.
-    """
-    by_cache: dict[ShardCache, list[ShardRef]] = {}
-    for ref in refs:
-        if ref.source.cache is not None:
-            by_cache.setdefault(ref.source.cache, []).append(ref)
-    return {cache: _count_ahead(cache, found, at_a_time) for cache, found in by_cache.items()}
-
-
-def _count_ahead(cache: ShardCache, refs: Sequence[ShardRef], at_a_time: int) -> int:
-    at_a_time = min(at_a_time, len(refs))
-    ahead = cache.shards_ahead([ref.name for ref in refs], at_a_time, "reading")
-    num_bytes = [ref.info.num_bytes for ref in refs]
-    if sum(num_bytes) <= cache.max_bytes:
-        return ahead
-    # Shards waiting for their turn take room from those that could stay until the next epoch.
-    # If everything fits, nothing is evicted and prefetches take no room from anybody.
-    room = cache.max_bytes // max(num_bytes) - at_a_time
-    return min(ahead, max(room // 4, 1))
-
-
-def first_uses(order: Iterable[Shard], num_shards: int) -> dict[Shard, int]:
-    """Return the number of shards used before each shard's first use, in that order.
-
-    Stops as soon as it has found `num_shards` different shards.
-    """
-    distances: dict[Shard, int] = {}
-    for place, shard in enumerate(order):
-        distances.setdefault(shard, place)
-        if len(distances) == num_shards:
-            break
-    return distances

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ import obstore
 from obstore.exceptions import BaseError
 
 from shardwright.errors import ChangedError
-from shardwright.storage.cancellation import cancelable, current
+from shardwright.storage.cancellation import cancelable, check_not_canceled, current
 from shardwright.storage.checksums import plain_etag
 from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
@@ -55,7 +54,11 @@ class ObjectParts:
         return data
 
     def _get(self, start: int, stop: int) -> bytes:
-        changed = ChangedError(f"{self.uri} changed while it was downloaded")
+        changed = ChangedError(
+            f"{self.uri} changed while it was downloaded"
+            if self.num_bytes is None
+            else f"{self.uri} is not {self.num_bytes:,} bytes long"
+        )
         try:
             result = obstore.get(self.client.objects, self.key, options={"range": (start, stop)})
         except (BaseError, OSError, ValueError) as error:
@@ -64,9 +67,9 @@ class ObjectParts:
             raise
         # Compared in each part: the object may be replaced between two of them, at the same length.
         there = plain_etag(result.meta["e_tag"])
-        if (self.etag and there and there != self.etag) or (
-            self.num_bytes is not None and result.meta["size"] != self.num_bytes
-        ):
+        if self.etag and there and there != self.etag:
+            raise ChangedError(f"{self.uri} changed while it was downloaded")
+        if self.num_bytes is not None and result.meta["size"] != self.num_bytes:
             raise changed
         data = bytes(result.bytes())
         # obstore passes a body that the server cut.
@@ -79,40 +82,31 @@ def download(
     uri: str,
     options: StorageOptions,
     descriptor: int,
-    spans: Sequence[tuple[int, int]],
+    num_bytes: int,
     *,
     etag: str | None = None,
-    num_bytes: int | None = None,
-    done: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write parts of an object to a local file at the same offsets.
+    """Write an object to a local file.
 
     Args:
         uri: The object.
         options: Storage options.
         descriptor: The local file, open for writing.
-        spans: The byte ranges [start, stop) to download.
-        etag: The etag that the object must have, or None for any.
-        num_bytes: The length that it must have, or None for any.
-        done: Called with [start, stop) of each written part, from several threads.
+        num_bytes: The length that the object must have.
+        etag: The etag that it must have, or None for any.
 
     Raises:
+        CanceledError: It is not wanted any more.
         MissingError, ChangedError, StorageError: As `read_object`.
+        OSError: The file cannot be written.
     """
     source = ObjectParts.of(uri, options, etag, num_bytes)
-    parts = [
-        (start, min(start + PART_BYTES, stop))
-        for first, stop in spans
-        for start in range(first, stop, PART_BYTES)
-    ]
     # A pool of its own, not that of `reads`: a download may be started there, and would wait for
     # itself.
     with ThreadPoolExecutor(_PARTS_AT_A_TIME, thread_name_prefix="shardwright-download") as pool:
         waiting: list[Future[None]] = [
-            pool.submit(
-                cancelable, current(), _download_part, source, descriptor, start, stop, done
-            )
-            for start, stop in parts
+            pool.submit(cancelable, current(), _download_part, source, descriptor, start)
+            for start in range(0, num_bytes, PART_BYTES)
         ]
         # The first failure fails the object, so the parts that have not begun are left out.
         finished, unfinished = wait(waiting, return_when=FIRST_EXCEPTION)
@@ -122,17 +116,10 @@ def download(
         future.result()
 
 
-def _download_part(
-    source: ObjectParts,
-    descriptor: int,
-    start: int,
-    stop: int,
-    done: Callable[[int, int], None] | None,
-) -> None:
-    data = source.read(start, stop)
+def _download_part(source: ObjectParts, descriptor: int, start: int) -> None:
+    check_not_canceled()
+    data = source.read(start, min(start + PART_BYTES, source.num_bytes or 0))
     view, place = memoryview(data), start
     while view:  # a disk that is getting full writes less than asked, before it raises
         written = os.pwrite(descriptor, view, place)
         view, place = view[written:], place + written
-    if done is not None:
-        done(start, stop)

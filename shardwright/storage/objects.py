@@ -110,7 +110,7 @@ class ObjectFiles:
         """
         found = self._found(path)
         with tempfile.TemporaryFile() as file:
-            download(path, self._options, file.fileno(), [(0, found.num_bytes)], etag=found.etag)
+            download(path, self._options, file.fileno(), found.num_bytes, etag=found.etag)
             yield cast(BinaryIO, file)
 
     def open_input(self, path: str) -> pa.NativeFile:

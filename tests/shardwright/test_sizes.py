@@ -15,7 +15,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.records import RecordFault, frame_header, read_record
 from shardwright.format.splits import ShardInfo
 from shardwright.images.headers import read_size
-from shardwright.reader.shard_opening import shard_fault
+from shardwright.reader.shard_files import shard_fault
 from shardwright.sizes import counted, parse_size, show_bytes, show_seconds
 
 

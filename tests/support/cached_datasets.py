@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.cache.settings import CacheSettings
-from shardwright.cache.shard_cache import ShardCache
+from shardwright.cache.shards import ShardCache
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest, write_json
 from shardwright.format.naming import MANIFEST, ShardName
@@ -120,20 +121,20 @@ NAMES = names_of(4)
 
 def content(cache: ShardCache, name: ShardName) -> bytes:
     """Open a shard and read all of its file."""
-    with cache.open_shard(name) as shard:
-        return Path(shard.path).read_bytes()
+    with os.fdopen(cache.open_shard(name), "rb") as file:
+        return file.read()
 
 
 def touch(cache: ShardCache, *indexes: int) -> None:
     """Use shards of `NAMES`, one after another."""
     for index in indexes:
-        cache.open_shard(NAMES[index]).close()
+        os.close(cache.open_shard(NAMES[index]))
         time.sleep(0.02)  # so that the times of use differ
 
 
 def wait_for_downloads_ahead(cache: ShardCache) -> None:
-    """Wait until no download that `prefetch` began is under way, or in the queue."""
-    assert not wait(list(cache._prefetches._coming.values()), 120).not_done
+    """Wait until no download that `fetch` began is under way, or in the queue."""
+    assert not wait(list(cache._coming.values()), 120).not_done
 
 
 def shards_in(cache: Path) -> list[int]:
@@ -170,11 +171,14 @@ class ReaderProcess(subprocess.Popen[str]):
         self.communicate()
 
 
-def start_reader(root: Folder, settings: CacheSettings, code: str) -> ReaderProcess:
+def start_reader(
+    root: Folder, settings: CacheSettings, code: str, *, prefix: Sequence[str] = ()
+) -> ReaderProcess:
+    """Start a process that runs code with a cache; `prefix` comes before the command."""
     lines = [
-        "import sys",
+        "import os, sys",
         "from shardwright.cache.settings import CacheSettings",
-        "from shardwright.cache.shard_cache import ShardCache",
+        "from shardwright.cache.shards import ShardCache",
         "from shardwright.storage.folder import Folder",
         "from shardwright.storage.options import StorageOptions",
         f"root = Folder({root.uri!r}, StorageOptions({root.options.settings!r}))",
@@ -184,7 +188,7 @@ def start_reader(root: Folder, settings: CacheSettings, code: str) -> ReaderProc
         "say = lambda *words: print(*words, flush=True)",
         code,
     ]
-    command = [sys.executable, "-c", "\n".join(lines)]
+    command = [*prefix, sys.executable, "-c", "\n".join(lines)]
     pipe: Any = subprocess.PIPE
     return ReaderProcess(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
 

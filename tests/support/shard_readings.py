@@ -6,8 +6,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
-from typing import Any
 
 from shardwright.cache.settings import CacheSettings
 from shardwright.reader.corpus import DatasetSource, ShardRef
@@ -28,8 +26,6 @@ class Reading:
         settings: The cache.
         at_a_time: Number of shards needed at once.
         count: Number of shards, None for all.
-        seconds_per_shard: The pace that the reader believes in; None for the real one. With a
-            long time per shard, the seconds of a slow machine do not change what is evicted.
     """
 
     def __init__(
@@ -39,7 +35,6 @@ class Reading:
         *,
         at_a_time: int = 1,
         count: int | None = None,
-        seconds_per_shard: float | None = None,
     ) -> None:
         self.source = DatasetSource.open(root, settings)
         names = self.source.manifest.shard_names("train")
@@ -47,9 +42,6 @@ class Reading:
         both = zip(names, infos, strict=True)
         self.refs = [ShardRef(self.source, name, info, 0, 1) for name, info in both][:count]
         self.files = ShardFiles(self.refs, at_a_time=at_a_time)
-        if seconds_per_shard is not None:
-            pace: Any = SimpleNamespace(seconds_per_shard=seconds_per_shard, left=lambda _: None)
-            self.files._pace = pace
 
     def __enter__(self) -> Reading:
         return self

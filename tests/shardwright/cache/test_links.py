@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.cache.manifests import forget_dataset
-from shardwright.cache.shard_cache import ShardCache
+from shardwright.cache.shards import ShardCache
 from shardwright.errors import LinkError
 from shardwright.storage.folder import Folder
 from tests.support.cached_datasets import NAMES, SIZE, at, content
@@ -21,16 +21,13 @@ SHARD, INDEX = NAMES[0].shard, NAMES[0].sidecar
 LINKS = {
     "": False,  # the cache's own folder
     "lock": True,
-    "usage": True,
     "CACHEDIR.TAG": False,
     "DATASET": True,
     "DATASET/current": False,
     "DATASET/manifest.json": False,
     "DATASET/BUILD": True,
     f"DATASET/BUILD/{SHARD}": False,
-    f"DATASET/BUILD/{SHARD}.lock": True,
     f"DATASET/BUILD/{SHARD}.part": True,
-    f"DATASET/BUILD/{SHARD}.parts": True,
     "DATASET/BUILD/index": True,
     f"DATASET/BUILD/{INDEX}": False,
     "DATASET/BUILD/generations": False,
@@ -46,9 +43,8 @@ def test_no_link_in_a_cache_is_followed(link: str, root: Folder, tmp_path: Path)
             content(cache, name)
             cache.index(name)
     build = next(path.parent for path in own.rglob(SHARD))
-    if link.endswith((".part", ".parts")):  # a download that was stopped
+    if link.endswith(".part"):  # a download that was stopped
         (build / SHARD).rename(build / f"{SHARD}.part")
-        (build / f"{SHARD}.parts").touch()
     path = link.replace("BUILD", build.name).replace("DATASET", build.parent.name)
     shutil.copytree(own, outside)
     _put_link(own / path if path else own, outside / path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.cache.manifests import build_key, dataset_folder
-from shardwright.cache.shard_cache import ShardCache
+from shardwright.cache.shards import ShardCache
 from shardwright.errors import (
     CredentialsError,
     DeniedError,
@@ -190,23 +190,30 @@ def test_an_index_that_is_wrong_damaged_or_missing(s3_server: StoreServer, tmp_p
         assert list((tmp_path / "cache").rglob("*.parquet")) == []
 
 
-def test_an_index_that_finds_no_room_is_not_kept(
-    root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("shardwright.cache.files.pause", pauses.append)
-    with ShardCache.open(root, at(tmp_path, SIZE)) as cache, cache.open_shard(NAMES[0]):
-        assert cache.index(NAMES[0]).num_columns == len(INDEX_SCHEMA)
-        assert pauses == [], "a shard waits for room for 30 seconds"
-        assert list(tmp_path.rglob("*.parquet")) == []
-
-
-def test_indexes_make_room_like_shards(root: Folder, tmp_path: Path) -> None:
-    settings = at(tmp_path, 8 * SIZE)
-    with ShardCache.open(root, settings) as cache:
+def test_each_downloaded_shard_makes_room_for_indexes_too(root: Folder, tmp_path: Path) -> None:
+    with ShardCache.open(root, at(tmp_path, 8 * SIZE)) as cache:
+        cache.expect(NAMES)
         for name in NAMES * 3:
             cache.index(name)
-            cache.open_shard(name).close()
-            files = [path for path in tmp_path.rglob("*-of-*") if path.suffix != ".lock"]
-            counted = sum(path.stat().st_size for path in files)
-            assert settings.open().num_bytes() == counted <= 8 * SIZE
+            Path(cache._path(name)).unlink(missing_ok=True)
+            touch(cache, name.index)
+            files = tmp_path.rglob("*-of-*")
+            assert sum(path.stat().st_size for path in files) <= 8 * SIZE
+
+
+def test_an_index_that_cannot_be_kept_is_read(root: Folder, tmp_path: Path) -> None:
+    with ShardCache.open(root, at(tmp_path)) as cache:
+        path = Path(cache._local.path(NAMES[0].sidecar))
+        path.parent.parent.mkdir(parents=True)
+        path.parent.write_bytes(b"in the way")
+        assert cache.index(NAMES[0]).num_columns == len(INDEX_SCHEMA)
+        assert path.parent.is_file()
+
+
+def test_a_manifest_that_cannot_be_kept_is_said(
+    root: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path(dataset_folder(at(tmp_path), root)).write_bytes(b"in the way")
+    with ShardCache.open(root, at(tmp_path)) as cache:
+        assert cache.manifest == read_manifest(root)
+    assert "without the store, this dataset cannot be read" in caplog.text

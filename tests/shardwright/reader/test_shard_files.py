@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import MissingError, StorageError, UsageError
-from shardwright.reader import shard_opening
+from shardwright.reader import shard_files
 from shardwright.reader.corpus import DatasetSource, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.storage.folder import Folder
@@ -106,7 +106,7 @@ def test_keeps_a_quarter_of_the_files_that_a_process_may_have_open(many: Shards)
 
 
 def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_opening, "_MAX_OPEN", 3)
+    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
     with closing(ShardFiles(many.refs)) as files:
         for shard in (0, 1, 2, 0, 3):
             read(files, shard)
@@ -118,7 +118,7 @@ def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> 
 def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: int) -> None:
     """Enter a shard, or leave the block that was entered first."""
     with pytest.MonkeyPatch.context() as monkeypatch, closing(ShardFiles(many.refs)) as files:
-        monkeypatch.setattr(shard_opening, "_MAX_OPEN", limit)
+        monkeypatch.setattr(shard_files, "_MAX_OPEN", limit)
         files = ShardFiles(many.refs)
         inside: list[tuple[Any, int, int]] = []
         for shard, enters in steps:
@@ -138,7 +138,7 @@ def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: 
 
 @pytest.mark.parametrize("times", [600, pytest.param(10_000, marks=pytest.mark.long)])
 def test_threads_share_few_open_files(many: Shards, times: int, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_opening, "_MAX_OPEN", 3)
+    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
 
     def work(seed: int) -> int:
         choose = random.Random(seed)
@@ -156,16 +156,12 @@ def test_threads_share_few_open_files(many: Shards, times: int, monkeypatch: Pat
         assert many.num_open <= 3
 
 
-def test_parts_of_one_shard_are_one_file_with_a_path(tmp_path: Path) -> None:
+def test_parts_of_one_shard_are_one_file(tmp_path: Path) -> None:
     write_dataset(tmp_path, [SIZE] * 2)
-    paths_of(tmp_path)[1].write_bytes(b"")
     with closing(ShardFiles(refs_of(tmp_path, times=2))) as files:
-        with files.open(0) as one, files.open(2) as other, files.path(0) as path:
+        with files.open(0) as one, files.open(2) as other:
             assert one == other
-            assert path == str(paths_of(tmp_path)[0])
         assert len(open_files(tmp_path)) == 1
-        with pytest.raises(StorageError, match="is 0 bytes long"), files.path(1):
-            pass
 
 
 def test_planning_does_nothing_for_local_folders(many: Shards) -> None:
@@ -227,8 +223,6 @@ def test_the_error_of_too_many_open_files_names_the_limit(many: Shards) -> None:
 def test_closing_waits_for_blocks_and_ends_opening(many: Shards) -> None:
     files = ShardFiles(many.refs)
     read(files, 5)
-    files.release()  # a shard that is read later opens for its block only
-    assert (many.num_open, read(files, 5), many.num_open) == (0, many.contents[5], 0)
     with files.open(0) as descriptor:
         files.close()
         assert many.num_open == 1
@@ -276,7 +270,7 @@ def test_works_in_another_process(many: Shards, start: str) -> None:
 
 
 def test_works_after_a_fork_with_every_lock_held(many: Shards, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_opening, "_MAX_OPEN", 2)
+    monkeypatch.setattr(shard_files, "_MAX_OPEN", 2)
     contents = many.contents[:8]
     stop = threading.Event()
     with closing(ShardFiles(many.refs[:8])) as files, ThreadPoolExecutor(4) as pool:

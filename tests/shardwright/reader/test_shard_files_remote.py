@@ -1,4 +1,4 @@
-"""Shards of stores as open files: pinned while they are needed, and downloaded ahead."""
+"""Shards of stores as open files: downloaded ahead, and closed when nobody needs them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.cache.files import LOCK
-from shardwright.cache.locks import FileLock
 from shardwright.errors import ClientError, StorageError
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
@@ -37,24 +35,15 @@ def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Fo
     return put_dataset(s3_server, tmp_path_factory.mktemp("noise"), [SIZE] * NUM_SHARDS)
 
 
-def pins(cache: Path, *shards: int) -> list[bool]:
-    """Return for each shard if it is pinned."""
-    found = []
-    for shard in shards:
-        [lock_file] = cache.rglob(f"*-{shard:05d}-of-*{LOCK}")
-        lock = FileLock(str(lock_file))
-        found.append(not lock.acquire(shared=False, wait=False))
-        lock.release()
-    return found
+def is_open(reading: Reading) -> list[int]:
+    """Return the numbers of the shards that are open, in order of last use."""
+    return [found.ref.info.index for found in reading.files.opened]
 
 
 def test_shards_are_those_of_the_store(root: Folder, tmp_path: Path) -> None:
     with Reading(root, at(tmp_path)) as reading:
         for shard in (3, 0, 3):
             assert reading.read(shard) == root.read_bytes(reading.refs[shard].name.shard)
-        with reading.files.path(5) as path:
-            assert Path(path).read_bytes() == root.read_bytes(reading.refs[5].name.shard)
-            assert pins(tmp_path, 5) == [True]
 
 
 def test_the_first_shard_is_not_delayed(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
@@ -100,7 +89,7 @@ def test_downloads_needed_shards_and_upcoming_ones_as_room_permits(
 def test_downloads_in_the_order_of_use(
     root: Folder, s3_proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardwright.cache.prefetches._DOWNLOADS_AT_A_TIME", 1)
+    monkeypatch.setattr("shardwright.cache.shards._DOWNLOADS_AT_A_TIME", 1)
     with Reading(behind(root, s3_proxy), at(tmp_path)) as reading:
         reading.files.plan([7], [3, 9, 1, 0, 5, 2])
         assert reading.source.cache
@@ -108,41 +97,27 @@ def test_downloads_in_the_order_of_use(
     assert numbers_downloaded(s3_proxy) == [7, 3, 9, 1, 0, 5, 2]
 
 
-def test_needed_shards_stay_pinned_until_the_plan_drops_them(root: Folder, tmp_path: Path) -> None:
-    with Reading(root, at(tmp_path), at_a_time=2) as reading:
+def test_needed_shards_stay_open_until_the_plan_drops_them(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path, 3 * SIZE), at_a_time=2) as reading:
         reading.files.plan([0, 1], [2, 3])
-        for shard in (0, 1, 0):
+        for shard in (0, 1, 0, 2, 3):  # 2 is ahead
             reading.read(shard)
-        assert pins(tmp_path, 0, 1) == [True, True]
+        assert is_open(reading) == [1, 0, 2]
         with reading.files.open(1) as descriptor:
-            reading.files.plan([2, 3])
-            assert pins(tmp_path, 0, 1) == [False, True]
+            reading.files.plan([2, 3], [0])
+            assert is_open(reading) == [0, 2, 1]
             assert len(os.pread(descriptor, SIZE, 0)) == SIZE
-        assert pins(tmp_path, 1) == [False]
-        reading.read(0)  # not in the plan
-        assert pins(tmp_path, 0) == [False]
-        reading.read(2)
-    assert pins(tmp_path, 2) == [False]
-
-
-def test_an_upcoming_shard_may_be_opened_before_its_turn(root: Folder, tmp_path: Path) -> None:
-    with Reading(root, at(tmp_path, 8 * SIZE)) as reading:
-        reading.files.plan([0], [1, 2])
-        for shard in (1, 0, 2):
-            reading.read(shard)
-        assert pins(tmp_path, 0, 1) == [True, True]
-        wait_until(lambda: pins(tmp_path, 2) == [False])  # one is ahead
-        reading.files.plan([2])
-        assert pins(tmp_path, 0, 1) == [False, False]
+        assert is_open(reading) == [0, 2]
 
 
 def test_without_a_plan_the_last_shards_stay_open(root: Folder, tmp_path: Path) -> None:
     with Reading(root, at(tmp_path, 2 * SIZE), at_a_time=2) as reading:
         for shard in (0, 1, 0, 2):
             reading.read(shard)
-        assert [found.ref.info.index for found in reading.files.opened] == [0, 2]
+        assert is_open(reading) == [0, 2]
         for shard in range(NUM_SHARDS):
             reading.read(shard)
+        assert is_open(reading) == [10, 11]
 
 
 def test_threads_without_a_plan_share_the_room(root: Folder, tmp_path: Path) -> None:
@@ -213,7 +188,7 @@ def test_a_forked_process_reads_cached_shards(root: Folder, tmp_path: Path) -> N
         reading.read(0)
         for shards, exit_code in (([0, 1, 2], 0), ([0, 7], 3)):
             assert read_in_child("fork", reading, shards) == exit_code
-            assert pins(tmp_path, 0) == [True]
+            assert is_open(reading) == [0]
         reading.read(7)
 
 
