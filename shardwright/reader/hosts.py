@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -15,6 +16,10 @@ from shardwright.reader.steps import Steps
 _LOG = logging.getLogger("shardwright.reader")
 _TORCH = ("torch.distributed.get_rank()", "torch.distributed.get_world_size()")
 _JAX = ("jax.process_index()", "jax.process_count()")
+_TENSORFLOW = (
+    'json.loads(os.environ["TF_CONFIG"])["task"]["index"]',
+    'len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])',
+)
 _VARIABLES = ('int(os.environ["RANK"])', 'int(os.environ["WORLD_SIZE"])')
 
 
@@ -34,8 +39,8 @@ class Process:
 
 
 def this_process() -> Process | None:
-    """Return this process of torch.distributed, JAX or torchrun; None if it is the only one."""
-    found = _of_torch() or _of_jax() or _of_variables()
+    """Return this process of torch.distributed, JAX, torchrun or TensorFlow; None if alone."""
+    found = _of_torch() or _of_jax() or _of_variables() or _of_tensorflow()
     return found if found and found.count > 1 else None
 
 
@@ -48,7 +53,8 @@ def check_hosts(
         options: Of the reader whose pass begins.
         steps: Its batches.
         told: The reader's warnings so far, which do not come again; new ones are added.
-        is_divided: The workers of a DataLoader share its batches.
+        is_divided: Others share its batches: the workers of a DataLoader, or those of a
+            `tf.distribute` strategy.
 
     Raises:
         UsageError: The reader is one of several hosts, and accelerate divides its batches again.
@@ -62,7 +68,8 @@ def check_hosts(
                 "DataLoader as it is, or open its reader without host_index and host_count"
             )
         return  # it gives each process its part
-    if here is not None and options.host_count == 1:
+    shared = is_divided and here is not None and here.arguments == _TENSORFLOW
+    if here is not None and options.host_count == 1 and not shared:
         index, count = here.arguments
         _warn(
             told,
@@ -117,6 +124,16 @@ def _of_variables() -> Process | None:
     if not (index.isdecimal() and count.isdecimal()):
         return None
     return Process(int(index), int(count), _VARIABLES)
+
+
+def _of_tensorflow() -> Process | None:
+    """Return this worker of https://www.tensorflow.org/guide/distributed_training#TF_CONFIG."""
+    try:
+        found = json.loads(os.environ.get("TF_CONFIG", ""))
+        workers, task = found["cluster"]["worker"], found["task"]
+        return Process(int(task["index"]), len(workers), _TENSORFLOW)
+    except (ValueError, KeyError, TypeError):  # of another kind: it is TensorFlow's to say so
+        return None
 
 
 def _torch_worker() -> Any:

@@ -218,8 +218,8 @@ class Reader:
         """Begin the next pass, and return its iterator, which is independent of all others."""
         return self._iterate(self._begin_pass())
 
-    def _begin_pass(self, *, is_ahead: bool = False) -> Pass:
-        check_hosts(self.options, self.steps, self._told)
+    def _begin_pass(self, *, is_ahead: bool = False, is_divided: bool = False) -> Pass:
+        check_hosts(self.options, self.steps, self._told, is_divided=is_divided)
         return self._passes.begin(is_ahead=is_ahead)
 
     def _iterate(self, of: Pass) -> BatchIterator:

@@ -314,7 +314,7 @@ class _Calls:
         if number and not self._passes:  # the others were in the process that saved a checkpoint
             size = steps.following_pass(0)
             passes.go_to(steps.following_pass(self._first) + (number - 1) * size)
-        current = self._reader._begin_pass(is_ahead=True)
+        current = self._reader._begin_pass(is_ahead=True, is_divided=True)
         self._passes[current.start] = current
         count = steps.count_steps(current.start)
         if self.length not in (None, tf.data.INFINITE_CARDINALITY, count):

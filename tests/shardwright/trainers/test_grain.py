@@ -77,6 +77,19 @@ def test_many_threads_get_the_same(pictures: str) -> None:
     assert source._getitems([]) == []
 
 
+def test_a_source_that_repeats_the_crops_is_told(
+    pictures: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = read(pictures).grain_source()
+    for _ in source.repeat(2):
+        pass
+    assert caplog.messages == [], "its own repeat() has other crops"
+    source = read(pictures).grain_source()
+    for _ in grain.MapDataset.source(source).repeat(3):
+        pass
+    assert [text[:24] for text in caplog.messages] == ["records come again with "]
+
+
 def test_draws_decide_the_random_part_of_an_image(pictures: str) -> None:
     source, other_seed = read(pictures).grain_source(), read(pictures, seed=1).grain_source()
     first_epoch = next(iter(read(pictures, global_batch_size=NUM_PICTURES)))["image"]
