@@ -17,7 +17,6 @@ from shardwright.errors import (
     ExistsError,
     MissingError,
     NotADatasetError,
-    StorageError,
 )
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
@@ -164,8 +163,6 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str) -> Bu
     if layout.warning:
         _PLAN_LOG.warning("%s", layout.warning)
     check_output(request)
-    # Also those of workers that only seem lost: they could complete them among this build's files.
-    abort_leftovers(request.root)
     try:
         # A stopped overwrite is ended first, so that OUTPUT is one dataset again, old or new.
         was_replacing = finish_promotion(request.root)
@@ -210,7 +207,6 @@ def _claim(request: OutputRequest, layout: Layout, fingerprint: str) -> None:
     Raises:
         BuildError: Another build has claimed OUTPUT first.
     """
-    abort_leftovers(request.root)
     plan = read_json(request.root, naming.PLAN, OutputFile)
     # The shards of an earlier try of the same plan stay: a scheduler repeats the command with
     # `overwrite`.
@@ -241,14 +237,6 @@ def _keeps_images(settings: Mapping[str, Any]) -> bool:
     encode = settings.get("encode")
     kept = not isinstance(encode, dict) or encode.get("encode") == "keep"
     return kept and "transforms" not in settings
-
-
-def abort_leftovers(root: Folder) -> None:
-    """Abort the uploads of killed or lost workers, which cost money; failing to is a warning."""
-    try:
-        root.abort_uploads(naming.is_build_output)
-    except StorageError as error:
-        _LOG.warning("could not abort unfinished uploads of earlier builds in %s: %s", root, error)
 
 
 def check_owner(root: Folder, fingerprint: str | None, *, unpublished: bool = False) -> None:

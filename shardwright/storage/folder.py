@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -215,16 +215,6 @@ class Folder:
     def is_file(self) -> bool:
         """Return whether the address is that of a file instead of a folder."""
         return self._files.is_file(self.uri)
-
-    def abort_uploads(self, wanted: Callable[[str], bool]) -> list[str]:
-        """Abort uploads that killed processes left, of names that are wanted; return these."""
-        if not self.is_remote:
-            return []
-        client, key = client_and_key(self.uri, self.options)
-        start = f"{key}/" if key else ""
-        # By name: uploads of other programs below this prefix must go on.
-        aborted = peers.abort_uploads(client, start, lambda found: wanted(found[len(start) :]))
-        return [found[len(start) :] for found in aborted]
 
 
 class UserFolder(Folder):

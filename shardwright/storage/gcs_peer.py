@@ -1,18 +1,16 @@
 """Do on Google Cloud Storage what obstore cannot, with google-auth's session, imported on use.
 
-Objects use the JSON API, uploads the XML API
-(https://cloud.google.com/storage/docs/multipart-uploads).
+https://cloud.google.com/storage/docs/json_api
 """
 
 from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
-from xml.etree import ElementTree
 
 from shardwright.errors import CredentialsError, MissingError, MissingPeerError
 from shardwright.storage.checksums import read_crc32c
@@ -84,19 +82,6 @@ def list_checksums(client: Client, start: str) -> dict[str, FileInfo]:
     }
 
 
-def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
-    """Abort the uploads that `wanted` chooses by key; return their keys."""
-    aborted = []
-    for key, upload_id in _uploads(client, prefix):
-        if wanted(key):
-            with suppress(MissingError):  # completed, or aborted elsewhere, since the listing
-                _request(
-                    client, "DELETE", f"/{_bucket(client)}/{quote(key)}", {"uploadId": upload_id}
-                )
-                aborted.append(key)
-    return aborted
-
-
 def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:
     """Return (key, generation) of what is not current; [] for a bucket without versions."""
     fields = "items(name,generation,timeDeleted),nextPageToken"
@@ -114,31 +99,6 @@ def remove_version(client: Client, key: str, version: str) -> None:
     path = f"/storage/v1/b/{_bucket(client)}/o/{quote(key, safe='')}"
     with suppress(MissingError):
         _request(client, "DELETE", path, {"generation": version})
-
-
-def _uploads(client: Client, prefix: str) -> list[tuple[str, str]]:
-    """Return (key, id) of the unfinished uploads below a prefix, from pages of 1,000.
-
-    https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads
-    """
-    found: list[tuple[str, str]] = []
-    query = {"uploads": "", "prefix": prefix}
-    while True:
-        text = _request(client, "GET", f"/{_bucket(client)}", query).text
-        page = ElementTree.fromstring(text)
-        for upload in page.iterfind("{*}Upload"):
-            found.append((_text_in(upload, "Key"), _text_in(upload, "UploadId")))
-        if _text_in(page, "IsTruncated") != "true":
-            return found
-        query |= {
-            "key-marker": _text_in(page, "NextKeyMarker"),
-            "upload-id-marker": _text_in(page, "NextUploadIdMarker"),
-        }
-
-
-def _text_in(element: ElementTree.Element, tag: str) -> str:
-    """Return the text of a child in any namespace, "" without one."""
-    return element.findtext(f"{{*}}{tag}") or ""
 
 
 def _etag(row: dict[str, str]) -> str:

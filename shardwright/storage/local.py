@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shardwright.errors import ExistsError, MissingError, StorageError
 from shardwright.storage.addresses import temporary_name
-from shardwright.storage.links import DiskPlace, own_path, reach
+from shardwright.storage.links import check_folders, open_path, own_path, status
 
 T = TypeVar("T")
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
@@ -24,7 +24,7 @@ _NO_HARD_LINKS = frozenset(
 )
 _COPY_BYTES = 4 << 20
 _STREAM_BYTES = 1 << 20
-_PutInPlace = Callable[[DiskPlace, DiskPlace], None]
+_PutInPlace = Callable[[str, str], None]
 
 
 class FileInfo(NamedTuple):
@@ -72,8 +72,8 @@ class LocalFiles:
             StorageError: It cannot be accessed.
         """
         try:
-            with _read_faults(path), reach(path, self._top) as place:
-                return _info(place.status())
+            with _read_faults(path):
+                return _info(status(path, self._top))
         except MissingError:
             return None
 
@@ -140,14 +140,9 @@ class LocalFiles:
 
     def _scan(self, path: str, take: Callable[[os.DirEntry[str]], T]) -> Sequence[T]:
         try:
-            with reach(path, self._top) as place:
-                # A descriptor, so that `scandir` lists the folder that was reached without links.
-                descriptor = place.open(os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                with os.scandir(descriptor) as entries:
-                    return [take(entry) for entry in entries]
-            finally:
-                os.close(descriptor)
+            status(path, self._top)
+            with os.scandir(path) as entries:
+                return [take(entry) for entry in entries]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -164,7 +159,7 @@ class LocalFiles:
         Raises:
             StorageError: The folder or file cannot be written.
         """
-        with _sink(path, self._top, _replace, sync=sync) as sink:
+        with _sink(path, self._top, os.replace, sync=sync) as sink:
             yield sink
 
     def create_bytes(self, path: str, data: bytes) -> None:
@@ -181,7 +176,7 @@ class LocalFiles:
 
     def write_bytes(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Write or replace a small file. Raises as `open_sink`."""
-        with _sink(path, self._top, _replace, sync=sync) as sink:
+        with _sink(path, self._top, os.replace, sync=sync) as sink:
             sink.write([data])
 
     def copy(self, source: str, path: str, top: str) -> None:
@@ -197,9 +192,9 @@ class LocalFiles:
             StorageError: It cannot be read, or the path cannot be written.
         """
         try:
-            with reach(source, self._top) as place, reach(path, top, make=True) as target:
-                place.status()
-                _copy(place, target)
+            status(source, self._top)
+            _make_folder(path, top)
+            _copy(source, path)
         except FileNotFoundError as error:
             raise MissingError(f"{source}: there is no such file") from error
         except OSError as error:
@@ -211,7 +206,7 @@ class LocalFiles:
         with (
             _read_faults(source),
             open_regular(source, top=self._top) as file,
-            _sink(path, top, _replace) as sink,
+            _sink(path, top, os.replace) as sink,
         ):
             while piece := file.read(_COPY_BYTES):
                 sink.write([piece])
@@ -223,8 +218,8 @@ class LocalFiles:
             StorageError: It cannot be removed.
         """
         try:
-            with reach(path, self._top) as place:
-                os.unlink(place.name, dir_fd=place.at)
+            check_folders(path, self._top)
+            os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -263,9 +258,8 @@ def open_regular(path: str, buffering: int = -1, top: str | None = None) -> Bina
 
 def open_descriptor(path: str, top: str | None) -> int:
     """Return a descriptor for reading. Raises as `open_regular`, of any kind of file."""
-    with reach(path, top) as place:
-        # Without blocking: a path may become a pipe between a check of it and this.
-        return place.open(os.O_RDONLY | os.O_NONBLOCK)
+    # Without blocking: a path may become a pipe between a check of it and this.
+    return open_path(path, os.O_RDONLY | os.O_NONBLOCK, top)
 
 
 def _info(status: os.stat_result) -> FileInfo:
@@ -318,81 +312,75 @@ def _sink(
     path: str, top: str | None, put_in_place: _PutInPlace, *, sync: bool = True
 ) -> Iterator[FileSink]:
     try:
-        with reach(path, top, make=True) as place:
-            temporary = _temporary(place)
-            try:
-                with _new_file(temporary) as descriptor:
-                    sink = FileSink(descriptor)
-                    yield sink
-                    # Before the rename: a power failure must not leave the name of a file without
-                    # its bytes.
-                    if sync:
-                        sink.sync()
-                put_in_place(temporary, place)
-            except BaseException:  # a signal may arrive between any two lines, or in `_new_file`
-                _discard(temporary)
-                raise
+        _make_folder(path, top)
+        temporary = _temporary(path)
+        try:
+            with _new_file(temporary) as descriptor:
+                sink = FileSink(descriptor)
+                yield sink
+                # Before the rename: a power failure must not leave the name of a file without its
+                # bytes.
+                if sync:
+                    sink.sync()
+            put_in_place(temporary, path)
+        except BaseException:  # a signal may arrive between any two lines, or in `_new_file`
+            _discard(temporary)
+            raise
     except OSError as error:
         if isinstance(error, StorageError):
             raise
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _temporary(place: DiskPlace) -> DiskPlace:
-    filename = os.path.basename(place.path)
-    return place.beside(temporary_name(filename, secrets.token_hex(4)))
+def _make_folder(path: str, top: str | None) -> None:
+    """Make the folder of a file; raise `LinkError` if a part of it is a link."""
+    check_folders(path, top)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+
+
+def _temporary(path: str) -> str:
+    folder, filename = os.path.split(path)
+    return os.path.join(folder, temporary_name(filename, secrets.token_hex(4)))
 
 
 @contextmanager
-def _new_file(place: DiskPlace) -> Iterator[int]:
-    descriptor = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+def _new_file(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _discard(temporary: DiskPlace) -> None:
+def _discard(temporary: str) -> None:
     with suppress(OSError):  # gone already; else the first error is raised
-        os.unlink(temporary.name, dir_fd=temporary.at)
+        os.unlink(temporary)
 
 
-def _replace(temporary: DiskPlace, place: DiskPlace) -> None:
-    """Move a file to a path, which it takes from a file or a link that is there."""
-    os.replace(temporary.name, place.name, src_dir_fd=temporary.at, dst_dir_fd=place.at)
-
-
-def _link(temporary: DiskPlace, place: DiskPlace) -> None:
+def _link(temporary: str, path: str) -> None:
     """Move a file to a path that must not exist; a rename would replace what is there."""
     try:
-        os.link(temporary.name, place.name, src_dir_fd=temporary.at, dst_dir_fd=place.at)
+        os.link(temporary, path)
     except FileExistsError as error:
-        raise ExistsError(f"{place.path} already exists") from error
+        raise ExistsError(f"{path} already exists") from error
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
         # Without hard links this check is the best possible: two concurrent writers may both pass.
-        with suppress(FileNotFoundError):
-            os.stat(place.name, dir_fd=place.at, follow_symlinks=False)
-            raise ExistsError(f"{place.path} already exists") from error
-        _replace(temporary, place)
+        if os.path.lexists(path):
+            raise ExistsError(f"{path} already exists") from error
+        os.replace(temporary, path)
     else:
-        os.unlink(temporary.name, dir_fd=temporary.at)
+        os.unlink(temporary)
 
 
-def _copy(source: DiskPlace, place: DiskPlace) -> None:
+def _copy(source: str, path: str) -> None:
     """Give a file a second name, replacing what has it."""
-    temporary = _temporary(place)
+    temporary = _temporary(path)
     try:
-        os.link(
-            source.name,
-            temporary.name,
-            src_dir_fd=source.at,
-            dst_dir_fd=temporary.at,
-            follow_symlinks=source.follow,
-        )
+        os.link(source, temporary)
         # By a rename, because a link cannot replace what is at the path.
-        _replace(temporary, place)
+        os.replace(temporary, path)
     finally:
         _discard(temporary)  # still there if both paths were one file already
 

@@ -1,4 +1,4 @@
-"""Do what obstore cannot: list unsupported names, abort multipart uploads, read checksums.
+"""Do what obstore cannot: list unsupported names, remove old versions, read checksums.
 
 This takes the stores' own Python clients (`s3_peer`, `gcs_peer`).
 """
@@ -48,25 +48,6 @@ def list_any_keys(
         yield from gcs_peer.list_keys(client, start, after)
     else:
         raise StorageError(f"{client.store} has an object whose name is not supported: rename it")
-
-
-def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
-    """Abort incomplete multipart uploads below a prefix: the store bills their hidden parts.
-
-    Args:
-        client: The store's client.
-        prefix: Without a trailing slash, or a whole key.
-        wanted: Returns whether to abort the uploads of a key.
-
-    Returns:
-        The keys of the aborted uploads.
-
-    Raises:
-        StorageError: As `list_any_keys`.
-    """
-    if client.scheme == "s3":
-        return s3_peer.abort_uploads(client, prefix, wanted)
-    return gcs_peer.abort_uploads(client, prefix, wanted) if client.scheme == "gs" else []
 
 
 def remove_old_versions(

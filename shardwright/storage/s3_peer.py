@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from shardwright.errors import MissingPeerError, StorageError
@@ -48,25 +48,6 @@ def stated_content(client: Client, key: str) -> FileInfo:
         etag=etag if is_md5 else None,
         crc32c=read_crc32c(head.get("ChecksumCRC32C") if whole else None),
     )
-
-
-def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
-    """Abort the uploads that `wanted` chooses by key; return their keys."""
-    aborted = []
-    with _faults(client):
-        s3 = _boto3_client(client)
-        for page in s3.get_paginator("list_multipart_uploads").paginate(
-            Bucket=_bucket(client), Prefix=prefix
-        ):
-            for upload in page.get("Uploads", ()):
-                if wanted(upload["Key"]):
-                    # It may have been completed, or aborted elsewhere, since the listing.
-                    with suppress(s3.exceptions.NoSuchUpload):
-                        s3.abort_multipart_upload(
-                            Bucket=_bucket(client), Key=upload["Key"], UploadId=upload["UploadId"]
-                        )
-                        aborted.append(upload["Key"])
-    return aborted
 
 
 def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:

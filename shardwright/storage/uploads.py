@@ -7,7 +7,6 @@ compared with that of the bytes sent.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,6 @@ from shardwright.storage.object_reads import client_and_key, head
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import start_read
 
-_LOG = logging.getLogger("shardwright.storage")
 PART_BYTES = 5 << 20  # the minimum of stores; with at most 10,000 parts, 50 GB per object
 _PARTS_AT_A_TIME = 5  # 25 MB in flight, plus two parts that wait and the one being filled
 
@@ -181,8 +179,6 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
             else None
         )
         if fault is None or not _arrived_anyway(client, key, uri, sink, etag_before):
-            # obstore has aborted it, but parts in flight may arrive after that, and are billed.
-            _sweep(client, key)
             if fault is None:
                 raise
             raise fault.error from cause_of(error)
@@ -231,11 +227,3 @@ def _compare(client: Client, key: str, uri: str, sink: ObjectSink, etag: str) ->
             f"{uri} was damaged during the upload: the store has {num_bytes} bytes with crc32c "
             f"{crc32c}, sent were {sink.num_bytes} with {sink.crc32c}: run the build again"
         )
-
-
-def _sweep(client: Client, key: str) -> None:
-    """Abort an upload again: parts in flight at the first time may have arrived since."""
-    try:
-        peers.abort_uploads(client, key, lambda found: found == key)
-    except StorageError as error:  # the caller raises the first error; the next build aborts, too
-        _LOG.info("%s: an incomplete upload may remain: %s", key, error)

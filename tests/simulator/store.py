@@ -190,9 +190,6 @@ class Requests:
         except GenericError as error:
             raise StorageError(str(error)) from error
 
-    def abort_uploads(self, *_: Any) -> list[str]:
-        return []  # uploads of one part only
-
     def list_old_versions(self, _: Any, prefix: str) -> list[tuple[str, str]]:
         found = self._do_as_peer("list old", prefix, lambda: list(self.store.old))
         return [each for each in found if each[0].startswith(prefix)]

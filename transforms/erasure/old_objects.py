@@ -1,4 +1,4 @@
-"""Remove what a store keeps of a dataset beside its objects: uploads and earlier versions."""
+"""Remove what a store keeps of a dataset beside its objects: their earlier versions."""
 
 from __future__ import annotations
 
@@ -10,41 +10,24 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.leftovers import is_dataset_file
 from shardwright.transforms.erasure.receipt import Receipt
 
-_UPLOADS, _VERSIONS = "unfinished uploads", "old versions of objects"
+_VERSIONS = "old versions of objects"
 
 
 def remove_old_objects(root: Folder, receipt: Receipt) -> None:
-    """Abort unfinished uploads of a dataset and remove old versions of its objects.
+    """Remove old versions of a dataset's objects, which a local folder does not have.
 
-    What the store does not let be removed or listed is noted in the receipt. A local folder has
-    neither.
+    What the store does not let be removed or listed is noted in the receipt.
     """
     if not root.is_remote:
         return
     store, key = parse_address(root.uri)
     start, client = f"{key}/" if key else "", client_for(store, root.options)
-    others: list[str] = []
-
-    def wanted(found: str) -> bool:
-        if is_dataset_file(found[len(start) :]):
-            return True
-        # An upload of another program below this prefix may be in progress.
-        others.append(found)
-        return False
-
     # Of this run: what an earlier one could not remove may be gone by now.
     receipt.not_removed, receipt.not_checked = [], []
     if client.scheme not in ("s3", "gs"):
         why = f"not supported for {client.scheme}://"
-        receipt.not_checked += [{"what": what, "why": why} for what in (_UPLOADS, _VERSIONS)]
+        receipt.not_checked.append({"what": _VERSIONS, "why": why})
         return
-    try:
-        aborted = peers.abort_uploads(client, start, wanted)
-        receipt.aborted_uploads = sorted({*receipt.aborted_uploads, *aborted})
-        why = "not a file of a dataset by its name"
-        receipt.not_removed += [{"what": f"upload of {each}", "why": why} for each in others]
-    except StorageError as error:
-        receipt.not_checked.append({"what": _UPLOADS, "why": str(error)})
     try:
         for version in peers.remove_old_versions(
             client, start, lambda found: is_dataset_file(found[len(start) :])

@@ -22,6 +22,10 @@ NOT_REACHED = (
     {"what": "INPUT", "why": "its images are the user's: an append adds them again"},
     {"what": "other datasets and copies", "why": "such as OUTPUTs that copied this dataset"},
     {"what": "backups and snapshots", "why": "of disks and stores: they are not visible here"},
+    {
+        "what": "unfinished uploads",
+        "why": "left to a lifecycle rule (docs/stores.md)",
+    },
 )
 KEPT_NAMES = {
     "what": "names of classes and words that only erased records had",
@@ -50,7 +54,6 @@ class Receipt:
         versions: Numbers of the versions that named shards with the records.
         generations: Folders that held something of the ids.
         caches: Caches that held files of the dataset, and their number of files and bytes.
-        aborted_uploads: Keys of unfinished uploads that were aborted.
         old_versions: Objects of a versioned bucket whose earlier versions were removed, and how
             many.
         not_removed: What is still there, and why.
@@ -69,7 +72,6 @@ class Receipt:
     versions: list[int] = field(default_factory=list)
     generations: list[str] = field(default_factory=list)
     caches: dict[str, dict[str, int]] = field(default_factory=dict)
-    aborted_uploads: list[str] = field(default_factory=list)
     old_versions: dict[str, int] = field(default_factory=dict)
     not_removed: list[dict[str, str]] = field(default_factory=list)
     not_checked: list[dict[str, str]] = field(default_factory=list)
@@ -168,7 +170,6 @@ class Receipt:
             "search": to_builtins(self.ends),
             "names": {"kept": self.keeps_names, "sha256": sorted(self.names)},
             "caches": self.caches,
-            "aborted_uploads": self.aborted_uploads,
             "old_versions_removed": self.old_versions,
             "not_removed": self.not_removed,
             "not_checked": self.not_checked,
@@ -207,7 +208,6 @@ class _ReceiptFile(Struct):
     generations: list[str]
     objects: list[_Object]
     caches: dict[str, dict[str, Count]]
-    aborted_uploads: list[str]
     old_versions_removed: dict[str, Count]
     not_removed: list[dict[str, str]]
     not_checked: list[dict[str, str]]
@@ -237,7 +237,6 @@ class _ReceiptFile(Struct):
             self.versions,
             self.generations,
             self.caches,
-            self.aborted_uploads,
             self.old_versions_removed,
             self.not_removed,
             self.not_checked,

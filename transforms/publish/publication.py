@@ -28,7 +28,7 @@ from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.inspect.verify import listed_faults
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords
-from shardwright.transforms.output_state import Clearance, abort_leftovers, check_owner
+from shardwright.transforms.output_state import Clearance, check_owner
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
 from shardwright.transforms.publish.companions import companion_files, write_companions
@@ -198,9 +198,8 @@ def _publish_in(
     files |= write_companions(root, companion_files(manifest), is_new=True)
     manifest = replace(manifest, files=files)
     check_owner(root, clearance.fingerprint)
-    # The files and uploads of lost workers, too, which then cannot put them in place any more.
+    # The files of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
-    abort_leftovers(root)
     # A worker that its runner gave up may have changed or removed one meanwhile.
     for fault in listed_faults(root, manifest):
         raise BuildError(

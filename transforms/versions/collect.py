@@ -29,7 +29,6 @@ from shardwright.format.versions import (
 )
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import FileInfo
-from shardwright.transforms.output_state import abort_leftovers
 from shardwright.transforms.promotion import remove_outputs
 
 ORPHANS_AFTER = timedelta(hours=24)
@@ -233,7 +232,5 @@ def _remove(root: Folder, one: Generation) -> None:
     if one.folder:
         spool = f"{one.folder}/{naming.SPOOL_DIR}/"
         root.remove_all([name for name in one.files if name.startswith(spool)])
-        # An upload that ends later would put a file into the removed generation.
-        abort_leftovers(below)
         below.remove_empty()
         end_build(root, one.folder)

@@ -1,4 +1,4 @@
-"""Links below a folder: no operation follows one, also if it is put there meanwhile."""
+"""Links below a folder: no operation follows one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.errors import ExistsError, LinkError, MissingError
 from shardwright.storage.folder import Folder, UserFolder
-from shardwright.storage.links import no_follow, reach
+from shardwright.storage.links import no_follow
 from tests.support.open_files import open_files
 
 Call = Callable[[Folder, str], object]
@@ -121,19 +121,6 @@ def test_a_link_itself_is_removed_replaced_or_in_the_way(root: Folder, tmp_path:
     assert content(tmp_path / "outside") == before
 
 
-def test_a_file_beside_another_is_in_the_folder_that_was_opened(
-    root: Folder, tmp_path: Path
-) -> None:
-    """Temporary files are: a link that takes the folder's place meanwhile gets none of them."""
-    before, own = content(tmp_path / "outside"), tmp_path / "set" / "own"
-    with reach(f"{own}/file", root.uri) as place:
-        own.rename(tmp_path / "moved")
-        own.symlink_to(tmp_path / "outside")
-        os.close(place.beside("new").open(os.O_CREAT | os.O_WRONLY))
-    assert (tmp_path / "moved" / "new").exists()
-    assert content(tmp_path / "outside") == before
-
-
 def test_links_are_listed_by_name_alone(root: Folder) -> None:
     assert root.names() == ["folder", "from", "link", "own"]
     assert (root.files(), set(root.files("own"))) == ({}, {"file"})
@@ -149,19 +136,6 @@ def test_the_folder_itself_and_those_of_the_user_may_be_links(tmp_path: Path, ro
         linked.below("own").read_bytes("link")
     assert UserFolder(root.uri).read_bytes("link") == b"outside/file"
     assert UserFolder(root.uri).names("own/folder") == ["below", "empty", "file"]
-
-
-@pytest.mark.parametrize("make", [False, True])
-def test_a_link_that_takes_the_place_of_an_opened_folder(make: bool, tmp_path: Path) -> None:
-    (tmp_path / "set" / "a" / "b").mkdir(parents=True)
-    (tmp_path / "outside").mkdir()
-    top = str(tmp_path / "set")
-    with reach(f"{top}/a/b/file", top, make=make) as place:
-        (tmp_path / "set" / "a").rename(tmp_path / "moved")
-        (tmp_path / "set" / "a").symlink_to(tmp_path / "outside")
-        os.close(place.open(os.O_WRONLY | os.O_CREAT))
-    assert os.listdir(tmp_path / "outside") == []
-    assert os.listdir(tmp_path / "moved" / "b") == ["file"]
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:

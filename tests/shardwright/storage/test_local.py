@@ -151,7 +151,6 @@ def test_removal(root: Folder, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=f"^cannot remove {path}: Is a directory"):
             remove("a")
     assert listing(tmp_path) == ["a"]
-    assert root.abort_uploads(bool) == []
 
 
 def test_is_file(root: Folder, tmp_path: Path) -> None:

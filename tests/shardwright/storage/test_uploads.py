@@ -10,24 +10,17 @@ import textwrap
 import threading
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 import pytest
 
 from shardwright.errors import DeniedError, StorageError, ThrottledError
-from shardwright.format import naming
 from shardwright.storage import uploads
-from shardwright.storage.folder import Folder
-from shardwright.storage.options import StorageOptions
 from shardwright.storage.uploads import PART_BYTES, ObjectSink
 from tests import ROOT
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import (
-    Answer,
     Bucket,
     Counted,
-    Request,
-    answering,
     on_s3_and_gcs,
     takes,
 )
@@ -174,13 +167,6 @@ def test_an_older_object_of_that_length_is_no_completion(bucket: Bucket, proxy: 
     assert bucket.pending() == []
 
 
-def begin_upload(bucket: Bucket) -> None:
-    if bucket.server.scheme == "s3":
-        bucket.server.s3_client().create_multipart_upload(Bucket=bucket.name, Key="x")
-    else:
-        bucket.server.request("POST", f"/{bucket.name}/x?uploads")
-
-
 DENIED, THROTTLED = r"may not write it \(403", "cannot be written: .* returned 503 SlowDown"
 
 
@@ -198,7 +184,6 @@ DENIED, THROTTLED = r"may not write it \(403", "cannot be written: .* returned 5
 def test_a_failed_upload_leaves_nothing(
     bucket: Bucket, proxy: FaultProxy, fault: Fault, error: type[StorageError], message: str
 ) -> None:
-    begin_upload(bucket)  # as if the store had missed that an earlier one was aborted
     proxy.add(fault)
     with pytest.raises(error, match=rf"^{bucket.uri}/x.*{message}"), takes(0, 100):
         upload(bucket.behind(proxy), deadline="1")
@@ -293,55 +278,3 @@ def test_an_interrupted_process_leaves_nothing(bucket: Bucket) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(250) == -signal.SIGINT
     assert left(bucket) == []
-
-
-@pytest.mark.long_but_first
-@on_s3_and_gcs
-def test_leftovers_of_a_killed_process_are_aborted(bucket: Bucket) -> None:
-    bucket.put("set/manifest.json", b"{}")
-    process = start_upload(bucket)
-    process.kill()
-    process.wait(250)
-    name = "index/train-00000-of-00001.parquet"
-    assert bucket.pending() == [f"set/{name}"]
-    prefixes = ("se", "set/index", "set", "set")
-    assert [bucket.folder(prefix).abort_uploads(naming.is_build_output) for prefix in prefixes] == [
-        [],
-        [],
-        [name],
-        [],
-    ]
-    assert left(bucket) == ["set/manifest.json"]
-
-
-def test_leftovers_on_every_page_of_a_listing_are_aborted() -> None:
-    """Google lists 1,000 uploads at a time."""
-    names = [f"index/train-{number:05d}-of-00003.parquet" for number in range(3)]
-    deleted: list[str] = []
-
-    def page(number: int) -> bytes:
-        more = number < len(names) - 1
-        return (
-            '<ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
-            f"<IsTruncated>{str(more).lower()}</IsTruncated>"
-            f"<NextKeyMarker>{number + 1}</NextKeyMarker>"
-            f"<NextUploadIdMarker>m{number + 1}</NextUploadIdMarker>"
-            f"<Upload><Key>set/{names[number]}</Key><UploadId>u</UploadId></Upload>"
-            "</ListMultipartUploadsResult>"
-        ).encode()
-
-    def answer(request: Request) -> Answer:
-        path, _, query = request.path.partition("?")
-        given = dict(parse_qsl(query, keep_blank_values=True))
-        if request.method == "DELETE":
-            deleted.append(unquote(path))
-            return 204, {}, b""
-        assert given["prefix"] == "set/"
-        marker = given.get("key-marker", "0")
-        assert given.get("upload-id-marker", "m0") == f"m{marker}"
-        return 200, {"Content-Type": "application/xml"}, page(int(marker))
-
-    with answering(answer) as endpoint:
-        options = StorageOptions.of({"base_url": endpoint, "bearer_token": "x"})
-        assert Folder.at("gs://bucket/set", options).abort_uploads(naming.is_build_output) == names
-    assert deleted == [f"/bucket/set/{name}" for name in names]
