@@ -213,6 +213,10 @@ class Steps:
         rest = (end - position - this_span) // self._span
         return self._steps_in(this_span) + rest * self._steps_in(self._span)
 
+    def is_whole(self, start: int) -> bool:
+        """Return whether a pass that begins here has as many batches as those that follow it."""
+        return self.count_steps(start) == self.count_steps(0)
+
     @property
     def _span(self) -> int:
         """The number of places that no batch goes beyond: an epoch's, or a pass's if carried."""

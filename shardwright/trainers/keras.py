@@ -364,7 +364,7 @@ class _Batches(keras.utils.PyDataset):
 
 def _check_whole(reader: Reader) -> None:
     """Raise `UsageError` if the next pass begins in the middle."""
-    if len(reader) != reader.steps.count_steps(0):
+    if not reader.steps.is_whole(reader._passes.next_start):
         raise UsageError(
             f"keras() of a reader at position {reader.position:,}, in the middle of a pass: Keras "
             "asks for the number of batches once for all epochs. Resume by keras_callback(), or "

@@ -264,9 +264,10 @@ class _Calls:
         self._passes: dict[int, Pass] = {}  # those begun here, by their starts
         self._first = reader._passes.next_start
         whole = reader.steps.count_steps(0)
-        is_whole = reader.steps.count_steps(self._first) == whole
         endless = tf.data.INFINITE_CARDINALITY
-        self.length = (endless if whole is None else whole) if is_whole else None
+        self.length = (
+            (endless if whole is None else whole) if reader.steps.is_whole(self._first) else None
+        )
         self._lock = threading.Lock()
         self._running = 0
         self._last_end = 0.0

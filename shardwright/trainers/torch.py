@@ -102,7 +102,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         reader, last = self._here(), self._passes.last
         starts = {self._passes.next_start, self._passes.next_start if last is None else last.start}
         count = len(reader)
-        if {reader.steps.count_steps(start) for start in starts} != {reader.steps.count_steps(0)}:
+        if not all(map(reader.steps.is_whole, starts)):
             raise TypeError(
                 "torch() of a reader that begins in the middle of a pass has no one length: "
                 "use len(reader) for the next pass, or reader.steps_per_epoch"
