@@ -116,7 +116,8 @@ class ShardCache:
         self._coming: dict[ShardName, Future[None]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShardCache, (self._dataset, self.manifest, self._settings)
+        settings = CacheSettings(self._settings.folder, self.max_bytes)
+        return ShardCache, (self._dataset, self.manifest, settings)
 
     @classmethod
     def open(
@@ -172,7 +173,7 @@ class ShardCache:
             for name in names:
                 if not (name in self._coming or self._is_whole(name) or self._canceled.is_set()):
                     self._coming[name] = self._pool.submit(
-                        cancelable, self._canceled, self._bring, name, self._is_whole
+                        cancelable, self._canceled, self._bring_ahead, name
                     )
 
     def expect(self, names: Iterable[ShardName]) -> None:
@@ -257,8 +258,14 @@ class ShardCache:
     def _matches(self, name: ShardName) -> bool:
         return self._is_whole(name) and _has_crc32c_of(self._shards[name], self._path(name))
 
-    def _bring(self, name: ShardName, is_there: Callable[[ShardName], bool]) -> None:
-        """Have a shard in place; raise as `open_shard`.
+    def _bring_ahead(self, name: ShardName) -> None:
+        with suppress(BlockingIOError):  # another process downloads it: go on with the next one
+            self._bring(name, self._is_whole, wait=False)
+
+    def _bring(
+        self, name: ShardName, is_there: Callable[[ShardName], bool], *, wait: bool = True
+    ) -> None:
+        """Have a shard in place; raise as `open_shard`, and `BlockingIOError` unless `wait`.
 
         Of several processes one downloads it, and the others wait for the lock of its part file.
         """
@@ -266,7 +273,7 @@ class ShardCache:
         part = path + PART
         while not is_there(name):
             try:
-                with _write_faults(part), _locked(part) as descriptor:
+                with _write_faults(part), _locked(part, wait=wait) as descriptor:
                     # Its last holder may have put it in place, and eviction removes it.
                     if _is_at(descriptor, part) and not is_there(name):
                         self._download(name, part, descriptor)
@@ -399,12 +406,16 @@ def _unlink_unlocked(part: str) -> None:
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[int]:
-    """Make a file if it is missing, lock it, and yield its descriptor."""
+def _locked(path: str, *, wait: bool = True) -> Iterator[int]:
+    """Make a file if it is missing, lock it, and yield its descriptor.
+
+    Raises:
+        BlockingIOError: Somebody holds the lock, and nobody waits for it.
+    """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor = no_follow(path, os.O_RDWR | os.O_CREAT)
     try:
-        _wait_for_lock(descriptor, path)
+        _lock(descriptor, path, wait=wait)
         yield descriptor
     finally:
         with suppress(OSError):  # closing is not enough: a forked child may have it open
@@ -412,13 +423,15 @@ def _locked(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _wait_for_lock(descriptor: int, path: str) -> None:
+def _lock(descriptor: int, path: str, *, wait: bool) -> None:
     started, said = time.monotonic(), False
     while True:
         try:
             # Not `lockf`, whose locks belong to the process: its threads would share one.
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                raise
             # Polled, because a blocking call could not be canceled or warn of a long wait.
             if not said and time.monotonic() - started > _SAY_AFTER_SECONDS:
                 said = True
@@ -444,10 +457,10 @@ def _has_crc32c_of(info: ShardInfo, path: str) -> bool:
 
 @contextmanager
 def _write_faults(path: str) -> Iterator[None]:
-    """Convert an `OSError` to a `StorageError`, unless the file or its folder was removed."""
+    """Convert an `OSError` to a `StorageError`, unless the file was removed or is locked."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, BlockingIOError):
         raise
     except OSError as error:
         raise StorageError(

@@ -158,6 +158,9 @@ def test_a_long_wait_for_another_process_is_said(
                 lambda: f"waiting for another process that holds {part}" in caplog.text
             )
             assert not coming.done()
+            cache.fetch(NAMES[:2])  # goes on with what nobody downloads
+            noise.wait_for_downloads_ahead(cache)
+            assert noise.shards_in(tmp_path) == [1]
         assert coming.result(timeout=60) == root.read_bytes(NAMES[0].shard)
 
 
