@@ -274,8 +274,12 @@ class ShardCache:
         while not is_there(name):
             try:
                 with _write_faults(part), _locked(part, wait=wait) as descriptor:
-                    # Its last holder may have put it in place, and eviction removes it.
-                    if _is_at(descriptor, part) and not is_there(name):
+                    # Its last holder has put it in place, or eviction has removed it.
+                    if not _is_at(descriptor, part):
+                        continue
+                    if is_there(name):  # since this thread looked: the part is a new one
+                        os.unlink(part)
+                    else:
                         self._download(name, part, descriptor)
                         os.replace(part, path)
             except FileNotFoundError as error:  # the cache was deleted meanwhile
