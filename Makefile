@@ -6,6 +6,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do $$p
 BIN := .venv/bin
 # Every version the tests ran with, on this Python; `make lock` writes them.
 LOCK := constraints/python$(shell $(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))').txt
+EXTENSION := $(wildcard shardwright/images/_region/*)
 LOCKED := 3.11 3.12 3.13
 # $(call environment,FOLDER,REQUIREMENTS) makes a virtual environment. uv fetches packages side by side, prints the large ones, and
 # environments share its files. It reads no pip.conf; where that is needed, pip installs the same.
@@ -26,7 +27,7 @@ help:  ## this list
 
 install: .venv/.installed  ## the package and its tools in .venv (about 3 minutes, 4 GB)
 
-.venv/.installed: pyproject.toml setup.py $(LOCK) | .uv/.installed
+.venv/.installed: pyproject.toml setup.py $(LOCK) $(EXTENSION) | .uv/.installed
 	@echo "== .venv with $$($(PYTHON) --version), Beam, TensorFlow, JAX and the tools of the tests: downloads 1.2 GB"
 	rm -rf shardwright.egg-info  # an older one would hide the entry points of this one
 	@$(call environment,.venv,--constraint $(LOCK) --editable '.[dev]')
@@ -52,7 +53,7 @@ lock: .uv/.installed  ## the newest versions of all packages, for each Python, i
 
 torch: .torch/.installed  ## another environment, with torch and neither TensorFlow nor Beam, in .torch (about 2 minutes, 6 GB)
 
-.torch/.installed: pyproject.toml setup.py $(LOCK) | .uv/.installed
+.torch/.installed: pyproject.toml setup.py $(LOCK) $(EXTENSION) | .uv/.installed
 	@echo "== .torch with PyTorch, for its tests: downloads 3 GB"
 	@$(call environment,.torch,--constraint $(LOCK) --editable '.[test-torch]')
 	@touch $@
@@ -126,11 +127,6 @@ test-browser: install .browser/.installed  ## report.html in a headless Chromium
 	@$(call environment,.browser,--requirement tests/browser/requirements.txt)
 	npm install --silent --no-save --no-audit --no-fund --prefix .browser axe-core@4.14.1
 	touch $@
-
-test-jpegtran: install  ## JPEGs divided into tiles without a change of their pixels (needs jpegtran; under a minute)
-	@command -v jpegtran >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends libjpeg-turbo-progs; } \
-	|| { echo "these tests need jpegtran: apt-get install libjpeg-turbo-progs" >&2; exit 1; }
-	$(BIN)/python -m pytest tests/engines/test_jpegtran.py
 
 test-signals: .signals/.installed  ## quality signals against CleanVision on 2,000 photographs with made faults, in an environment of its own in .signals (under 2 minutes)
 	.signals/bin/python -m tests.signals.judge

@@ -6,9 +6,20 @@ The application's folders stand at the top of the repository; links in `shardwri
 Beam's `--setup_file` needs this file to install the packages on Dataflow workers.
 """
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 setup(
+    ext_modules=[
+        Extension(
+            "shardwright.images._region",
+            ["shardwright/images/_region/region.c"],
+            depends=["shardwright/images/_region/jpeg62.h"],
+            extra_compile_args=["-O3"],
+            py_limited_api=True,  # one wheel for CPython 3.11 and later
+            optional=True,  # without a compiler the package installs all the same
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
     packages=[
         "shardwright",
         "shardwright.cache",
@@ -52,6 +63,7 @@ setup(
         "shardwright.transforms.versions",
         "shardwright.transforms.write",
     ],
+    include_package_data=False,  # the C files are in the sdist alone
     package_data={
         "shardwright": ["py.typed"],
         "shardwright.report": ["page.js", "style.css"],

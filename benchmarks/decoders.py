@@ -6,8 +6,7 @@ Each method makes the same 224 x 224 images from the same photographs, with the 
 bilinear resizing and flips, into one array. It runs in threads of one process, in blocks of 16
 images; TensorFlow runs in tf.data with a pool of the same number of threads. The methods alternate
 within each round, so that other load on the machine affects all of them. The median of the rounds
-counts. The last methods read the photographs as `--encode keep --crop-tiles` stores them, with
-the same pixels. Needs jpegtran.
+counts.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ import tensorflow as tf
 from shardwright.images.crops import Crop, draw_crop, draw_flip
 from shardwright.images.decode import StoredImage
 from shardwright.images.specs import DecodedImage, TrainImage
-from shardwright.transforms.images.jpegtran import divided
 
 SIZE, BLOCK, THREADS = 224, 16, (1, 2)
 FILES, SPEC, EXACT_SPEC = StoredImage(), TrainImage(SIZE), TrainImage(SIZE, fast=False)
@@ -48,10 +46,9 @@ Slot = NDArray[np.uint8]
 
 
 class Job(NamedTuple):
-    """One image: the bytes of its file, the same in tiles, and the crop and flip drawn for it."""
+    """One image: the bytes of its file, and the crop and flip drawn for it."""
 
     data: bytes
-    tiles: bytes
     draw: int
     crop: Crop
     flip: bool
@@ -114,14 +111,14 @@ def _tensorflow(*, fused: bool) -> Method:
     return Method(None, lambda data: tf.io.decode_jpeg(data, channels=3).numpy(), graph)
 
 
-def _ours(spec: TrainImage, *, tiles: bool = False) -> Method:
+def _ours(spec: TrainImage) -> Method:
     whole = (
         DecodedImage()
         if not spec.fast
         else TrainImage((375, 500), scale=(1, 1), ratio=(4 / 3, 4 / 3), flip=False)
     )
     return Method(
-        lambda job, slot: spec.apply(job.tiles if tiles else job.data, FILES, job.draw, slot),
+        lambda job, slot: spec.apply(job.data, FILES, job.draw, slot),
         lambda data: whole.apply(data, FILES, 0, None),
     )
 
@@ -137,8 +134,6 @@ METHODS = {
     "simplejpeg, fast DCT and upsampling + OpenCV": _simplejpeg(fastdct=True, fastupsample=True),
     "TrainImage(fast=False)": _ours(EXACT_SPEC),
     "TrainImage": _ours(SPEC),
-    "TrainImage(fast=False), with --crop-tiles": _ours(EXACT_SPEC, tiles=True),
-    "TrainImage, with --crop-tiles": _ours(SPEC, tiles=True),
 }
 
 
@@ -150,7 +145,7 @@ def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
         data = path.read_bytes()
         height, width, _, _ = simplejpeg.decode_jpeg_header(data)
         crop = draw_crop(draw, int(height), int(width), scale=SPEC.scale, ratio=SPEC.ratio)
-        jobs.append(Job(data, divided(data), draw, crop, draw_flip(draw)))
+        jobs.append(Job(data, draw, crop, draw_flip(draw)))
     return jobs
 
 

@@ -33,12 +33,10 @@ IN_TORCH = ("torch", "webdataset", "streaming", "litdata", "lancedb")
 # Datasets of shardwright -> the options of their builds, beside those of all.
 _DATASETS = {
     "dataset": (),
-    "tiles": ("--crop-tiles",),
 }
 # System -> the folder that it reads, below the data folder.
 FORMATS = {
     **dict.fromkeys(("reader", "reader.tf_data", "load", "tf.data"), "dataset"),
-    "reader.tiles": "tiles",
     **dict.fromkeys(("grain", "grain-simplejpeg", "array_record"), "array_record"),
     "lance": "lance",
     "webdataset": "tars",

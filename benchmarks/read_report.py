@@ -15,8 +15,7 @@ import raw_results
 from page import Target, spread, table
 
 READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
-TILES = "reader.tiles"
-OURS = (READER, READER_TF, TILES, LOAD)
+OURS = (READER, READER_TF, LOAD)
 PEERS = (
     "keras",
     "grain",
@@ -263,19 +262,9 @@ def _feed_targets(results: Results) -> list[Target]:
         )
 
     return [
-        target(READER_TF, IN_ORDER, 1.0, NOISE),
-        target(READER_TF, SHUFFLED, 0.95),
-        target(READER, IN_ORDER, 1.1),
-        target(READER, SHUFFLED, 1.1),
+        *(target(name, SHUFFLED, 1.5) for name in (READER_TF, LOAD)),
+        *(target(READER, order, 1.7) for order in (IN_ORDER, SHUFFLED)),
         *(_ahead(results, name) for name in (READER, READER_TF)),
-        _ratio_target(
-            results,
-            f"{TILES}, {SHUFFLED}, at least 1.35x {READER}",
-            Case("feed", TILES, SHUFFLED),
-            Case("feed", READER, SHUFFLED),
-            1.35,
-        ),
-        target(TILES, SHUFFLED, 1.7),
     ]
 
 
@@ -373,8 +362,7 @@ def _notes(chosen: str) -> list[str]:
         "keras makes no random-resized crop: it resizes the whole image to 256x256 and takes a "
         "window of 224x224. grain-simplejpeg is Grain with the decoder that the reader uses. load "
         "is shardwright.load without decoding, with the crop of the tf.data pipeline in a map. "
-        f"That pipeline's variant: {chosen}. reader.tiles reads the same pixels, divided by "
-        "`build --crop-tiles`.",
+        f"That pipeline's variant: {chosen}.",
         "Records as stored: tfrecord reads and checks whole records; reader and load read and "
         "check the image bytes alone. In random order, array_record reads each batch by one call "
         "of `__getitems__`, and lance by one of `take`, whose bytes stay in Arrow's memory.",

@@ -6,7 +6,6 @@ torch's are in read_torch.py.
 feed NAME   224x224 random-resized crops with flips, batches of uint8
   reader            shardwright.Reader, NumPy batches
   reader.tf_data    shardwright.Reader(...).tf_data()
-  reader.tiles      shardwright.Reader on a dataset of `build --crop-tiles`
   load              shardwright.load(decode=False), cropped in a map as in `tf.data`
   tf.data           a hand-tuned pipeline on the same shards (read_tf.py)
   keras             keras.utils.image_dataset_from_directory on the JPEG files (see read_tf.py)
@@ -26,7 +25,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -236,7 +234,6 @@ TASKS: dict[str, dict[str, Loader]] = {
     "feed": {
         "reader": Loader(open_reader, _READER),
         "reader.tf_data": Loader(open_reader_tf_data, _READER_TF),
-        "reader.tiles": Loader(partial(open_reader, folder="tiles"), _READER),
         "load": Loader(open_load, _LOAD),
         "tf.data": Loader(open_tf_data, _TF),
         "keras": Loader(open_keras, ("keras", *_TF)),

@@ -37,7 +37,6 @@ _PEERS = {OURS: "**shardwright**", "daft": "Daft", "ray": "Ray Data"}
 _LOADERS = {
     read.READER: "**`sw.Reader`**",
     read.READER_TF: "**`sw.Reader(...).tf_data()`**",
-    read.TILES: "**`sw.Reader`**, on images of `--crop-tiles`",
     read.TF: "`tf.data`, the best of its variants",
     "keras": "Keras `image_dataset_from_directory`",
     "grain": "Grain",
@@ -219,7 +218,6 @@ def speed(by: By) -> list[str]:
               if read.Case("feed", name, read.SHUFFLED) in found.runs]  # fmt: skip
     nearest = max(others, key=lambda name: median(_loader_rates(found, name)))
     loaded = [_loader_rates(found, name) for name in (read.READER, nearest)]
-    tiled = [_loader_rates(found, read.TILES), loaded[1]]
     runs = by["detection"].found["runs"]
     rival, *_ = max((case for case in runs if case != (detection.READER,)),
                     key=lambda case: median(run.rate for run in runs[case]))  # fmt: skip
@@ -239,11 +237,6 @@ def speed(by: By) -> list[str]:
         ),
         ("Decode, resize, write", encoded, _named(_PEERS[best], by["peers"], best)),
         ("Read shuffled crops", loaded, _named(_LOADERS[nearest], by["read"], nearest)),
-        (
-            "The same, built with `--crop-tiles`",
-            tiled,
-            _named(_LOADERS[nearest], by["read"], nearest),
-        ),
         ("Read crops with their boxes", boxed, _named(_LOADERS[loader], by["detection"], loader)),
     ):
         rates = f"{_median(ours):,.0f}", f"{_median(theirs):,.0f} ({other})"

@@ -11,7 +11,6 @@ from shardwright.errors import ShardwrightError
 
 FLAGS = frozenset(
     {
-        "crop_tiles",
         "grayscale",
         "keep_missing",
         "shared_filesystem",

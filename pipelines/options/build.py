@@ -30,7 +30,6 @@ from shardwright.pipelines.runners.dataflow import check_credentials
 from shardwright.storage.addresses import HIDDEN, absolute, is_remote, redact
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import is_secret
-from shardwright.transforms.images.jpegtran import find_jpegtran
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.options import check_values, given_options
 from shardwright.transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
@@ -108,8 +107,6 @@ class BuildOptions(BuildArguments):
         if is_dataflow(self.beam_args):
             image = option_of(self.beam_args, "sdk_container_image")
             check_credentials(self.places, self.storage, has_image=bool(image))
-        if self.encode.needs_jpegtran:
-            find_jpegtran()
         _ = self.all_beam_args  # fails now if the runner needs more options
 
     @property

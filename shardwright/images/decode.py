@@ -26,12 +26,12 @@ from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop, bounds_of
 from shardwright.images.gif import decode_frame, first_frame
 from shardwright.images.headers import read_size
-from shardwright.images.jpeg import MAX_REDUCTION, JpegHeader, decode_jpeg, read_jpeg_header
+from shardwright.images.jpeg import MAX_REDUCTION, decode_jpeg, read_jpeg_header
 from shardwright.images.kinds import check_size, image_format
 from shardwright.images.libraries import cv2
 from shardwright.images.normalization import Normalization
 from shardwright.images.png import essential_png, png_header
-from shardwright.images.tiles import cut_tiles, has_tiles
+from shardwright.images.regions import decode_region, has_regions
 from shardwright.sizes import counted
 
 Pixels = NDArray[Any]  # uint8; uint16 of PNGs of 16 bits; floats of images stored so
@@ -125,8 +125,8 @@ def _open_file(data: bytes | memoryview, *, fast: bool, deep: bool | None) -> Op
             width,
             MAX_REDUCTION if fast else 1,
             lambda reduction: decode_jpeg(header, fast=fast, reduction=reduction),
-            decode_part=functools.partial(_decode_tiles, header, fast=fast)
-            if has_tiles(header.data)
+            decode_part=functools.partial(decode_region, header, fast=fast)
+            if has_regions(header)
             else None,
         )
     if kind == "gif":
@@ -155,16 +155,6 @@ def _tell_of_16_bits() -> None:
         "256 of their values become one: give sw.DecodedImage and its like dtype='uint16' or "
         "'float32'"
     )
-
-
-def _decode_tiles(
-    header: JpegHeader, reduction: int, area: Crop, *, fast: bool
-) -> tuple[Pixels, int, int]:
-    # Smooth upsampling of color takes the next sample; reduced crops are rounded.
-    margin = reduction // 2 if fast else 1
-    data, height, width, top, left = cut_tiles(*header[:3], area, margin)
-    cut = JpegHeader(data, height, width, header.space)
-    return decode_jpeg(cut, fast=fast, reduction=reduction), top, left
 
 
 class Part(NamedTuple):

@@ -22,6 +22,7 @@ from shardwright.dataset import open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import CROPPED
 from shardwright.images.decode import StoredImage, stored_image
+from shardwright.images.regions import part_decoder
 from shardwright.images.specs import DecodedImage, TrainImage
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -73,6 +74,7 @@ class Diagnosis:
         cores_busy: Mean number of busy cores while the reader ran.
         threads: Number of decoding threads of the reader.
         image_side: Height and width of the training images, in pixels.
+        part_decoder: What decodes parts of JPEGs, as `images.regions.part_decoder` says.
         stored_pixels: Mean width times mean height of the stored images, 0 if unknown.
         stored_bytes: Mean size of a stored record, in bytes.
         is_remote: True if the dataset is in a store.
@@ -86,6 +88,7 @@ class Diagnosis:
     cores_busy: float
     threads: int
     image_side: int
+    part_decoder: str
     stored_pixels: float
     stored_bytes: float
     is_remote: bool
@@ -182,6 +185,7 @@ def diagnose(reader: Reader, seconds: float = 5.0) -> Diagnosis:
         cores_busy=cpu_seconds / elapsed,
         threads=reader.engine.threads,
         image_side=image.shape[0],
+        part_decoder=part_decoder(),
         stored_pixels=pixels,
         stored_bytes=sum(shard.info.num_bytes for shard in shards)
         / max(sum(shard.info.num_records for shard in shards), 1),
@@ -356,7 +360,8 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     lines += [
         "",
         f"whole reader: {counted(found.threads, 'thread')} on {found.cores} cores, "
-        f"batches of {found.image_side}x{found.image_side} crops",
+        f"batches of {found.image_side}x{found.image_side} crops, "
+        f"parts of JPEGs by {found.part_decoder}",
         f"  {found.images_per_sec:,.0f} images/s, {found.cores_busy:.1f} cores busy, "
         f"{found.images_per_sec_per_core:,.0f} images/s per core",
         f"  limited by: {limit}",

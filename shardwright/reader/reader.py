@@ -13,6 +13,7 @@ from shardwright.errors import UsageError
 from shardwright.extras import import_trainer
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import LATEST, VersionKey
+from shardwright.images.regions import part_decoder
 from shardwright.images.specs import ImageTransform, MultiCrop
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import Batch
@@ -200,7 +201,8 @@ class Reader:
 
     def __repr__(self) -> str:
         address, size = " + ".join(self.options.datasets), counted(self.num_records, "record")
-        return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}>"
+        decoder = f", parts of JPEGs by {part_decoder()}" if self.engine.images else ""
+        return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}{decoder}>"
 
     def __enter__(self) -> Reader:
         return self

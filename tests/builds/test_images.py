@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.images.tiles import has_tiles
 from tests.support.build_helpers import build, rejects_of
 from tests.support.image_makers import drawn, exif_block, picture
 
@@ -100,28 +99,6 @@ def test_tensors(images: Path, tmp_path: Path) -> None:
     assert tuple(tensor.shape) == (61, 47, 1)
     assert 0 <= float(tf.reduce_min(tensor)) < float(tf.reduce_max(tensor)) <= 1
     assert sw.open(str(tmp_path)).num_records == 6
-
-
-@pytest.mark.long
-def test_crops_of_tiles_are_those_of_whole_images(tmp_path: Path) -> None:
-    folder = tmp_path / "in" / "a"
-    folder.mkdir(parents=True)
-    for number in range(6):
-        picture(size=(256 + 64 * number, 190)).save(folder / f"{number}.png")
-    manifest = built(folder.parent, tmp_path / "tiles", "--encode jpeg --crop-tiles")
-    assert manifest["settings"]["encode"]["crop_tiles"] is True
-    assert try_build(folder.parent, tmp_path / "tiles", "--encode jpeg") == 1
-    built(folder.parent, tmp_path / "whole", "--encode jpeg")
-    found, expected = (
-        next(iter(sw.Reader(str(tmp_path / name), batch_size=6, image=sw.TrainImage(32))))
-        for name in ("tiles", "whole")
-    )
-    assert (found["image"] == expected["image"]).all()
-    images = {name: records_of(tmp_path / name) for name in ("tiles", "whole")}
-    assert all(
-        has_tiles(image_in(images["tiles"][name])) and not has_tiles(image_in(record))
-        for name, record in images["whole"].items()
-    )
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,7 @@ def pythons_here() -> dict[str, Path]:
 
 
 PYTHONS = pythons_here()
+EXTENSION = "shardwright/images/_region"
 
 
 def files_of_the_tree() -> list[str]:
@@ -169,7 +171,8 @@ def test_the_sdist_is_what_a_checkout_stages(distributions: tuple[Path, Path]) -
         files = [member.name for member in archive.getmembers() if member.isfile()]
     names = {name.partition("/")[2] for name in files}
     project = {"setup.py", "pyproject.toml", "README.md", "LICENSE"}
-    assert names >= {*sources(), *project, "deploy/worker-requirements.txt"}
+    extension = {f"{EXTENSION}/region.c", f"{EXTENSION}/jpeg62.h"}
+    assert names >= {*sources(), *project, *extension, "deploy/worker-requirements.txt"}
     folders = {name.split("/")[0] for name in names if "/" in name}
     assert folders <= {"shardwright", "deploy", "shardwright.egg-info"}
 
@@ -178,13 +181,15 @@ def test_the_wheel_is_all_packages_and_nothing_else(distributions: tuple[Path, P
     """setup.py lists packages by name: a forgotten one would be missing on users' machines only."""
     with zipfile.ZipFile(distributions[1]) as archive:
         names = archive.namelist()
-    assert {name for name in names if ".dist-info" not in name.split("/")[0]} == sources()
+    found = {name for name in names if ".dist-info" not in name.split("/")[0]}
+    assert found == {*sources(), f"{EXTENSION}.abi3.so"}
 
 
 def test_the_version_is_in_one_place(distributions: tuple[Path, Path], base: Environment) -> None:
     version = PROJECT["version"]
-    names = [f"shardwright-{version}.tar.gz", f"shardwright-{version}-py3-none-any.whl"]
-    assert [path.name for path in distributions] == names
+    sdist, wheel = (path.name for path in distributions)
+    assert sdist == f"shardwright-{version}.tar.gz"
+    assert re.fullmatch(rf"shardwright-{version}-cp311-abi3-\w+\.whl", wheel), "of all Pythons"
     assert base.shardwright("--version") == f"shardwright {version}\n"
     assert base.python("-c", "import shardwright as sw; print(sw.__version__)") == f"{version}\n"
     holders = ["pyproject.toml", "setup.py", "deploy/Dockerfile", *sources()]

@@ -99,7 +99,6 @@ def every_raw_result() -> dict[str, Any]:
     feed = {
         "reader": 30,
         "reader.tf_data": 25,
-        "reader.tiles": 40,
         "tf.data": 20,
         "grain": 22,
         "keras": 5,
@@ -161,7 +160,6 @@ A shard uploads at 1.20x
 | Build from S3 to S3 | 100 | 20 (64 threads of boto3 and `tf.io.TFRecordWriter`) | 5.00x |
 | Decode, resize, write | 100 | 50 (Daft) | 2.00x |
 | Read shuffled crops | 30 | 22 (Grain) | 1.36x |
-| The same, built with `--crop-tiles` | 40 | 22 (Grain) | 1.82x |
 | Read crops with their boxes | 60 | 40 (`tf.data`, the best of its variants) | 1.50x |""",
 }
 

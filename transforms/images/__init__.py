@@ -5,6 +5,5 @@ metadata    orientation, profile, stripping         policy      faults of images
 options     EncodeOptions                           geometry    crop, scale, canvas
 colors      Pillow's modes, color profiles          pixels      Pillow, and its memory budget
 checks      check_image                             encode      re-encoding
-jpegtran    tiles without a change of pixels        masks       store_mask: all steps for a mask
-storing     store_image: all steps for one image
+masks       store_mask: all steps for a mask        storing     store_image: all steps for one image
 """

@@ -11,7 +11,6 @@ from shardwright.errors import ImageFault
 from shardwright.images.headers import read_header
 from shardwright.images.jpeg import MAX_JPEG_SIDE
 from shardwright.images.kinds import Header, ImageInfo
-from shardwright.images.tiles import tile_interval, with_tile_table
 from shardwright.transforms.images.colors import fits, for_png, in_mode, opaque, plain, to_srgb
 from shardwright.transforms.images.geometry import Size, on_canvas, plan_geometry, sized, upright
 from shardwright.transforms.images.metadata import orientation_of, profile_of
@@ -139,12 +138,7 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
             if is_fixed
             else {"quality": options.quality}
         )
-        if options.crop_tiles:
-            # Color at half the resolution makes an MCU of 16 pixels.
-            mcu_width = 8 if is_fixed or image.mode == "L" else 16
-            extra["restart_marker_blocks"] = tile_interval(image.width, mcu_width)
         encoded = _jpeg(image, extra)
-        encoded = with_tile_table(encoded) if options.crop_tiles else encoded
     return encoded, read_header(encoded).info
 
 

@@ -93,11 +93,6 @@ class EncodeOptions:
     )
     # The loss at 90 is invisible at training sizes, at about half the bytes of 95.
     quality: int = IMAGES.option(90, "JPEG quality, 1 to 100 (default: 90)", type=int)
-    crop_tiles: bool = IMAGES.option(
-        False,
-        "make JPEGs of tiles, of which sw.Reader decodes only those under a crop; with --encode "
-        "jpeg, or with keep and jpegtran, which leaves pixels unchanged",
-    )
     grayscale: bool = IMAGES.option(False, "store one channel, brightness")
     tensor_dtype: TensorType = IMAGES.option(
         "uint8",
@@ -194,11 +189,6 @@ class EncodeOptions:
                 f"tensor-dtype {self.tensor_dtype} needs encode 'raw' or 'tensor', "
                 f"got {self.encode!r}"
             )
-        if self.crop_tiles and self.encode not in ("keep", "jpeg"):
-            raise ValueError(
-                f"crop-tiles needs encode 'jpeg' or 'keep', got {self.encode!r}: choose one of "
-                "them, or leave it out"
-            )
         self._check_normalize()
         self._check_overlays()
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
@@ -259,16 +249,10 @@ class EncodeOptions:
         )
 
     @property
-    def needs_jpegtran(self) -> bool:
-        """True if JPEGs are divided into tiles without being decoded."""
-        return self.crop_tiles and self.encode == "keep"
-
-    @property
     def decodes(self) -> bool:
-        """True if some or all images are decoded or divided, whatever the check."""
+        """True if some or all images are decoded, whatever the check."""
         return (
             self.encode != "keep"
-            or self.needs_jpegtran
             or self.profile == "srgb"
             or "fix" in (self.actions[fault] for fault in self.watched)
         )

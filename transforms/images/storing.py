@@ -1,9 +1,8 @@
 """Make the bytes to store for one image: its own bytes, stripped bytes, or a re-encoded image.
 
-They depend only on the image, its name, the options, and the versions of Pillow and jpegtran. By
-`encode`:
+They depend only on the image, its name, the options, and the version of Pillow. By `encode`:
 
-* 'keep': the bytes themselves, but for the policy's fixes, and restart markers of `crop_tiles`.
+* 'keep': the bytes themselves, but for the policy's fixes.
 * 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
 * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit color is read as 8-bit).
 * 'raw': height x width x 3 values, RGB, row by row from the top left, no padding; 1 value a pixel
@@ -27,7 +26,6 @@ from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.colors import needs_conversion, space_of
 from shardwright.transforms.images.encode import encode_pixels, target_of
 from shardwright.transforms.images.geometry import may_show_all_of
-from shardwright.transforms.images.jpegtran import divided
 from shardwright.transforms.images.metadata import orientation_of, profile_of, strip
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import Look, PolicyFault, find_faults, named_format
@@ -167,8 +165,6 @@ def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> Im
         data = strip(
             data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop"
         )
-    if options.crop_tiles and info.format == "jpeg":
-        data = divided(data)
     return ImageToStore(data, info)
 
 

@@ -181,11 +181,11 @@ def test_several_crops_decode_once_in_the_size_that_the_largest_needs(
     def opened(*arguments: Any, **options: Any) -> Any:
         image = open_image(*arguments, **options)
 
-        def decode(reduction: int) -> Any:
+        def decode(reduction: int, *area: Any) -> Any:
             decoded.append((reduction, image.max_reduction))
-            return image.decode(reduction)
+            return image.decode_part(reduction, *area) if area else image.decode(reduction)
 
-        return image._replace(decode=decode)
+        return image._replace(decode=decode, decode_part=image.decode_part and decode)
 
     monkeypatch.setattr(specs, "open_image", opened)
     whole: dict[str, Any] = {"scale": (1, 1), "ratio": (4 / 3, 4 / 3), "flip": False}

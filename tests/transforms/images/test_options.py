@@ -39,8 +39,8 @@ def test_all_of_them_from_the_command_line() -> None:
         normalize="-1..1", color_profile="srgb", strip_metadata=True, policy=policy,
     )  # fmt: skip
     assert options_of(args).encode == expected
-    options = options_of("--encode jpeg --max-side 640 --quality 7 --crop-tiles")
-    assert options.encode == EncodeOptions("jpeg", max_side=640, quality=7, crop_tiles=True)
+    options = options_of("--encode jpeg --max-side 640 --quality 7")
+    assert options.encode == EncodeOptions("jpeg", max_side=640, quality=7)
     assert options_of().encode == EncodeOptions()
 
 
@@ -62,8 +62,6 @@ def test_all_of_them_from_the_command_line() -> None:
     ("--encode raw --max-side 64", "--encode 'raw' needs one shape for all images"),
     ("--encode png --tensor-dtype float32",
      "--tensor-dtype float32 needs encode 'raw' or 'tensor', got 'png'"),
-    ("--encode png --crop-tiles",
-     "--crop-tiles needs encode 'jpeg' or 'keep', got 'png': choose one of them, or leave it out"),
     ("--encode tensor --normalize -1..1",
      "--normalize -1..1 needs tensor-dtype float32, got uint8"),
     (f"{FLOATS} --grayscale --normalize 0,0,0/1,1,1",
@@ -116,8 +114,6 @@ def test_settings_of_older_datasets_are_still_the_same() -> None:
     assert settings == {"encode": "keep", "resize": [], "quality": 90}
     settings = options_of("--encode jpeg --resize 8x6 --quality 80").settings["encode"]
     assert settings == {"encode": "jpeg", "resize": [8, 6], "quality": 80}
-    tiles = options_of("--encode jpeg --crop-tiles").settings["encode"]
-    assert tiles == {"encode": "jpeg", "resize": [], "quality": 90, "crop_tiles": True}
 
 
 @pytest.mark.parametrize(("options", "shape"), [

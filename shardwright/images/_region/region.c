@@ -1,0 +1,501 @@
+/* Decode a rectangle of a JPEG, with libjpeg-turbo and an entropy decoder of its own.
+ *
+ * libjpeg-turbo reads headers, transforms, upsamples and converts colors. Three quarters of the time
+ * of a baseline file are its entropy-coded data, which has to be read up to any place in it. Here
+ * the function for that is replaced by one that finds one or two symbols with their values in a
+ * table at once, and as many as fit into 12 bits where no pixel is wanted (ITU-T T.81, annex F.2).
+ *
+ * The scan is always read to its end, and all that is irregular ends in an error: a warning of the
+ * library, a code that is not in a table, a stray marker, too few or too many bytes. The caller then
+ * decodes the whole image with another library, which tells what is wrong.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jpeg62.h"
+
+enum { CODE_BITS = 9, PAIR_BITS = 11, MANY_BITS = 12 }; /* that index a table */
+enum { END_OF_BLOCK = 80, NEVER = 200 }; /* counts of coefficients that no block has */
+enum { PLACES = 64 + 2 * END_OF_BLOCK }; /* that a damaged block may reach */
+enum { PADDING = 2400 }; /* zeros behind the data: more bytes than an MCU of 10 blocks takes */
+enum { LEAST_COLUMNS = 8, LARGEST_REDUCTION = 8 };
+
+/* A symbol is its code's length, the places that it moves on << 8, and its value's size << 16. Arrays are indexed by
+ * the next bits; 0: the code, or the first value, is longer. */
+typedef struct {
+  jpeg_huffman source;
+  int32_t last_code[17], first_value[17]; /* by length of code; no code: -1 */
+  uint32_t symbol[1 << CODE_BITS];
+  /* One symbol, or two: all bits, all places << 8, the first one's places << 16 and bits << 24, and both values << 32
+   * and << 48. Without a second symbol the first is there twice. */
+  uint64_t pair[1 << PAIR_BITS];
+  /* As many as fit: bits, places needed in the block << 8, and places moved on << 16; of `width` bits at 1 << width. */
+  uint32_t many[2 << MANY_BITS];
+} Table;
+
+typedef struct Decoder {
+  jpeg_file file;
+  jpeg_errors errors;
+  jmp_buf escape;
+  char message[JPEG_LONGEST_MESSAGE];
+  Table dc[JPEG_TABLES], ac[JPEG_TABLES];
+  uint64_t single[2 << PAIR_BITS]; /* pairs without a second symbol, while tables are made; of `width` bits at 1 << width */
+  uint8_t *bytes; /* the scan without stuffing, and its restart intervals: their starts and its end */
+  const uint8_t **starts;
+  size_t num_bytes, num_starts, num_intervals, interval;
+  const uint8_t *next, *end;
+  uint64_t reservoir;
+  int held; /* bits in the reservoir, from its highest one on */
+  int last_dc[JPEG_COMPONENTS];
+  unsigned row, column, first_column, end_column; /* of MCUs: the next one, and those wanted */
+  unsigned to_restart;
+  struct Decoder *following;
+} Decoder;
+
+static struct {
+  jpeg_errors *(*std_error)(jpeg_errors *);
+  void (*create)(jpeg_file *, int version, size_t);
+  void (*mem_src)(jpeg_file *, const uint8_t *, unsigned long);
+  int (*read_header)(jpeg_file *, int);
+  int (*start)(jpeg_file *);
+  void (*crop)(jpeg_file *, unsigned *left, unsigned *width);
+  unsigned (*skip)(jpeg_file *, unsigned);
+  unsigned (*read)(jpeg_file *, uint8_t **, unsigned);
+  int (*finish)(jpeg_file *);
+  void (*destroy)(jpeg_file *);
+} jpeg;
+
+static Decoder *idle; /* guarded by the GIL */
+static int is_own;    /* use the entropy decoder here */
+
+/* T.81, figure A.6; a damaged block goes on in its last coefficient. */
+static const uint8_t zigzag[64] = {
+  0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
+  35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+};
+static uint8_t before[PLACES]; /* the coefficient before each place */
+
+static void irregular(Decoder *decoder, const char *message) {
+  if (!decoder->message[0]) strcpy(decoder->message, message);
+  longjmp(decoder->escape, 1);
+}
+
+static void on_error(jpeg_any any) {
+  Decoder *decoder = any->client_data;
+  if (!decoder->message[0]) any->errors->format_message(any, decoder->message);
+  longjmp(decoder->escape, 1);
+}
+
+static void on_message(jpeg_any any, int level) {
+  if (level < 0) on_error(any); /* a warning */
+}
+
+/* ---- Tables ---- */
+
+/* The value of `size` bits at the start of the reservoir (T.81, F.2.2.1). */
+static inline int value_of(uint64_t reservoir, int size) {
+  int value = (int)(reservoir >> 1 >> (63 - size));
+  return value + ((int)((int64_t)~reservoir >> 63) & (1 - (1 << size)));
+}
+
+static inline int length_of(uint32_t symbol) { return symbol & 255; }
+static inline int places_of(uint32_t symbol) { return symbol >> 8 & 255; }
+static inline int size_of(uint32_t symbol) { return symbol >> 16; }
+
+static uint32_t symbol_of(int value, int length, int is_ac) {
+  int size = is_ac ? value & 15 : value;
+  int places = !is_ac ? 1 : size || value == 0xF0 ? (value >> 4) + 1 : END_OF_BLOCK;
+  return length | places << 8 | size << 16;
+}
+
+/* The symbol whose code begins 16 bits; 0 for none. */
+static uint32_t find(const Table *table, uint32_t bits, int is_ac) {
+  for (int length = 1; length <= 16; length++) {
+    int32_t code = bits >> (16 - length);
+    if (code <= table->last_code[length])
+      return symbol_of(table->source.values[(code + table->first_value[length]) & 255], length, is_ac);
+  }
+  return 0;
+}
+
+/* What `width` bits hold that begin with the code of a symbol, from what fewer bits hold. */
+static void fill_many(Table *table, uint32_t code, uint32_t symbol, int width) {
+  int rest = width - length_of(symbol) - size_of(symbol), is_end = places_of(symbol) == END_OF_BLOCK;
+  uint32_t *to = table->many + (1 << width) + (code << (width - length_of(symbol)));
+  /* The value need not be there. A block that is full has no end: it needs one place. */
+  uint32_t bits = length_of(symbol) + size_of(symbol), needed = is_end ? 1 : places_of(symbol);
+  uint32_t own = bits | needed << 8 | (uint32_t)places_of(symbol) << 16, mask = rest > 0 ? (1u << rest) - 1 : 0;
+  const uint32_t *following = rest > 0 && !is_end ? table->many + (1 << rest) : NULL;
+  for (uint32_t index = 0; index < 1u << (width - length_of(symbol)); index++)
+    to[index] = own + (following ? following[index & mask] : 0);
+}
+
+static void fill_pairs(Table *table, uint64_t *single, uint32_t code, uint32_t symbol, int width) {
+  int rest = width - length_of(symbol) - size_of(symbol), is_end = places_of(symbol) == END_OF_BLOCK;
+  if (rest < 0) return;
+  uint64_t bits = length_of(symbol) + size_of(symbol), places = places_of(symbol);
+  for (uint32_t number = 0; number < 1u << size_of(symbol); number++) {
+    uint64_t value = (uint16_t)value_of((uint64_t)number << 1 << (63 - size_of(symbol)), size_of(symbol));
+    uint64_t own = bits | places << 8 | places << 16 | bits << 24 | value << 32 | value << 48;
+    uint32_t place = ((code << size_of(symbol)) + number) << rest;
+    for (uint32_t index = 0; index < 1u << rest; index++) {
+      uint64_t second = is_end || !rest ? 0 : single[(1 << rest) + index];
+      single[(1 << width) + place + index] = own;
+      if (width == PAIR_BITS) /* the sums of bits and places, and the second's value */
+        table->pair[place + index] = second ? ((own & 0xFFFFFFFFFFFF) + (second & 0xFFFF)) | (second & 0xFFFFull << 48) : own;
+    }
+  }
+}
+
+static void fill(Table *table, uint64_t *single) {
+  memset(single, 0, sizeof(uint64_t) << (PAIR_BITS + 1));
+  for (int width = 1; width <= MANY_BITS; width++)
+    for (int length = 1; length <= width; length++)
+      for (int32_t code = table->last_code[length] - table->source.bits[length] + 1; code <= table->last_code[length]; code++) {
+        uint32_t symbol = symbol_of(table->source.values[(code + table->first_value[length]) & 255], length, 1);
+        fill_many(table, code, symbol, width);
+        if (width <= PAIR_BITS) fill_pairs(table, single, code, symbol, width);
+      }
+  for (uint32_t bits = 1 << MANY_BITS; bits < 2 << MANY_BITS; bits++)
+    if (!table->many[bits]) table->many[bits] = NEVER << 8;
+}
+
+/* Make the table of a file, unless the last file had the same; return whether it is of 8-bit samples. */
+static int build(Decoder *decoder, Table *table, const jpeg_huffman *source, int is_ac) {
+  if (!memcmp(table->source.bits + 1, source->bits + 1, 16) && !memcmp(table->source.values, source->values, 256)) return 1;
+  memset(table, 0, sizeof *table);
+  memcpy(table->source.values, source->values, 256);
+  memcpy(table->source.bits, source->bits, 17);
+  int32_t code = 0, count = 0;
+  for (int length = 1; length <= 16; length++, code <<= 1) {
+    table->first_value[length] = count - code;
+    code += source->bits[length];
+    count += source->bits[length];
+    if (count > 256 || code > 1 << length) return table->source.bits[1] = 255, 0; /* of no file */
+    table->last_code[length] = source->bits[length] ? code - 1 : -1;
+  }
+  for (int number = 0; number < count; number++)
+    if (is_ac ? (source->values[number] & 15) > 10 : source->values[number] > 11) return table->source.bits[1] = 255, 0;
+  for (uint32_t bits = 0; bits < 1 << CODE_BITS; bits++) {
+    uint32_t symbol = find(table, bits << (16 - CODE_BITS), is_ac);
+    table->symbol[bits] = length_of(symbol) <= CODE_BITS ? symbol : 0;
+  }
+  if (is_ac) fill(table, decoder->single);
+  return 1;
+}
+
+/* ---- Entropy-coded data ---- */
+
+/* Copy the scan without stuffed zeros; return whether it is whole, with its restart markers and no other. */
+static int unstuff(Decoder *decoder, const uint8_t *from, size_t length, size_t num_intervals) {
+  if (num_intervals > length) return 0;
+  if (decoder->num_bytes < length + PADDING) {
+    free(decoder->bytes);
+    decoder->num_bytes = length + length / 4 + PADDING;
+    decoder->bytes = malloc(decoder->num_bytes);
+  }
+  if (decoder->num_starts < num_intervals + 1) {
+    free(decoder->starts);
+    decoder->num_starts = num_intervals + 1;
+    decoder->starts = malloc(decoder->num_starts * sizeof *decoder->starts);
+  }
+  if (!decoder->bytes || !decoder->starts) {
+    decoder->num_bytes = decoder->bytes ? decoder->num_bytes : 0;
+    decoder->num_starts = decoder->starts ? decoder->num_starts : 0;
+    return 0;
+  }
+  uint8_t *to = decoder->bytes;
+  const uint8_t *end = from + length;
+  size_t found = 0;
+  for (decoder->starts[found++] = to;;) {
+    const uint8_t *marker = memchr(from, 0xFF, end - from);
+    if (!marker || marker + 1 >= end) return 0;
+    memcpy(to, from, marker - from);
+    to += marker - from;
+    from = marker + 2;
+    if (!marker[1]) *to++ = 0xFF;
+    else if (marker[1] == 0xD0 + ((found - 1) & 7) && found < num_intervals) decoder->starts[found++] = to;
+    else break;
+  }
+  decoder->starts[found] = to;
+  memset(to, 0, PADDING);
+  decoder->num_intervals = found;
+  return from[-1] == 0xD9 && found == num_intervals;
+}
+
+static void start_interval(Decoder *decoder) {
+  if (decoder->interval == decoder->num_intervals) irregular(decoder, "too few restart markers");
+  decoder->next = decoder->starts[decoder->interval];
+  decoder->end = decoder->starts[++decoder->interval];
+  decoder->reservoir = 0;
+  decoder->held = 0;
+  decoder->to_restart = decoder->file.restart_interval;
+  memset(decoder->last_dc, 0, sizeof decoder->last_dc);
+}
+
+static void check_end(Decoder *decoder) { /* of an interval: less than a byte is left */
+  if (decoder->next - decoder->held / 8 != decoder->end) irregular(decoder, "too few or too many bytes in the scan");
+}
+
+static __attribute__((noinline)) uint32_t find_long(Decoder *decoder, const Table *table, uint64_t reservoir, int is_ac) {
+  uint32_t symbol = find(table, reservoir >> 48, is_ac);
+  if (!symbol) irregular(decoder, "a code that is not in the table");
+  return symbol;
+}
+
+/* The reservoir is in local variables, so that it stays in registers. After REFILL it has 56 bits or more: two
+ * symbols with their values, or one long one and one of 12 bits. */
+#define REFILL() do { \
+    uint64_t more; \
+    memcpy(&more, next, 8); \
+    reservoir |= __builtin_bswap64(more) >> held; \
+    next += (63 - held) >> 3; \
+    held |= 56; \
+  } while (0)
+#define DROP(count) (reservoir <<= (count), held -= (count))
+#define READ(table, is_ac) do { \
+    uint32_t symbol = (table)->symbol[reservoir >> (64 - CODE_BITS)]; \
+    if (__builtin_expect(!symbol, 0)) symbol = find_long(decoder, table, reservoir, is_ac); \
+    DROP(length_of(symbol)); \
+    value = value_of(reservoir, size_of(symbol)); \
+    DROP(size_of(symbol)); \
+    place += places_of(symbol); \
+  } while (0)
+#define STORE() do { \
+    uint64_t pair = ac->pair[reservoir >> (64 - PAIR_BITS)]; \
+    int first = place + (int)(pair >> 16 & 255); \
+    if (__builtin_expect(!pair, 0)) { \
+      READ(ac, 1); \
+      block[before[place]] = value; \
+      break; \
+    } \
+    block[before[first]] = pair >> 32; \
+    if (__builtin_expect(first > 63, 0)) { \
+      place = first; \
+      DROP((int)(pair >> 24 & 255)); \
+    } else { \
+      place += pair >> 8 & 255; \
+      block[before[place]] = pair >> 48; \
+      DROP((int)(pair & 255)); \
+    } \
+  } while (0)
+#define PASS() do { \
+    uint32_t many = ac->many[1 << MANY_BITS | reservoir >> (64 - MANY_BITS)]; \
+    if (__builtin_expect(place + (many >> 8 & 255) > 64, 0)) READ(ac, 1); \
+    else { \
+      place += many >> 16; \
+      DROP((int)(many & 255)); \
+    } \
+  } while (0)
+
+/* In place of libjpeg's. `blocks` are zeros; without them, and outside of the columns wanted, nothing is stored. */
+static int decode_mcu(jpeg_file *file, int16_t (**blocks)[64]) {
+  Decoder *decoder = file->common.client_data;
+  if (file->restart_interval && !decoder->to_restart--) {
+    check_end(decoder);
+    start_interval(decoder);
+    decoder->to_restart--;
+  }
+  int is_wanted = blocks && decoder->column >= decoder->first_column && decoder->column < decoder->end_column;
+  if (++decoder->column == file->mcus_per_row) decoder->column = 0, decoder->row++;
+  const uint8_t *next = decoder->next;
+  uint64_t reservoir = decoder->reservoir;
+  int held = decoder->held;
+  for (int number = 0; number < file->mcu_blocks; number++) {
+    int component = file->mcu_membership[number], value, place = 0;
+    const Table *dc = decoder->dc + file->scan[component]->dc_table;
+    const Table *ac = decoder->ac + file->scan[component]->ac_table;
+    REFILL();
+    READ(dc, 0);
+    decoder->last_dc[component] += value;
+    if (is_wanted) {
+      int16_t *block = *blocks[number];
+      block[0] = decoder->last_dc[component];
+      do {
+        STORE();
+        REFILL();
+        if (place > 63) break;
+        STORE();
+      } while (place <= 63);
+    } else {
+      do {
+        PASS();
+        REFILL();
+        if (place > 63) break;
+        PASS();
+      } while (place <= 63);
+    }
+    if (__builtin_expect(place > 64 && place <= END_OF_BLOCK, 0)) irregular(decoder, "too many coefficients in a block");
+  }
+  decoder->next = next;
+  decoder->reservoir = reservoir;
+  decoder->held = held;
+  if (next - held / 8 > decoder->end) irregular(decoder, "too few bytes in the scan");
+  return 1;
+}
+
+/* Replace libjpeg's entropy decoder if the file is baseline with one scan, and return whether it was. */
+static int take_over(Decoder *decoder, unsigned first_column, unsigned end_column) {
+  jpeg_file *file = &decoder->file;
+  int is_baseline = !file->is_arithmetic && file->precision == 8 && file->scan_components == file->num_components &&
+                    !file->ss && file->se == 63 && !file->ah && !file->al;
+  if (!is_own || !is_baseline) return 0;
+  for (int number = 0; number < file->scan_components; number++) {
+    int dc = file->scan[number]->dc_table, ac = file->scan[number]->ac_table;
+    if (dc < 0 || dc >= JPEG_TABLES || ac < 0 || ac >= JPEG_TABLES || !file->dc_tables[dc] || !file->ac_tables[ac]) return 0;
+    if (!build(decoder, decoder->dc + dc, file->dc_tables[dc], 0) || !build(decoder, decoder->ac + ac, file->ac_tables[ac], 1)) return 0;
+  }
+  size_t num_mcus = (size_t)file->mcus_per_row * file->mcu_rows, interval = file->restart_interval;
+  if (!unstuff(decoder, file->source->next, file->source->left, interval ? (num_mcus + interval - 1) / interval : 1))
+    irregular(decoder, "the scan is cut short or has stray markers");
+  decoder->row = decoder->column = 0;
+  decoder->first_column = first_column;
+  decoder->end_column = end_column;
+  decoder->interval = 0;
+  start_interval(decoder);
+  file->entropy->decode_mcu = decode_mcu;
+  return 1;
+}
+
+/* ---- A file ---- */
+
+/* What is wanted, in pixels of the file, then what is decoded, in pixels of the reduced image. */
+typedef struct {
+  unsigned top, left, bottom, right;
+  int reduction, is_fast;
+  unsigned height, width;
+  uint8_t *pixels;
+} Part;
+
+/* Read the header; place the part on whole MCUs, with a margin for upsampling. */
+static int open_file(Decoder *decoder, const uint8_t *data, size_t length, Part *part) {
+  jpeg_file *file = &decoder->file;
+  decoder->message[0] = 0;
+  file->common.errors = jpeg.std_error(&decoder->errors);
+  decoder->errors.error_exit = on_error;
+  decoder->errors.emit_message = on_message;
+  file->common.client_data = decoder;
+  file->common.memory = NULL;
+  if (setjmp(decoder->escape)) return 0;
+  jpeg.create(file, JPEG_VERSION, sizeof *file);
+  file->common.client_data = decoder;
+  jpeg.mem_src(file, data, length);
+  if (jpeg.read_header(file, 1) != JPEG_HEADER_OK) return 0;
+  unsigned wide = 8 * (file->num_components == 1 ? 1 : file->max_h_samp), high = 8 * (file->num_components == 1 ? 1 : file->max_v_samp);
+  unsigned reduction = part->reduction, margin = reduction, least = LEAST_COLUMNS * reduction;
+  if (part->bottom > file->height || part->right > file->width || part->top >= part->bottom || part->left >= part->right)
+    irregular(decoder, "the rectangle is not in the image");
+  unsigned left = part->left < margin ? 0 : part->left - margin, most_left = file->width < least ? 0 : file->width - least;
+  part->left = (left < most_left ? left : most_left) / wide * wide;
+  part->top = (part->top < margin ? 0 : part->top - margin) / high * high;
+  part->bottom = part->bottom + margin < file->height ? part->bottom + margin : file->height;
+  unsigned right = part->right + margin > part->left + least ? part->right + margin : part->left + least;
+  part->right = right < file->width ? right : file->width;
+  part->height = (part->bottom + reduction - 1) / reduction - part->top / reduction;
+  part->width = (part->right + reduction - 1) / reduction - part->left / reduction;
+  return 1;
+}
+
+static int decode(Decoder *decoder, const Part *part) {
+  jpeg_file *file = &decoder->file;
+  if (setjmp(decoder->escape)) return 0;
+  unsigned reduction = part->reduction, left = part->left / reduction, width = part->width;
+  file->dct_method = JPEG_FAST_DCT;
+  file->fancy_upsampling = !part->is_fast;
+  file->out_space = JPEG_RGB;
+  file->scale_num = 1;
+  file->scale_denom = reduction;
+  jpeg.start(file);
+  if ((uint64_t)left + width > file->out_width || (uint64_t)part->top / reduction + part->height > file->out_height)
+    irregular(decoder, "the rectangle is not in the image");
+  /* libjpeg-turbo 3.1.0 would crash. */
+  if (width < file->out_width && width < 2u * file->max_h_samp) irregular(decoder, "the rectangle is too narrow");
+  jpeg.crop(file, &left, &width);
+  if (left != part->left / reduction || width != part->width) irregular(decoder, "the rectangle does not begin at an MCU");
+  unsigned mcu = (file->num_components == 1 ? 1 : file->max_h_samp) * 8 / reduction;
+  int is_taken = take_over(decoder, left / mcu, (left + width + mcu - 1) / mcu);
+  /* Once, and in whole MCUs: to skip after an odd row never ends (libjpeg-turbo 2.1.5, 3.1.4). */
+  if (part->top) jpeg.skip(file, part->top / reduction);
+  for (unsigned row = 0; row < part->height;) {
+    uint8_t *rows[16];
+    unsigned count = part->height - row < 16 ? part->height - row : 16;
+    for (unsigned number = 0; number < count; number++) rows[number] = part->pixels + (size_t)(row + number) * width * 3;
+    unsigned done = jpeg.read(file, rows, count);
+    if (!done) irregular(decoder, "no rows");
+    row += done;
+  }
+  if (is_taken) {
+    while (decoder->row < file->mcu_rows) decode_mcu(file, NULL);
+    check_end(decoder);
+    return decoder->interval == decoder->num_intervals;
+  }
+  /* Several scans were read to their end at the start. */
+  if (file->scan_components != file->num_components || file->is_progressive) return 1;
+  uint8_t *rest = file->common.memory->alloc_large(&file->common, JPEG_POOL_IMAGE, (size_t)width * 3);
+  while (file->out_row < file->out_height)
+    if (!jpeg.read(file, &rest, 1)) irregular(decoder, "no rows");
+  return jpeg.finish(file);
+}
+
+/* ---- Python ---- */
+
+static PyObject *py_decode(PyObject *self, PyObject *args) {
+  (void)self;
+  Py_buffer data;
+  Part part;
+  if (!PyArg_ParseTuple(args, "y*IIIIpi", &data, &part.top, &part.left, &part.bottom, &part.right, &part.is_fast, &part.reduction)) return NULL;
+  PyObject *pixels = NULL, *found = NULL;
+  int reduction = part.reduction, is_opened, is_decoded = 0;
+  Decoder *decoder = NULL;
+  if (!jpeg.create || reduction < 1 || reduction > LARGEST_REDUCTION || reduction & (reduction - 1))
+    PyErr_SetString(PyExc_ValueError, "no library is loaded, or the reduction is not 1, 2, 4 or 8");
+  else if (idle) decoder = idle, idle = decoder->following;
+  else if (!(decoder = calloc(1, sizeof *decoder))) PyErr_NoMemory();
+  if (decoder) {
+    is_opened = open_file(decoder, data.buf, data.len, &part);
+    if (is_opened) pixels = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)part.height * part.width * 3);
+    if (pixels) {
+      part.pixels = (uint8_t *)PyByteArray_AsString(pixels);
+      Py_BEGIN_ALLOW_THREADS
+      is_decoded = decode(decoder, &part);
+      Py_END_ALLOW_THREADS
+    }
+    if (decoder->file.common.memory) jpeg.destroy(&decoder->file);
+    if (is_decoded) found = Py_BuildValue("OIIII", pixels, part.height, part.width, part.top, part.left);
+    else if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, decoder->message[0] ? decoder->message : "no image");
+    decoder->following = idle;
+    idle = decoder;
+  }
+  Py_XDECREF(pixels);
+  PyBuffer_Release(&data);
+  return found;
+}
+
+static PyObject *py_load(PyObject *self, PyObject *args) {
+  (void)self;
+  const char *path;
+  static const char *const names[] = {"jpeg_std_error", "jpeg_CreateDecompress", "jpeg_mem_src", "jpeg_read_header", "jpeg_start_decompress",
+    "jpeg_crop_scanline", "jpeg_skip_scanlines", "jpeg_read_scanlines", "jpeg_finish_decompress", "jpeg_destroy_decompress"};
+  void *found[sizeof names / sizeof *names];
+  if (!PyArg_ParseTuple(args, "sp", &path, &is_own)) return NULL;
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  for (size_t number = 0; library && number < sizeof names / sizeof *names; number++)
+    if (!(found[number] = dlsym(library, names[number]))) library = NULL;
+  if (!library) return PyErr_Format(PyExc_ImportError, "%s", dlerror());
+  memcpy(&jpeg, found, sizeof jpeg);
+  for (int place = 0; place < PLACES; place++) before[place] = zigzag[place < 1 ? 0 : place > 64 ? 63 : place - 1];
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+  {"load", py_load, METH_VARARGS, "load(path, own): use the libjpeg-turbo at a path, with this entropy decoder if `own`."},
+  {"decode", py_decode, METH_VARARGS, "decode(data, top, left, bottom, right, fast, reduction): RGB pixels, height, width, top and left of a part."},
+  {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_region", NULL, -1, methods, NULL, NULL, NULL, NULL};
+PyMODINIT_FUNC PyInit__region(void) { return PyModule_Create(&module); }

@@ -1,0 +1,160 @@
+"""Decode the part of a JPEG under a crop, by the extension `_region`, if it was built.
+
+It is the libjpeg-turbo that Pillow's wheel brings, with an entropy decoder of its own, and gives
+the pixels of simplejpeg. What it refuses, simplejpeg decodes as a whole, and tells what is wrong.
+
+The extension replaces a function in a structure that libjpeg-turbo does not publish. So it is tried
+in a process of its own the first time that a library is used, and the verdict is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from base64 import b64decode
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.cache.settings import CacheSettings
+from shardwright.errors import UsageError
+from shardwright.images.crops import Crop
+from shardwright.images.jpeg import JpegHeader, decode_jpeg
+
+OWN, LIBRARY, NONE = "own", "libjpeg-turbo", "none"
+_SPACES = ("YCbCr", "RGB", "Gray")
+_LEAST_SIDE = 6  # libjpeg-turbo has faults in images that are narrower than its filters
+_SECONDS = 20.0
+# Its rows and columns are no multiples of an MCU, its color is subsampled, and it has restarts.
+_IMAGE = b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZG"
+    "NywtQFdBRkxOUlNSMj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09P"
+    "T09PT09PT09PT09PT09PT09PT09PT09PT0//wAARCAA4AEgDASIAAhEBAxEB/8QAHwAAAQUBAQEBAQEAAAAAAAAA"
+    "AAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQIDAAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS0fAk"
+    "M2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlqc3R1dnd4eXqDhIWGh4iJipKT"
+    "lJWWl5iZmqKjpKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3+Pn6/8QA"
+    "HwEAAwEBAQEBAQEBAQAAAAAAAAECAwQFBgcICQoL/8QAtREAAgECBAQDBAcFBAQAAQJ3AAECAxEEBSExBhJBUQdh"
+    "cRMiMoEIFEKRobHBCSMzUvAVYnLRChYkNOEl8RcYGRomJygpKjU2Nzg5OkNERUZHSElKU1RVVldYWVpjZGVmZ2hp"
+    "anN0dXZ3eHl6goOEhYaHiImKkpOUlZaXmJmaoqOkpaanqKmqsrO0tba3uLm6wsPExcbHyMnK0tPU1dbX2Nna4uPk"
+    "5ebn6Onq8vP09fb3+Pn6/90ABAAH/9oADAMBAAIRAxEAPwDr5b+EqQGFYt9MHJIwRXDQ65dM43bq3LW8aSMMxqcb"
+    "ljdnc9LDL2mqFmI83muh0e8jijwW7dK5i5bkkc1kXOrXFu+FJpYuusRh1h10IxGaRn+47Hd6zMsyEIcg1yd0CrEk"
+    "dKt6HdvejEh6+tN8QRiKIkY6cVjlmN+qSVJo+dlhXKtzGWJhnAIzTnO9eMVgpcuZepre0seY4DYwa+krZjFanpOu"
+    "qKsyA2jtzg0V2drYQugyBRXN/bsVpYwePXYoS+G0iXOBxWVOwtZNldPd6iGiYZ4rhdWus3BI9a+cy/65Wdps+ihH"
+    "6qryNyDbMmaguNIWZsgZzWZY6iVIGea6nTZBOorWtgq1GXOzwcwUHedPc//QbpdkLQDtVbXiZYyBya3Xj2j0qpLZ"
+    "i4HSlhKmFWtTc8+jRrxj7SWxw9rYlpT8uea3Uh+yoG6YFbNtowRs7abqloI4flHSuudSlVmlHY4a9dzqpLYyRrjw"
+    "nbk8UVgXausrYyeaK9SOEwzWx7MFQ5VdHUSOSCDmufvbNpHJwa6R4CMCoGtwxxiuHCL2d3EKWY1Mf7sjl4rZ1k6d"
+    "a7XQIjsXNV4tIZ2DBf0rSt1FmvzcVyYjFTrydMulTTnyyLF6/ljH6VWtr1Qee1V7+580Hbj61mqzKc5rghl8nV1O"
+    "qpUjb2XQ6OXUo41ySKoyXa337sfpWPOXkHGak0wNBMGk6ZzzX0MMDRp0731PPllsebmif//RD4aaf5tp5ororPXL"
+    "WKNQxHAoqpVMSnZIlYeK0MeRBznFVkQGUcUUV6uF2Z5vDmsnc6vTbVDBkjtXP+Iv3LHHX60UV5eGV8Wz1p6VWc/F"
+    "IWPNPfHHaiivflBJnJWb5iW0Xe/OKk1ECKHI4I70UV51aT9ske9l6ToNs5W4vpRIQrkc+tFFFe1CEbbHkVZNTaP/"
+    "2Q=="
+)
+# Run with the paths of the extension and of the library; the image comes by stdin.
+_TRIAL = """
+import sys
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+_, path, library = sys.argv
+loader = ExtensionFileLoader("_region", path)
+region = loader.create_module(ModuleSpec("_region", loader, origin=path))
+loader.exec_module(region)
+data = sys.stdin.buffer.read()
+areas = [(0, 0, 56, 72), (20, 30, 40, 60), (48, 64, 56, 72), (0, 16, 8, 24)]
+def parts(own):
+    region.load(library, own)
+    return [region.decode(data, *area, fast, reduction)
+            for area in areas for fast in (False, True) for reduction in (1, 2, 4)]
+by_library = parts(False)
+print("libjpeg-turbo", flush=True)
+if parts(True) == by_library:
+    print("own", flush=True)
+"""
+
+
+def decode_region(
+    header: JpegHeader, reduction: int, area: Crop, *, fast: bool
+) -> tuple[NDArray[np.uint8], int, int]:
+    """Return a part of an image that has an area, and its first row and column in the image.
+
+    The pixels are uint8 [height, width, 3], of the image reduced by 1, 2, 4 or 8. The part begins
+    at multiples of 8.
+
+    Raises:
+        ImageFault: The pixels are damaged or truncated.
+    """
+    bottom, right = area.top + area.height, area.left + area.width
+    try:
+        pixels, height, width, top, left = _extension().decode(
+            header.data, area.top, area.left, bottom, right, fast, reduction
+        )
+    except ValueError:
+        return decode_jpeg(header, fast=fast, reduction=reduction), 0, 0
+    return np.frombuffer(pixels, np.uint8).reshape(height, width, 3), top, left
+
+
+def has_regions(header: JpegHeader) -> bool:
+    """Return whether parts of an image can be decoded alone."""
+    least = min(header.height, header.width)
+    return header.space in _SPACES and least >= _LEAST_SIDE and _extension() is not None
+
+
+@functools.cache
+def part_decoder() -> str:
+    """Return what decodes parts of JPEGs: "own", "libjpeg-turbo", or "none": all are decoded whole.
+
+    "own" is libjpeg-turbo with the entropy decoder of the extension.
+    """
+    paths = _paths()
+    return NONE if paths is None else _verdict(*paths)
+
+
+@functools.cache
+def _extension() -> Any:
+    """Return the extension with the library loaded; None if there is none that works."""
+    paths = _paths()
+    if paths is None or (verdict := _verdict(*paths)) == NONE:
+        return None
+    region = importlib.import_module("shardwright.images._region")
+    region.load(paths[1], verdict == OWN)
+    return region
+
+
+@functools.cache
+def _paths() -> tuple[str, str] | None:
+    """Return the paths of the extension and of Pillow's libjpeg-turbo; None if one is missing."""
+    spec = importlib.util.find_spec("shardwright.images._region")
+    files = importlib.metadata.files("pillow") or ()
+    library = next((file for file in files if re.match(r"libjpeg[.-].*\b62\b", file.name)), None)
+    if spec is None or not spec.has_location or library is None or sys.byteorder != "little":
+        return None
+    return str(spec.origin), os.path.realpath(library.locate())
+
+
+def _verdict(path: str, library: str) -> str:
+    """Return how the extension works with a library, as `part_decoder` says."""
+    key = repr(
+        [(each, os.stat(each).st_size, os.stat(each).st_mtime_ns) for each in (path, library)]
+    )
+    name = f"decoder-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
+    kept = os.path.join(CacheSettings.of().folder, name)
+    with suppress(OSError), open(kept) as file:
+        if (said := file.read()) in (OWN, LIBRARY, NONE):
+            return said
+    command = [sys.executable or "python3", "-I", "-c", _TRIAL, path, library]
+    try:
+        done = subprocess.run(command, input=_IMAGE, capture_output=True, timeout=_SECONDS)
+        verdict = (done.stdout.decode().split() or [NONE])[-1]
+    except (OSError, subprocess.SubprocessError):
+        return NONE
+    with suppress(OSError, UsageError):
+        os.makedirs(os.path.dirname(kept), 0o700, exist_ok=True)
+        with open(kept, "w") as file:
+            file.write(verdict)
+    return verdict
