@@ -10,12 +10,11 @@ in a process of its own the first time that a library is used, and the verdict i
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
-import importlib.metadata
+import importlib
 import importlib.util
 import os
-import re
-import subprocess
 import sys
 from base64 import b64decode
 from contextlib import suppress
@@ -29,7 +28,7 @@ from shardwright.errors import UsageError
 from shardwright.images.crops import Crop
 from shardwright.images.jpeg import JpegHeader, decode_jpeg
 
-OWN, LIBRARY, NONE = "own", "libjpeg-turbo", "none"
+OWN, LIBRARY, NONE = "shardwright", "libjpeg-turbo", "none"
 _SPACES = ("YCbCr", "RGB", "Gray")
 _LEAST_SIDE = 6  # libjpeg-turbo has faults in images that are narrower than its filters
 _SECONDS = 20.0
@@ -74,7 +73,7 @@ def parts(own):
 by_library = parts(False)
 print("libjpeg-turbo", flush=True)
 if parts(True) == by_library:
-    print("own", flush=True)
+    print("shardwright", flush=True)
 """
 
 
@@ -107,9 +106,10 @@ def has_regions(header: JpegHeader) -> bool:
 
 @functools.cache
 def part_decoder() -> str:
-    """Return what decodes parts of JPEGs: "own", "libjpeg-turbo", or "none": all are decoded whole.
+    """Return what decodes parts of JPEGs: "shardwright", "libjpeg-turbo", or "none".
 
-    "own" is libjpeg-turbo with the entropy decoder of the extension.
+    "shardwright" is libjpeg-turbo with the entropy decoder of the extension. With "none", whole
+    images are decoded.
     """
     paths = _paths()
     return NONE if paths is None else _verdict(*paths)
@@ -129,12 +129,15 @@ def _extension() -> Any:
 @functools.cache
 def _paths() -> tuple[str, str] | None:
     """Return the paths of the extension and of Pillow's libjpeg-turbo; None if one is missing."""
-    spec = importlib.util.find_spec("shardwright.images._region")
-    files = importlib.metadata.files("pillow") or ()
-    library = next((file for file in files if re.match(r"libjpeg[.-].*\b62\b", file.name)), None)
-    if spec is None or not spec.has_location or library is None or sys.byteorder != "little":
+    extension, pillow = map(importlib.util.find_spec, ("shardwright.images._region", "PIL"))
+    if extension is None or pillow is None or sys.byteorder != "little":
         return None
-    return str(spec.origin), os.path.realpath(library.locate())
+    folder = os.path.dirname(str(pillow.origin))
+    # Of wheels for Linux and macOS; a Pillow of a distribution uses the system's library.
+    places = (f"{folder}/../pillow.libs/libjpeg*.62.*", f"{folder}/.dylibs/libjpeg*.62.*")
+    libraries = [path for place in places for path in glob.glob(place)]
+    has_file = extension.has_location and len(libraries) == 1
+    return (str(extension.origin), os.path.realpath(libraries[0])) if has_file else None
 
 
 def _verdict(path: str, library: str) -> str:
@@ -147,6 +150,8 @@ def _verdict(path: str, library: str) -> str:
     with suppress(OSError), open(kept) as file:
         if (said := file.read()) in (OWN, LIBRARY, NONE):
             return said
+    import subprocess  # here, because the verdict is seldom missing
+
     command = [sys.executable or "python3", "-I", "-c", _TRIAL, path, library]
     try:
         done = subprocess.run(command, input=_IMAGE, capture_output=True, timeout=_SECONDS)

@@ -361,7 +361,7 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
         "",
         f"whole reader: {counted(found.threads, 'thread')} on {found.cores} cores, "
         f"batches of {found.image_side}x{found.image_side} crops, "
-        f"parts of JPEGs by {found.part_decoder}",
+        f"JPEG parts: {found.part_decoder}",
         f"  {found.images_per_sec:,.0f} images/s, {found.cores_busy:.1f} cores busy, "
         f"{found.images_per_sec_per_core:,.0f} images/s per core",
         f"  limited by: {limit}",

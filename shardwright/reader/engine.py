@@ -33,6 +33,7 @@ from shardwright.format.schema import (
 )
 from shardwright.format.versions import number_of
 from shardwright.images.decode import stored_image
+from shardwright.images.regions import part_decoder
 from shardwright.images.specs import (
     CropImage,
     EvalImage,
@@ -110,6 +111,7 @@ class Engine:
         if self.columns.image is not None:
             name = self.columns.image.name
             self.images = images_by_name(name, options.image)
+            part_decoder()  # tried here once, and not by each thread
             self._names = _with_crops(self._names, name, self.images)
         self._maker = BatchMaker(
             records,

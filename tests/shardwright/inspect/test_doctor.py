@@ -32,7 +32,7 @@ def diagnosis(**changes: Any) -> Diagnosis:
     values = {
         "stage_msec": stages | changes.pop("stages", {}), "device": "memory: no accelerator here",
         "images_per_sec": 1600.0, "cores": 2, "cores_busy": 2.0, "threads": 2, "image_side": 224,
-        "part_decoder": "own",
+        "part_decoder": "shardwright",
         "stored_pixels": 256.0 * 256, "stored_bytes": 80_000.0, "is_remote": False,
         "num_records": 3200,
     }  # fmt: skip
