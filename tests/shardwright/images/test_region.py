@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from shardwright.errors import ImageFault
 from shardwright.images import regions
@@ -29,6 +29,12 @@ FORMS: list[dict[str, Any]] = [
     {"restart_marker_blocks": 5},
     {"restart_marker_rows": 1},
 ]
+
+
+@pytest.fixture(autouse=True)
+def _room_for_any_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow's buffer is too small for some images of noise."""
+    monkeypatch.setattr(ImageFile, "MAXBLOCK", 1 << 20)
 
 
 def draw_jpeg(rng: np.random.Generator) -> tuple[bytes, int, int]:
