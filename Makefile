@@ -237,7 +237,7 @@ bench-plan: install  ## a plan of 5,000,000 rows
 bench-storage: install servers peer-beam peer-boto3 peer-gcsfs peer-google peer-s3fs  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 8 minutes)
 	$(BIN)/python benchmarks/storage.py --write
 
-bench-read: install peer-grain peer-lance peer-lancedb peer-litdata peer-streaming peer-tensorflow peer-torch peer-webdataset-torch  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs jpegtran and 8 GB, about 12 minutes)
+bench-read: install peer-grain peer-lance peer-lancedb peer-litdata peer-streaming peer-tensorflow peer-torch peer-webdataset-torch  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs 8 GB, about 12 minutes)
 	$(BIN)/python benchmarks/read.py --write
 
 bench-write-python: install peer-tensorflow peer-webdataset  ## writing from Python, bytes and arrays, against tf.io.TFRecordWriter and webdataset (needs 2 GB, about 5 minutes)
