@@ -31,9 +31,6 @@ RAW = "tfrecord"
 # Formats for random access -> how many times as fast the reader has to be.
 RANDOM = {"array_record": 4.0, "lance": 8.0}
 IN_ORDER, SHUFFLED = "sequential", "shuffled"
-# Difference between two runs of the same program on a quiet machine: a ratio of 1.0 cannot be
-# distinguished from one smaller by this.
-NOISE = 0.03
 _START_LIMIT_S = 1.5
 _GROWTH_LIMIT = 1.05
 
@@ -244,21 +241,18 @@ def tuning_table(rates: dict[str, float]) -> list[str]:
     )
 
 
-def _ratio_target(
-    results: Results, text: str, case: Case, base: Case, need: float, noise: float = 0.0
-) -> Target:
+def _ratio_target(results: Results, text: str, case: Case, base: Case, need: float) -> Target:
     found = ratios(results, case, base)
     if not found:
         return Target(text, "not measured", None)
-    return Target(text, f"{spread(found, '.2f')}x", median(found) >= need - noise)
+    return Target(text, f"{spread(found, '.2f')}x", median(found) >= need)
 
 
 def _feed_targets(results: Results) -> list[Target]:
-    def target(name: str, order: str, need: float, noise: float = 0.0) -> Target:
-        within = f", less {noise:.0%} for noise" if noise else ""
-        text = f"{name}, {order}, at least {need:g}x the tuned tf.data pipeline{within}"
+    def target(name: str, order: str, need: float) -> Target:
+        text = f"{name}, {order}, at least {need:g}x the tuned tf.data pipeline"
         return _ratio_target(
-            results, text, Case("feed", name, order), Case("feed", TF, order), need, noise
+            results, text, Case("feed", name, order), Case("feed", TF, order), need
         )
 
     return [

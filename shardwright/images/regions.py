@@ -119,10 +119,10 @@ def part_decoder() -> str:
 def _extension() -> Any:
     """Return the extension with the library loaded; None if there is none that works."""
     paths = _paths()
-    if paths is None or (verdict := _verdict(*paths)) == NONE:
+    if paths is None or part_decoder() == NONE:
         return None
     region = importlib.import_module("shardwright.images._region")
-    region.load(paths[1], verdict == OWN)
+    region.load(paths[1], part_decoder() == OWN)
     return region
 
 

@@ -111,7 +111,8 @@ class Engine:
         if self.columns.image is not None:
             name = self.columns.image.name
             self.images = images_by_name(name, options.image)
-            part_decoder()  # tried here once, and not by each thread
+            if options.image is not None:
+                part_decoder()  # tried here once, and not by each thread
             self._names = _with_crops(self._names, name, self.images)
         self._maker = BatchMaker(
             records,

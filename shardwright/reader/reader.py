@@ -201,7 +201,7 @@ class Reader:
 
     def __repr__(self) -> str:
         address, size = " + ".join(self.options.datasets), counted(self.num_records, "record")
-        decoder = f", JPEG parts: {part_decoder()}" if self.engine.images else ""
+        decoder = f", JPEG parts: {part_decoder()}" if self.options.image is not None else ""
         return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}{decoder}>"
 
     def __enter__(self) -> Reader:
