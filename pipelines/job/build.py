@@ -125,18 +125,14 @@ class BuildJob:
         )
 
     @property
-    def integer_labels(self) -> bool:
-        return label_facts(self.source, self.label_table).has_integer_labels
-
-    @property
-    def label_indices(self) -> bool:
-        return label_facts(self.source, self.label_table).labels_are_indices
+    def labels_are_names(self) -> bool:
+        return label_facts(self.source, self.label_table).labels_are_names
 
     @property
     def feature_hashes(self) -> FeatureHashes:
         """The rule for hashes of features; with labels where the index has no names of them."""
-        labels = self.label_indices or bool(self.options.transforms)
-        return FeatureHashes(self.schema, labels)
+        indices = label_facts(self.source, self.label_table).labels_are_indices
+        return FeatureHashes(self.schema, indices or bool(self.options.transforms))
 
     @property
     def num_buckets(self) -> int:

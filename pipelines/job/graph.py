@@ -97,8 +97,7 @@ def reference_graph(
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
         job.schema,
         class_names=job.class_names,
-        integer_labels=job.integer_labels,
-        label_indices=job.label_indices,
+        labels_are_names=job.labels_are_names,
         needs_label=job.needs_label,
         earlier=job.earlier_vocabularies,
         hash_labels=job.feature_hashes.labels,

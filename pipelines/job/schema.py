@@ -37,7 +37,7 @@ def default_schema(
     is_target = any(extra.name == "label" for extra in extras)  # floats, which are no classes
     if is_target:
         _check_no_labels(source.facts, *([] if table is None else [table]))
-    return image_classification(
+    schema = image_classification(
         labeled=not is_target,
         feature_names=source.facts.feature_names or options.feature_names,
         image_encoding=None if encode.encode == "keep" else encode.encode,
@@ -46,6 +46,7 @@ def default_schema(
         oriented=encode.tells_orientation,
         extras=extras,
     )
+    return _with_separator(schema, options)
 
 
 def fit_schema(
@@ -69,7 +70,7 @@ def fit_schema(
         BuildError: The type of a column does not fit its feature.
     """
     known = [*source.facts.column_names, *(table.column_names if table else ())]
-    schema = _declared_schema(options, given, read, source, table, known)
+    schema = _with_separator(_declared_schema(options, given, read, source, table, known), options)
     _refuse_options(options, schema)
     features = schema.column_features
     source = source.for_features(features)
@@ -86,6 +87,24 @@ def fit_schema(
         may_compute=bool(options.transforms),
     )
     return schema, source, table
+
+
+def _with_separator(schema: ExampleSchema, options: BuildOptions) -> ExampleSchema:
+    """Return the schema with the separator that `--label-separator` gives to multi-labels."""
+    separator = options.label_separator
+    if not separator:
+        return schema
+    are_several = [feature.kind == FeatureKind.MULTI_LABEL for feature in schema.features]
+    if not any(are_several):
+        raise UsageError(
+            "--label-separator is for features of kind multi_label, and the schema has none: give "
+            "--schema multi_label"
+        )
+    features = (
+        replace(feature, separator=separator) if has_several else feature
+        for feature, has_several in zip(schema.features, are_several, strict=True)
+    )
+    return replace(schema, features=tuple(features))
 
 
 def check_copied(options: BuildOptions, source: InputSource) -> None:

@@ -94,8 +94,7 @@ class LocalReferences:
             add_counts(self._settle()),
             job.schema,
             class_names=job.class_names,
-            integer_labels=job.integer_labels,
-            label_indices=job.label_indices,
+            labels_are_names=job.labels_are_names,
             needs_label=job.needs_label,
             earlier=job.earlier_vocabularies,
         )

@@ -98,6 +98,12 @@ class BuildArguments:
         "must be unique in INPUT and TABLE)",
         choices=_LABEL_KEYS,
     )
+    label_separator: str = _INPUT.option(
+        "",
+        "text between labels in a cell of a table, for features of several labels, such as ';' "
+        "(default: '|'; lists of JSON and Python need none)",
+        metavar="TEXT",
+    )
     class_names: str | None = _INPUT.option(
         None,
         "class names in label order, one per line (default: the sorted labels)",

@@ -208,6 +208,7 @@ class BuildOptions(BuildArguments):
             "input_format": self.input_format,
             # Not "classes", which older datasets have without the option.
             "top_folders": self.top_folders if self.top_folders == "splits" else "",
+            "label_separator": self.label_separator,
             "labels_key": "" if self.labels_key == "id" else self.labels_key,
             "stratify": self.stratify,
             "split_ids": bool(self.split_ids),

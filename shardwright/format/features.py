@@ -168,6 +168,8 @@ class Feature:
         sequence: The folder that this feature shares with other lists of the same length, as in
             TFDS's Sequence of a dict; "" for none.
         normalize: The values of float32 pixels, as in `--normalize`; "" for 0 to 1.
+        separator: The text between the labels in a cell of a table, as in `--label-separator`; ""
+            for "|".
     """
 
     name: str
@@ -183,6 +185,7 @@ class Feature:
     keys: tuple[str, str] | None = None
     sequence: str = ""
     normalize: str = ""
+    separator: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle makes it of: `dataclasses` would look up its fields each time."""
@@ -239,7 +242,7 @@ class Feature:
         }
         record |= {
             key: value
-            for key in ("encoding", "dtype", "normalize", "column", "sequence")
+            for key in ("encoding", "dtype", "normalize", "column", "sequence", "separator")
             if (value := getattr(self, key))
         }
         if self.default is not None:

@@ -38,6 +38,7 @@ BYTES_TYPES = (
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 
 
+_CLASSES = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES})
 
 
@@ -120,9 +121,7 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
     if feature.kind in TEXT_KINDS:
         return not (pa.types.is_nested(value) or pa.types.is_union(value))
     check_pattern((feature.vocabulary or VocabularyRule()).token_pattern)
-    is_class = feature.kind not in WORDS and (
-        pa.types.is_integer(value) or pa.types.is_boolean(value)
-    )
+    is_class = feature.kind not in WORDS and any(test(value) for test in _CLASSES)
     return is_class or is_text(value) or any(test(value) for test in BYTES_TYPES)
 
 

@@ -19,6 +19,7 @@ from shardwright.transforms.features.column_types import TEXT_KINDS, check_colum
 from shardwright.transforms.features.conversions import CONVERT, Misfit, misfits_at
 from shardwright.transforms.features.lists import (
     Items,
+    Mask,
     is_list,
     is_text,
     plain,
@@ -29,6 +30,12 @@ from shardwright.transforms.features.tensors import encode_tensors
 from shardwright.transforms.references import stacked
 from shardwright.transforms.rejects import RejectReason
 
+# A cell that is no list, and may be several labels or one.
+_OTHER_SEPARATORS = r"(?s)^\s*[^\[\s].*[,;]"
+_UNCLEAR = (
+    "is {value}: give --label-separator with the text between labels, such as ',', or '|' if this "
+    "is one label"
+)
 _TOLD = {
     FeatureKind.INT64: "an integer",
     FeatureKind.FLOAT32: "a number",
@@ -75,7 +82,15 @@ def settle_column(column: pa.Array, feature: Feature) -> Settled:
         )
     if feature.kind in WORDS:
         return _settle_words(column, feature)
-    return _settle_items(take_apart(column, feature.stored_shape), feature)
+    settled = _settle_items(take_apart(column, feature.stored_shape, feature.separator), feature)
+    if feature.kind == FeatureKind.MULTI_LABEL and not feature.separator and is_text(column.type):
+        settled.misfits.extend(misfits_at(_with_other_separators(column), _UNCLEAR))
+    return settled
+
+
+def _with_other_separators(cells: pa.Array) -> Mask:
+    found = pc.match_substring_regex(cells.cast(pa.string()), _OTHER_SEPARATORS)
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
 
 def settle_columns(columns: Sequence[tuple[Feature, pa.Array]]) -> list[Settled]:

@@ -123,6 +123,10 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.string())
+    if pa.types.is_floating(values.type):  # as pandas makes of a column with a gap
+        numbers, bad = to_integers(_nan_as_null(values), "")
+        named, misfits = _classes(numbers, feature)
+        return named, misfits + misfits_at(bad, "is {value}; a class is a text or a whole number")
     if not pa.types.is_integer(values.type):
         texts, bad = to_texts(values)
         return texts, misfits_at(bad, "is {value}, which is not UTF-8")
@@ -142,6 +146,10 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     return pa.array(feature.names, pa.string()).take(known), misfits + misfits_at(
         outside, rule, RejectReason.UNKNOWN_LABEL
     )
+
+
+def _nan_as_null(values: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
 CONVERT: dict[FeatureKind, Callable[[pa.Array, Feature], tuple[pa.Array, list[Misfit]]]] = {

@@ -41,8 +41,7 @@ class EncodeFeatures(beam.PTransform):
     Args:
         schema: The features.
         class_names: The label's names in label order, or None to learn them.
-        integer_labels: Labels are whole numbers, so learned names are ordered by value.
-        label_indices: Labels are indices already and are stored unchanged.
+        labels_are_names: Labels that are numbers are names, which sort as text.
         needs_label: Fail without any label. Otherwise such a dataset has no label features.
         earlier: The vocabularies of a dataset that grows, whose names keep their numbers.
         hash_labels: Hash the label with the columns.
@@ -53,8 +52,7 @@ class EncodeFeatures(beam.PTransform):
         schema: ExampleSchema,
         *,
         class_names: Sequence[str] | None = None,
-        integer_labels: bool = False,
-        label_indices: bool = False,
+        labels_are_names: bool = False,
         needs_label: bool = False,
         earlier: Vocabularies | None = None,
         hash_labels: bool = False,
@@ -62,8 +60,7 @@ class EncodeFeatures(beam.PTransform):
         super().__init__()
         self._schema = schema
         self._class_names = None if class_names is None else tuple(class_names)
-        self._integer_labels = integer_labels
-        self._label_indices = label_indices
+        self._labels_are_names = labels_are_names
         self._needs_label = needs_label
         self._earlier = earlier
         self._hashes = FeatureHashes(schema, hash_labels)
@@ -80,8 +77,7 @@ class EncodeFeatures(beam.PTransform):
                 order_vocabularies,
                 self._schema,
                 class_names=self._class_names,
-                integer_labels=self._integer_labels,
-                label_indices=self._label_indices,
+                labels_are_names=self._labels_are_names,
                 needs_label=self._needs_label,
                 earlier=self._earlier,
             )

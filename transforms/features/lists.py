@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,11 +76,12 @@ def value_type(kind: pa.DataType) -> pa.DataType:
     return value_type(kind.value_type) if is_list(kind) or pa.types.is_dictionary(kind) else kind
 
 
-def take_apart(column: pa.Array, shape: Shape) -> Items:
+def take_apart(column: pa.Array, shape: Shape, separator: str = "") -> Items:
     """Return the values of each row.
 
-    A list may be flat, nested like the shape, or a text: JSON, or parts separated by "|". A single
-    value counts as a list of one, and a list of one as a single value.
+    A list may be flat, nested like the shape, or a text: JSON, Python's `str` of a list, or parts
+    with `separator` between them, "" for "|". A single value counts as a list of one, and a list of
+    one as a single value.
     """
     column = plain(column)
     missing = column.is_null().to_numpy(zero_copy_only=False)
@@ -88,7 +91,7 @@ def take_apart(column: pa.Array, shape: Shape) -> Items:
                 column, np.ones(len(column), np.int64), missing, np.zeros(len(column), bool)
             )
         column, missing = (
-            _lists_of_texts(column),
+            _lists_of_texts(column, separator or _SEPARATOR),
             missing | pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False),
         )
     values, lengths, odd = _flatten(column, shape)
@@ -133,25 +136,25 @@ def _have_shape(lengths: npt.NDArray[np.int64], shape: Shape) -> Mask:
     return np.asarray(lengths % max(fixed, 1) == 0)
 
 
-def _lists_of_texts(column: pa.Array) -> pa.Array:
+def _lists_of_texts(column: pa.Array, separator: str) -> pa.Array:
     """Parse texts as lists, each distinct text once."""
     texts = column.cast(pa.string()).dictionary_encode()
     parsed = pa.array(
-        [_parts(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string())
+        [_parts(text, separator) for text in texts.dictionary.to_pylist()], pa.list_(pa.string())
     )
     return parsed.take(texts.indices)
 
 
-def _parts(text: str) -> list[str | None]:
+def _parts(text: str, separator: str) -> list[str | None]:
     text = text.strip()
     if not text:
         return []
     if not text.startswith("["):
-        return [part.strip() for part in text.split(_SEPARATOR)]
-    try:
-        return list(_leaves(json.loads(text)))
-    except (ValueError, RecursionError):
-        return [text]  # invalid JSON: no number, but a valid text
+        return [part.strip() for part in text.split(separator)]
+    for parse in (json.loads, ast.literal_eval):  # pandas writes lists as Python does
+        with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            return list(_leaves(parse(text)))
+    return [text]  # invalid: no number, but a valid text
 
 
 def _leaves(value: Any) -> Iterator[str | None]:
@@ -160,8 +163,10 @@ def _leaves(value: Any) -> Iterator[str | None]:
             yield from _leaves(item)
     elif value is None or isinstance(value, str):
         yield value
-    else:
+    elif isinstance(value, bool | int | float | dict):
         yield json.dumps(value)
+    else:
+        raise ValueError(f"{value!r} is no value of a list")
 
 
 def to_texts(values: pa.Array) -> tuple[pa.Array, Mask]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +21,14 @@ from shardwright.format.schema import (
     Source,
     VocabularyRule,
 )
+from shardwright.sizes import counted
 from shardwright.transforms.features.texts import choose_words, count_tokens
 from shardwright.transforms.references import extra_name
 from shardwright.transforms.splits.split_rules import DEFAULT_SPLIT
 
+_LOG = logging.getLogger("shardwright.features")
 MAX_CLASSES = 1_000_000
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # "007" is a name, which a number would change
 
 Counts = Mapping[str, Counter[str | int]]  # feature name -> occurrences of each class or word
 Vocabularies = Mapping[str, tuple[str, ...]]
@@ -79,8 +85,7 @@ def order_vocabularies(
     schema: ExampleSchema,
     *,
     class_names: Sequence[str] | None = None,
-    integer_labels: bool = False,
-    label_indices: bool = False,
+    labels_are_names: bool = False,
     needs_label: bool = False,
     earlier: Vocabularies | None = None,
 ) -> Vocabularies:
@@ -90,8 +95,7 @@ def order_vocabularies(
         counts: Counts of all references.
         schema: The features, with the names that are given.
         class_names: The label's names, if they are given.
-        integer_labels: The label's texts are whole numbers.
-        label_indices: Labels are indices already, so the names are all numbers up to the largest.
+        labels_are_names: Labels that are numbers are names, which sort as text.
         needs_label: Fail if no image has a label.
         earlier: The vocabularies of the dataset that these references are added to. Words stay as
             they are; classes keep their numbers, and further ones follow in the usual order.
@@ -114,12 +118,23 @@ def order_vocabularies(
         elif feature.source == Source.LABEL:
             if needs_label and not known:
                 _check_labels(feature, found)
-            names = order_class_names(map(str, found or ()), integers=integer_labels)
-            names = _every_index(names) if label_indices else names
+            names = _learn_classes(found, known, as_text=labels_are_names)
         else:
-            names = _order_values(feature, found or ())
+            names = _learn_classes(found, known, feature=feature.name)
         vocabularies[feature.name] = names if known is None else _added(names, known, feature)
     return vocabularies
+
+
+def _learn_classes(
+    found: Collection[str | int] | None, known: tuple[str, ...] | None, **rules: Any
+) -> tuple[str, ...]:
+    """Return the names of found classes, in order; `known` are those of a dataset that grows."""
+    values = set(map(str, found or ()))
+    if not known:
+        return order_class_names(values, **rules)
+    if known == tuple(map(str, range(len(known)))):  # class numbers, which stay
+        return order_class_names(values.union(known), **rules)
+    return tuple(name for name in order_class_names(values, **rules) if name in values)
 
 
 def _added(names: Sequence[str], known: tuple[str, ...], feature: Feature) -> tuple[str, ...]:
@@ -142,18 +157,6 @@ def _check_labels(feature: Feature, counts: Counter[str | int] | None) -> None:
         )
 
 
-def _order_values(feature: Feature, values: Collection[str | int]) -> tuple[str, ...]:
-    integers = any(isinstance(value, int) for value in values)
-    return order_class_names(map(str, values), integers=integers, feature=feature.name)
-
-
-def _every_index(numbers: tuple[str, ...]) -> tuple[str, ...]:
-    """Return all numbers from 0 to the last one, or `numbers` if they cannot be indices."""
-    if not numbers or int(numbers[0]) < 0 or int(numbers[-1]) >= MAX_CLASSES:
-        return numbers
-    return tuple(map(str, range(int(numbers[-1]) + 1)))
-
-
 def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[str, ...]:
     if counts is None:  # there are no references at all, which fails elsewhere
         return ()
@@ -173,15 +176,17 @@ def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[s
 
 
 def order_class_names(
-    names: Iterable[str], *, integers: bool, feature: str = ""
+    names: Iterable[str], *, as_text: bool = False, feature: str = ""
 ) -> tuple[str, ...]:
-    """Return class names in label order: sorted as text, or by value if they are whole numbers.
+    """Return class names in the order of their indices.
 
-    scikit-learn's binarizers use the same order.
+    Names that are all whole numbers are class numbers and stay what they are: the names are "0" to
+    the largest. Numbers that cannot be indices are ordered by value. Other names are sorted as
+    text, as by scikit-learn's `LabelBinarizer`.
 
     Args:
         names: Class names in any order.
-        integers: The names are whole numbers.
+        as_text: Whole numbers are sorted as text, too.
         feature: The feature's name; "" for the label.
 
     Raises:
@@ -196,7 +201,38 @@ def order_class_names(
             "hold: rename the class"
         )
     _check_num_classes(distinct, feature)
-    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
+    numbers = sorted(int(name) for name in distinct if _WHOLE_NUMBER.fullmatch(name))
+    if as_text or not numbers:
+        return tuple(sorted(distinct))
+    if len(numbers) < len(distinct):
+        other = min(name for name in distinct if not _WHOLE_NUMBER.fullmatch(name))
+        _LOG.warning(
+            "%r has %s and the name %r: all are names, sorted as text, so that 10 comes before 2. "
+            "For class numbers, correct the other names",
+            feature or "label", counted(len(numbers), "whole number"), other,
+        )  # fmt: skip
+        return tuple(sorted(distinct))
+    return _numbered(numbers, feature)
+
+
+def _numbered(numbers: Sequence[int], feature: str) -> tuple[str, ...]:
+    """Return the names of classes that are these ascending numbers."""
+    first, last = numbers[0], numbers[-1]
+    if first < 0 or last >= MAX_CLASSES:
+        _LOG.warning(
+            "%r has the numbers %d to %d, which cannot be class indices: %d becomes class 0, and "
+            "the others follow by value",
+            feature or "label", first, last, first,
+        )  # fmt: skip
+        return tuple(map(str, numbers))
+    if len(numbers) <= last:
+        _LOG.warning(
+            "%r has %s between %d and %d: numbers stay what they are, so there are %d classes, %d "
+            "of them without a record. To number the classes anew, list them with --class-names",
+            feature or "label", counted(len(numbers), "class number"), first, last,
+            last + 1, last + 1 - len(numbers),
+        )  # fmt: skip
+    return tuple(map(str, range(last + 1)))
 
 
 def _check_num_classes(distinct: Collection[str], feature: str) -> None:

@@ -144,7 +144,6 @@ class Columns:
         except BuildError as error:
             features, unstorable = (), str(error)
         label = self.label
-        is_numbered = label is not None and pa.types.is_integer(self.columns.field(label).type)
         found: dict[str, Any] = {
             "schema": self.reference_schema,
             "features": features,
@@ -154,7 +153,6 @@ class Columns:
             "splits_can_be_redrawn": self.split is None,
             "may_have_labels": label is not None,
             "labels_from": "" if label is None else f"column {label!r}",
-            "has_integer_labels": is_numbered and label not in self.class_names,
             "class_names": None if label is None else self.class_names.get(label),
         }
         return kind(description=description, **(found | more))

@@ -36,6 +36,12 @@ from shardwright.transforms.inputs.columns import (
 from shardwright.transforms.inputs.file_rules import Problem, size_problem
 from shardwright.transforms.inputs.image_paths import look_up_pictures
 from shardwright.transforms.inputs.input_files import FilesFacts, InputFile
+from shardwright.transforms.inputs.label_values import (
+    NOT_A_CLASS,
+    can_be_classes,
+    check_labels,
+    class_texts,
+)
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.references import (
@@ -93,7 +99,7 @@ class RowsFacts(FilesFacts):
 
 
 def columns_of(
-    schema: pa.Schema,
+    sample: pa.RecordBatch,
     pictures: Sequence[str],
     request: SourceRequest,
     place: str,
@@ -105,7 +111,7 @@ def columns_of(
     """Return columns with their roles; None if the schema has an image and no column holds it.
 
     Args:
-        schema: All columns.
+        sample: The first rows, with all columns.
         pictures: The columns of images.
         request: The request for INPUT.
         place: The input's name in messages.
@@ -118,6 +124,7 @@ def columns_of(
             are in lists; the main image is ambiguous; or two columns have the same name.
         BuildError: A column's type does not suit its role.
     """
+    schema = sample.schema
     missing = f"is not in {place}, which has the columns {quoted(schema.names)}"
     image = None
     if request.image is not None:
@@ -134,7 +141,9 @@ def columns_of(
     check_names(place, schema.names)
     types = dict(zip(schema.names, schema.types, strict=True))
 
-    def suits(_: str, name: str) -> bool:
+    def suits(role: str, name: str) -> bool:
+        if role == "label" and pa.types.is_floating(types[name]):
+            return name not in request.kinds and can_be_classes(sample.column(name))
         kind = types[name]
         is_odd = name in pictures or (name in request.kinds and not can_be_text(kind))
         return not (is_odd or pa.types.is_nested(kind) or pa.types.is_floating(kind))
@@ -143,8 +152,11 @@ def columns_of(
     classes = [name for name in class_names if not is_list(types[name])]
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
-    for column in filter(None, roles.values()):
-        check_text(types[column], column)
+    for role, column in roles.items():
+        if column is not None and role == "label":
+            check_labels(sample.column(column), column)
+        elif column is not None:
+            check_text(types[column], column)
     return Columns(
         columns=schema.remove_metadata(),
         image=image,
@@ -263,6 +275,7 @@ def _references(
         "etag": main.field("etag"),
         "row": pa.array(numbers),
         **_role_columns(raw, file, layout),
+        "label": _labels(raw, layout, problems),
     }
     for name in layout.extras:
         columns[extra_name(name)] = (
@@ -279,16 +292,27 @@ def _references(
 
 
 def _role_columns(raw: pa.RecordBatch, file: InputFile, layout: Columns) -> dict[str, pa.Array]:
-    """Return the split, group and label of each row."""
+    """Return the split and the group of each row."""
     return {
         "split": canonical_splits(role_text(raw, layout.split))
         if layout.split
         else pa.array([file.split] * raw.num_rows, pa.string()),
         "group": empty_as_null(role_text(raw, layout.group)),
-        "label": empty_as_null(role_text(raw, layout.label))
-        if layout.label is None or layout.label not in layout.class_names
-        else _named(raw.column(layout.label), layout.class_names[layout.label]),
     }
+
+
+def _labels(raw: pa.RecordBatch, layout: Columns, problems: list[Problem | None]) -> pa.Array:
+    """Return the label of each row, and add to `problems`; a row keeps its first problem."""
+    name = layout.label
+    if name is None:
+        return pa.nulls(raw.num_rows, pa.string())
+    if name in layout.class_names:
+        return _named(raw.column(name), layout.class_names[name])
+    texts, bad = class_texts(raw.column(name), name)
+    for row in np.flatnonzero(bad).tolist():
+        problem = RejectReason.BAD_VALUE, f"the label {texts[row]} {NOT_A_CLASS}"
+        problems[row] = problems[row] or problem
+    return texts
 
 
 def _find_pictures(

@@ -148,10 +148,9 @@ class SourceFacts:
             that.
         labels_from: Where labels come from, for the log: "column 'class'", "the folders of INPUT";
             for objects, where their class names come from. "" without labels, or if unknown.
-        has_integer_labels: True if labels are whole numbers, so that class names are ordered by
-            value.
-        labels_are_indices: True if labels are class indices, kept even if some classes have no
-            image.
+        labels_are_names: True if labels are names of folders, which sort as text even if all are
+            numbers, as in torchvision and TFDS.
+        labels_are_indices: True if labels are class indices of records.
         class_names: The class names in label order, if the source states them; None to learn them.
         label_paths_root: The folder that relative paths in a `--labels` table start from; None for
             INPUT.
@@ -172,7 +171,7 @@ class SourceFacts:
     feature_names: str | None = None
     may_have_labels: bool = True
     labels_from: str = ""
-    has_integer_labels: bool = False
+    labels_are_names: bool = False
     labels_are_indices: bool = False
     class_names: tuple[str, ...] | None = None
     label_paths_root: str | None = None

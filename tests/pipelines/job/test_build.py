@@ -131,7 +131,6 @@ def test_labels_of_a_table(table: Path) -> None:
     job = job_of(table, "--labels", str(table.parent / "second.csv"))
     names = [feature.name for feature in job_of(table).schema.features]
     assert [feature.name for feature in job.schema.features] == [*names, "extra"]
-    assert job.integer_labels
     assert job.label_table is not None
     assert (job.label_table.layout.root, job.label_table.layout.key) == (str(table.parent), "id")
 

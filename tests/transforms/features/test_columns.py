@@ -197,7 +197,7 @@ def test_misfits(column: Any, kind: Any, options: Any, values: Any, told: Any) -
     (pa.timestamp("s"), Feature("n", INT)),
     (pa.struct([("a", pa.int64())]), Feature("n", TEXT)),
     (pa.map_(pa.string(), pa.int64()), Feature("n", BYTES)),
-    (pa.float64(), Feature("n", CLASS)),
+    (pa.date32(), Feature("n", CLASS)),
     (pa.binary(), Feature("n", FLOAT)),
     (pa.string(), Feature("n", MASK)),
     (pa.int64(), Feature("n", BAG)),

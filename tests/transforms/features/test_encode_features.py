@@ -70,13 +70,13 @@ def test_class_names_are_learned_from_all_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("integers", "names", "found"),
-    [(True, ("2", "10"), [("1", 1), ("2", 0)]), (False, ("10", "2"), [("1", 0), ("2", 1)])],
+    ("are_names", "names", "found"),
+    [(False, ("0", "1", "2"), [("1", 2), ("2", 1)]), (True, ("1", "2"), [("1", 1), ("2", 0)])],
 )
-def test_integer_labels_are_ordered_by_value(
-    integers: bool, names: tuple[str, ...], found: list[tuple[str, int]]
+def test_class_numbers_stay(
+    are_names: bool, names: tuple[str, ...], found: list[tuple[str, int]]
 ) -> None:
-    run = classify(references(["1", "2"], label=["10", "2"]), integer_labels=integers)
+    run = classify(references(["1", "2"], label=["2", "1"]), labels_are_names=are_names)
     assert (run.outputs["vocabularies"], indices(run)) == ([{"label": names}], found)
 
 

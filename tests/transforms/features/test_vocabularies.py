@@ -17,6 +17,7 @@ from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.transforms.features import vocabularies
+from shardwright.transforms.features.columns import settle_column
 from shardwright.transforms.features.rows import index_column, index_labels
 from shardwright.transforms.features.vocabularies import (
     add_counts,
@@ -45,7 +46,7 @@ def learn(feature: Feature, *columns: pa.Array, **options: Any) -> tuple[str, ..
     return order_vocabularies(counts, schema, **options)["f"]
 
 
-WORDS, NUMBERS = st.text("aBé10", min_size=1, max_size=3), st.integers(-20, 120)
+WORDS, NUMBERS = st.text("aBé", min_size=1, max_size=3), st.integers(-20, -1)
 
 
 @given(st.lists(WORDS, min_size=2, max_size=12) | st.lists(NUMBERS, min_size=2, max_size=12))
@@ -111,22 +112,37 @@ def test_given_names_are_not_learned() -> None:
     assert order_vocabularies(counts, schema, class_names=["y", "x"]) == names
 
 
-@pytest.mark.parametrize(("integers", "names"), [(True, ("2", "10")), (False, ("10", "2"))])
-def test_the_label(integers: bool, names: tuple[str, ...]) -> None:
-    schema = ExampleSchema((IMAGE, LABEL))
-    counts = count_values(references(["1", "2", "3"], label=["10", "2", None]), schema)
-    assert order_vocabularies(counts, schema, integer_labels=integers) == {"label": names}
+@given(numbers=st.sets(st.integers(0, 150), min_size=1))
+def test_class_numbers_stay_what_they_are(numbers: set[int]) -> None:
+    """Of every type, in every container, a class keeps its number."""
+    column = pa.array(sorted(numbers))
+    for values in (column, column.cast(pa.float64()), column.cast(pa.string())):
+        feature = Feature("f", FeatureKind.CLASS_LABEL)
+        settled = settle_column(values, feature).column
+        names = learn(feature, settled)
+        stored, unknown = index_column(settled, feature, names)
+        assert (stored["f"].to_pylist(), unknown.any()) == (column.to_pylist(), False)
 
 
-@pytest.mark.parametrize(("labels", "names"), [
-    (["3", "1"], ("0", "1", "2", "3")), (["0"], ("0",)), (["-1", "2"], ("-1", "2")),
-    (["5", "1000000"], ("5", "1000000")), ([None], ()),
+@pytest.mark.parametrize(("labels", "names", "warning"), [
+    (["3", "1"], ("0", "1", "2", "3"), "'label' has 2 class numbers between 1 and 3: numbers stay"),
+    (["0", "1", None], ("0", "1"), ""), ([None], (), ""),
+    (["-1", "2"], ("-1", "2"), "the numbers -1 to 2, which cannot be class indices: -1 becomes"),
+    (["5", "1000000"], ("5", "1000000"), "the numbers 5 to 1000000, which cannot be class indices"),
+    (["10", "2", "N/A"], ("10", "2", "N/A"), "has 2 whole numbers and the name 'N/A': all are"),
+    (["007", "8"], ("007", "8"), "has 1 whole number and the name '007'"),
 ])  # fmt: skip
-def test_labels_that_are_indices_stay(labels: list[str | None], names: tuple[str, ...]) -> None:
+def test_labels_that_are_numbers(
+    labels: list[str | None],
+    names: tuple[str, ...],
+    warning: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     schema = ExampleSchema((IMAGE, LABEL))
     counts = count_values(references([str(n) for n in range(len(labels))], label=labels), schema)
-    found = order_vocabularies(counts, schema, integer_labels=True, label_indices=True)
-    assert found == {"label": names}
+    assert order_vocabularies(counts, schema) == {"label": names}
+    assert len(caplog.messages) == bool(warning)
+    assert warning in caplog.text
 
 
 def test_nothing_is_learned_from_nothing() -> None:
@@ -140,9 +156,8 @@ def test_nothing_is_learned_from_nothing() -> None:
     ("feature", "options", "earlier", "found", "names"),
     [
         (LABEL, {}, ("dog", "cat"), ["cat", "ant", "eel"], ("dog", "cat", "ant", "eel")),
-        (LABEL, {"integer_labels": True}, ("9", "2"), ["10", "3", "2"], ("9", "2", "3", "10")),
-        (LABEL, {"label_indices": True, "integer_labels": True}, ("0", "1"), ["3"],
-         ("0", "1", "2", "3")),
+        (LABEL, {}, ("9", "2"), ["10", "3", "2"], ("9", "2", "3", "10")),
+        (LABEL, {}, ("0", "1"), ["3"], ("0", "1", "2", "3")),
         (LABEL, {"class_names": ["ant", "cat"]}, ("cat",), ["ant"], ("cat", "ant")),
         (LABEL, {"needs_label": True}, ("cat",), [None], ("cat",)),
         (LABEL, {}, (), [None], ()),
@@ -181,24 +196,24 @@ def test_no_words_in_train() -> None:
         order_vocabularies(count_values(batch, schema), schema)
 
 
-@pytest.mark.parametrize(("names", "integers", "ordered"), [
+@pytest.mark.parametrize(("names", "as_text", "ordered"), [
     ({"dog", "Cat", "cat", "ant"}, False, ("Cat", "ant", "cat", "dog")),
-    ({"10", "9", "1"}, False, ("1", "10", "9")),
-    ({"10", "9", "1", "-2"}, True, ("-2", "1", "9", "10")),
+    ({"10", "9", "1"}, True, ("1", "10", "9")),
+    ({"10", "9", "1", "-2"}, False, ("-2", "1", "9", "10")),
     ({"é", "z", "\U0001f415"}, False, ("z", "é", "\U0001f415")),
     (set(), False, ()),
 ])  # fmt: skip
-def test_order_of_classes(names: set[str], integers: bool, ordered: tuple[str, ...]) -> None:
-    assert order_class_names(names, integers=integers) == ordered
+def test_order_of_classes(names: set[str], as_text: bool, ordered: tuple[str, ...]) -> None:
+    assert order_class_names(names, as_text=as_text) == ordered
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "cr\rhere", "", "  "])
 def test_class_names_that_no_file_holds(name: str) -> None:
     """Their images are rejected, but a dataset without any class would be an unlabeled one."""
-    assert order_class_names({"fine", name}, integers=False) == ("fine",)
+    assert order_class_names({"fine", name}) == ("fine",)
     told = f"class name {name!r} is blank or contains a line break"
     with pytest.raises(BuildError, match=re.escape(told)):
-        order_class_names({name}, integers=False)
+        order_class_names({name})
 
 
 def test_images_of_such_a_class_are_rejected() -> None:
@@ -213,13 +228,13 @@ def test_images_of_such_a_class_are_rejected() -> None:
 
 def test_more_labels_than_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabularies, "MAX_CLASSES", 3)
-    assert len(order_class_names("abc", integers=False)) == 3
+    assert len(order_class_names("abc")) == 3
     told = "there are 4 different labels, more than 3: is --label-column the right column"
     with pytest.raises(BuildError, match=told):
-        order_class_names("abcd", integers=False)
+        order_class_names("abcd")
     told = "there are 4 different values of 'tags', more than 3: is that the right column"
     with pytest.raises(BuildError, match=told):
-        order_class_names("abcd", integers=False, feature="tags")
+        order_class_names("abcd", feature="tags")
 
 
 @pytest.mark.parametrize(("text", "names"), [

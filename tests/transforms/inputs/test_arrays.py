@@ -47,7 +47,6 @@ def test_every_row_of_an_archive_is_a_reference(tmp_path: Path, save: Any) -> No
     facts, rows = listed(tmp_path / "mnist.npz", tmp_path / "spool")
 
     assert facts.states_splits
-    assert facts.has_integer_labels
     labels = [*ARRAYS["y_train"][:, 0], *ARRAYS["y_test"]]
     assert [row["label"] for row in rows] == [str(label) for label in labels]
     assert [row["split"] for row in rows] == ["train"] * 70 + ["test"] * 9

@@ -65,7 +65,7 @@ def test_hub_layout(tmp_path: Path, name: str) -> None:
     assert source.facts.description == (
         f"a file with images in a column at {tmp_path}/{name}, columns image='image', label='label'"
     )
-    assert (source.facts.class_names, source.facts.has_integer_labels) == (CLASSES, False)
+    assert source.facts.class_names == CLASSES
     rows = rows_of(list_source(source))
     assert read_back(rows) == [png_of(index) for index in range(number)]
     expected = [(f"{name}#{index}", CLASSES[index % 3]) for index in range(number)]

@@ -13,9 +13,10 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
+from tests.support.build_helpers import build, ids_below, make_images, write_table
 from tests.support.helpers import make_files, rows_of
 from tests.support.listings import columns_of, details_of, detect, list_source, listed
-from tests.support.tfrecord_makers import NONE, source_of
+from tests.support.tfrecord_makers import NONE, records_of, source_of
 
 
 def write_metadata(folder: Path, rows: Sequence[Mapping[str, Any]], ending: str = "csv") -> None:
@@ -62,7 +63,6 @@ def test_metadata_in_split_folders(tmp_path: Path) -> None:
         write_metadata(tmp_path / folder, table)
     source = source_of(tmp_path)
     assert source.facts.states_splits
-    assert source.facts.has_integer_labels
     assert sorted(columns_of(rows_of(list_source(source)), "id", "split", "label")) == [
         ("Val/1.png", "validation", "1"),
         ("train/1.png", "train", "0"),
@@ -129,3 +129,22 @@ def test_invalid_folders(tmp_path: Path) -> None:
     write_metadata(tmp_path / "train", rows, "jsonl")
     with pytest.raises(UsageError, match=r"train/metadata.csv and train/metadata.jsonl: keep one"):
         source_of(tmp_path)
+
+
+def test_metadata_beside_class_folders(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The folders are not classes then, which the log says, with the way to have both."""
+    make_images(tmp_path / "in", 6)
+    names = sorted(ids_below(tmp_path / "in"))
+    rows = [{"file_name": name, "age": age} for age, name in enumerate(names)]
+    table = write_table(tmp_path / "in/metadata.jsonl", rows)
+    assert build(tmp_path / "in", tmp_path / "a") == 0
+    (told,) = (text for text in caplog.messages if "states no labels" in text)
+    assert "the images lie in the folders Löwe, bird, cat. For labels by folders" in told
+    assert not any("label" in record for record in records_of(tmp_path / "a").values())
+    options = ("--input-format", "folder", "--labels", table, "--labels-key", "path")
+    assert " ".join(map(str, options)) in told
+    assert build(tmp_path / "in", tmp_path / "b", *options) == 0
+    found = records_of(tmp_path / "b")
+    assert [(found[name]["label"][0], found[name]["age"][0]) for name in names] == [
+        (("Löwe", "bird", "cat").index(name.split("/")[0]), age) for age, name in enumerate(names)
+    ]

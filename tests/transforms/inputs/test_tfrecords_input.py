@@ -40,7 +40,6 @@ def test_images_are_byte_ranges(tmp_path: Path, compression: str) -> None:
     assert columns_of(rows, "id", "label", "row") == expected
     assert {row["uri"] == str(path) for row in rows} == {not compression}
     assert {row["etag"].startswith("spool:") for row in rows} == {bool(compression)}
-    assert source.facts.has_integer_labels
     assert not source.facts.states_splits
 
 
@@ -262,7 +261,6 @@ def test_class_names_beside_the_files(tmp_path: Path, labels: str) -> None:
     (tmp_path / labels).write_text("b\na\nc\n")
     source = source_of(tmp_path)
     assert source.facts.class_names == ("b", "a", "c")
-    assert not source.facts.has_integer_labels
     assert [row["label"] for row in rows_of(list_source(source))] == ["b", "a", "c", None, "7"]
 
 

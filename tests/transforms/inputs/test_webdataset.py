@@ -77,7 +77,6 @@ def test_samples_are_rows(tmp_path: Path, ending: str, mode: str) -> None:
         (f"train-000/{n:06d}", str(n % 2), "train", n, f"ein Löwe {n}", n / 2, n) for n in range(4)
     ]
     assert [read_row(row) for row in rows] == [png(number) for number in range(4)]
-    assert source.facts.has_integer_labels
     assert source.facts.features == (
         Feature("txt", FeatureKind.TEXT),
         Feature("score", FeatureKind.FLOAT32),
@@ -158,7 +157,7 @@ def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.Mon
         "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
         "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": None}), "none": (9, None),
         "more": (9, {"more": 1}),
-        "bad_label": ("cat", {}), "bad_int": (1, {"n": 1.5}), "bad_list": (1, {"t": ["a", 1]}),
+        "name": ("cat", {}), "bad_int": (1, {"n": 1.5}), "bad_list": (1, {"t": ["a", 1]}),
         "bad_bool": (1, {"b": 1}), "no_float": (1, {"w": 2**53 + 1}), "no_label": (None, {}),
     }  # fmt: skip
     samples = {}
@@ -168,10 +167,10 @@ def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.Mon
     rows, _, details = listed(opened(shard(tmp_path / "a.tar", samples)))
     assert columns_of(rows, "id", "label", "x/n", "x/w", "x/t", "x/b") == [
         ("a/first", "7", 1, 0.5, ["a"], True), ("a/fine", "8", 2, 1.0, [], None),
-        ("a/none", "9", None, None, None, None), ("a/no_label", None, None, None, None, None),
+        ("a/none", "9", None, None, None, None), ("a/name", "cat", None, None, None, None),
+        ("a/no_label", None, None, None, None, None),
     ]  # fmt: skip
     assert details == {
-        "a/bad_label": "the label is 'cat', but others are whole numbers",
         "a/bad_int": "the json's 'n' is 1.5, but others are int64",
         "a/bad_list": "the json's 't' is ['a', 1], but others are list<item: string>",
         "a/bad_bool": "the json's 'b' is 1, but others are bool",
@@ -214,7 +213,6 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
     source = opened(path, {"label": "kind", "group": "who", "id": "key", "image": None})
     rows, _, _ = listed(source)
     assert columns_of(rows, "id", "label", "group") == [("k0", "0", "x"), ("k1", "1", "x")]
-    assert source.facts.has_integer_labels
     assert source.facts.states_splits
     told = "--label-column 'nope' is not a field of the samples' json, which has label, "
     with pytest.raises(UsageError, match=told):
@@ -225,12 +223,11 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cls", ["0", "cat"])
 def test_a_label_column_goes_before_the_cls(cls: str, tmp_path: Path) -> None:
-    for species, is_whole in (("ant", False), (7, True)):
+    for species in ("ant", 7):
         sample = {"jpg": TINY_PNG, "cls": cls.encode(), "json": {"species": species}}
         source = opened(shard(tmp_path / "a.tar", {"0": sample}), {"label": "species"})
         rows, rejects, _ = listed(source)
         assert (columns_of(rows, "label"), rejects) == ([(str(species),)], {})
-        assert source.facts.has_integer_labels == is_whole
         assert "without .cls" in source.facts.description
 
 

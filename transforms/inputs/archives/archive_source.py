@@ -300,6 +300,7 @@ def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts 
         describe_files(request, archives, kind.what) + layout.describe(),
         states_splits=layout.states_splits,
         labels_from=layout.labels_from,
+        labels_are_names=True,
         request=request,
         base=base_of(archives),
         is_part=kind.is_name,

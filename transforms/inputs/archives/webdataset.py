@@ -39,6 +39,7 @@ from shardwright.transforms.inputs.columns import ROLE_COLUMNS, extra_feature, f
 from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, Problem, has_image_name
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
+from shardwright.transforms.inputs.label_values import can_be_classes, class_text
 from shardwright.transforms.inputs.records.record_columns import NOT_FITTING
 from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
@@ -230,7 +231,6 @@ class SampleLayout:
 
     Attributes:
         has_labels: True if samples have a .cls.
-        has_integer_labels: True if labels are integers.
         has_captions: True if samples have a .txt.
         roles: (role, field of the json) pairs.
         fields: Name and type of the json's fields that become features.
@@ -239,7 +239,6 @@ class SampleLayout:
     """
 
     has_labels: bool = False
-    has_integer_labels: bool = False
     has_captions: bool = False
     roles: tuple[tuple[str, str], ...] = ()
     fields: tuple[tuple[str, pa.DataType], ...] = ()
@@ -277,6 +276,11 @@ class SampleLayout:
     def label_source(self) -> str:
         """The members or the field of the json that hold labels; "" if the folders decide."""
         return ".cls" if self.has_labels else dict(self.roles).get("label", "")
+
+    @property
+    def has_targets(self) -> bool:
+        """True if the json's `label` is a number to predict, in place of a class."""
+        return "label" in dict(self.fields) and not self.label_source
 
     def describe(self) -> str:
         """Return the samples' part of the log line: source of labels, features, ignored members."""
@@ -333,17 +337,14 @@ class SampleLayout:
         )
 
     def _texts(self, sample: Sample, fields: Mapping[str, Any]) -> dict[str, str | None]:
-        texts = {role: _role_text(fields.get(name), name) for role, name in self.roles}
+        texts = {role: _role_text(fields.get(name), role, name) for role, name in self.roles}
         if split := texts.get("split"):
             texts["split"] = SPLIT_FOLDERS.get(split.lower(), split)
         if self.has_labels:
-            texts["label"] = (_text_of(sample, LABEL) or "").strip() or None
-        label = texts.get("label")
-        if label is not None and self.has_integer_labels:
-            if not _WHOLE_NUMBER.fullmatch(label):
-                raise ValueError(f"the label is {label!r}, but others are whole numbers")
-            # "007" and "7" are the same class.
-            texts["label"] = str(int(label))
+            label = class_text(_text_of(sample, LABEL))
+            # "007" and "7" are the same class: members of a class are often padded.
+            is_number = label is not None and _WHOLE_NUMBER.fullmatch(label)
+            texts["label"] = str(int(label)) if label and is_number else label
         return texts
 
 
@@ -370,18 +371,19 @@ def learn_layout(
     suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
     asked = columns.get("label") is not None  # then it is the label, whatever else could be
     has_labels = not asked and any(LABEL in sample.texts for sample in samples)
-    roles = _find_roles(kinds, columns, has_labels)
+    roles = _find_roles(kinds, columns, has_labels, records)
     pictures = tuple(
         dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:])
     )
     taken = {CAPTION, *map(_picture_name, pictures)}
     # A feature of one of these names would replace that of every dataset.
     taken |= {*_TAKEN_NAMES, *roles.values()}.difference(declared)
+    if kinds.get("label") == pa.float64() and not has_labels and "label" not in roles:
+        taken.remove("label")
     fields = tuple((name, kind) for name, kind in kinds.items() if name not in taken)
     used = {*dict(fields), *roles.values()}
     return SampleLayout(
         has_labels=has_labels,
-        has_integer_labels=_all_whole(samples, kinds.get(roles.get("label", ""))),
         has_captions=any(CAPTION in sample.texts for sample in samples),
         roles=tuple(roles.items()),
         fields=fields,
@@ -398,32 +400,34 @@ def learn_layout(
 
 
 def _find_roles(
-    kinds: Mapping[str, pa.DataType], columns: Mapping[str, str | None], has_labels: bool
+    kinds: Mapping[str, pa.DataType],
+    columns: Mapping[str, str | None],
+    has_labels: bool,
+    records: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
     for role, given in columns.items():
         if given is not None and role not in _JSON_ROLES:
             raise UsageError(
                 f"--{role}-column is for a table: the image of a sample is one of its members"
             )
+
+    def suits(role: str, name: str) -> bool:
+        if role == "label" and kinds[name] == pa.float64():
+            return can_be_classes(pa.array([one.get(name) for one in records], pa.float64()))
+        return kinds[name] in (pa.string(), pa.int64()) or (
+            role == "label" and kinds[name] == pa.bool_()
+        )
+
     # With a .cls, the json's `label` is not the label.
     by_name = ("split",) if has_labels else ("label", "split")
     roles = find_roles(
         [*kinds],
         columns,
         f"is not a field of the samples' json, which has {', '.join(kinds) or 'none'}",
-        lambda _, name: kinds[name] in (pa.string(), pa.int64()),
+        suits,
         {role: ROLE_COLUMNS[role] if role in by_name else () for role in _JSON_ROLES},
     )
     return {role: name for role, name in roles.items() if name is not None}
-
-
-def _all_whole(samples: Sequence[Sample], field: pa.DataType | None) -> bool:
-    if field is not None:
-        return bool(field == pa.int64())
-    labels = [sample.texts[LABEL].strip() for sample in samples if LABEL in sample.texts]
-    return bool(labels) and all(
-        _WHOLE_NUMBER.fullmatch(label.decode("ascii", "replace")) for label in labels
-    )
 
 
 def _fields_of(sample: Sample) -> Mapping[str, Any]:
@@ -440,11 +444,12 @@ def _text_of(sample: Sample, suffix: str) -> str | None:
         raise ValueError(f"the .{suffix} is not UTF-8: {error}") from error
 
 
-def _role_text(value: object, name: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value.strip() or None if value else None
-    if isinstance(value, int):
-        return str(value)
+def _role_text(value: object, role: str, name: str) -> str | None:
+    if role == "label" or not isinstance(value, float):
+        try:
+            return class_text(value)
+        except ValueError as error:
+            raise ValueError(f"the json's {name!r}: {error}") from error
     raise ValueError(f"the json's {name!r} is {_shown(value)}; it must be text or a whole number")
 
 
@@ -508,8 +513,9 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
         samples.schema,
         samples.features,
         states_splits=layout.states_splits or "split" in dict(samples.roles),
+        may_have_labels=not samples.has_targets,
         labels_from=samples.label_source or layout.labels_from,
-        has_integer_labels=samples.has_integer_labels,
+        labels_are_names=not samples.label_source,
         request=request,
         base=base_of(archives),
         layout=layout,
@@ -567,7 +573,7 @@ def _row(
             problem = reason, str(error)
         else:
             split, label = facts.layout.place_of(file, f"{sample.key}.")
-            if not facts.samples.label_source:
+            if not facts.samples.label_source and not facts.samples.has_targets:
                 row["label"] = label
             row |= {"id": row.get("id") or name, "row": number, "split": row.get("split") or split}
             return row

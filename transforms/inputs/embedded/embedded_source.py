@@ -207,7 +207,7 @@ def _layout_of(
                     if is_list(one.type) and _holds_pictures(one.flatten())
                 ]
                 return columns_of(
-                    schema,
+                    rows,
                     pictures,
                     request,
                     file.uri,

@@ -217,6 +217,7 @@ def look(request: SourceRequest) -> FolderFacts | None:
         describe_folder(request.uri, splits) + named,
         states_splits=bool(splits),
         labels_from=rule_of_labels(splits),
+        labels_are_names=True,
         root=request.uri,
         split_folders=splits,
         storage=request.storage,

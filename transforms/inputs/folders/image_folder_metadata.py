@@ -7,8 +7,10 @@ to it; columns `<name>_file_name` hold further images.
 
 from __future__ import annotations
 
+import logging
 import os
 import posixpath
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +21,7 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.addresses import join
 from shardwright.storage.folder import files_of
+from shardwright.transforms.inputs.columns import role_text
 from shardwright.transforms.inputs.file_rules import place_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, is_web
 from shardwright.transforms.inputs.folders.folder_files import (
@@ -28,11 +31,17 @@ from shardwright.transforms.inputs.folders.folder_files import (
 )
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
-from shardwright.transforms.inputs.tables.table_files import read_table_schema, table_format
+from shardwright.transforms.inputs.tables.table_files import (
+    read_table_file,
+    read_table_schema,
+    table_format,
+)
 from shardwright.transforms.inputs.tables.table_references import TableLayout, list_table, table_of
+from shardwright.transforms.inputs.top_folders import shown
 from shardwright.transforms.references import picture_columns, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 
+_LOG = logging.getLogger("shardwright.inputs")
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
 _OWN_NAMES = frozenset({"image", "label", "id"})
@@ -91,6 +100,8 @@ def look(request: SourceRequest) -> MetadataFolderFacts | None:
         )
     given = replace(request, columns={**request.columns, "image": image})
     table = table_of(given, request.uri, files)
+    if table.label is None:
+        _warn_of_class_folders(table, splits)
     further = tuple(name for name in pictures if name not in table.roles.values())
     return facts_of(request.uri, replace(table, pictures=further), splits)
 
@@ -105,11 +116,28 @@ def facts_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> M
         columns=None,
         states_splits=table.split is not None or bool(split_folders),
         splits_can_be_redrawn=False,
-        may_have_labels=True,
         root=root,
         table=table,
         split_folders=split_folders,
     )
+
+
+def _warn_of_class_folders(table: TableLayout, splits: tuple[str, ...]) -> None:
+    """Warn of metadata without labels whose images lie in folders that may be their classes."""
+    name = table.files[0]
+    parts = read_table_file(table.path_of(name), table.format, table.columns, table.storage)
+    rows = next((part for part in parts if isinstance(part, pa.RecordBatch)), None)
+    folder = posixpath.dirname(name)
+    paths = [] if rows is None else role_text(rows, table.image).drop_null().to_pylist()
+    places = (place_of(splits, posixpath.join(folder, path)) for path in paths)
+    classes = {label for _, label in places if label is not None}
+    if len(classes) > 1:
+        _LOG.warning(
+            "%s states no labels, so records have none, although the images lie in the folders %s. "
+            "For labels by folders, and the other columns, give --input-format folder --labels %s "
+            "--labels-key path",
+            table.path_of(name), shown(sorted(classes)), shlex.quote(table.path_of(name)),
+        )  # fmt: skip
 
 
 def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -247,6 +247,16 @@ class RecordColumns:
         kept = {name: list(compress(parts, fitting)) for name, parts in pictures.items()}
         return RawRows(whole.columns.filter(pa.array(fitting)), kept), rejects
 
+    def plain_columns(self, records: Sequence[Record]) -> pa.RecordBatch:
+        """Return all columns of records, with the values of numbers; others are null."""
+        arrays = [
+            array_and_misfits([record.get(column.name) for record in records], column.type)[0]
+            if pa.types.is_floating(column.type)
+            else pa.nulls(len(records), column.type)
+            for column in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
     def _values(self, values: Sequence[Any], column: pa.Field) -> tuple[pa.Array, dict[int, str]]:
         name = column.name
         faults = self._shape_faults(name, values)

@@ -63,7 +63,8 @@ def facts_of(sample: Sequence[Record], request: SourceRequest, what: str) -> Rec
     said = said_kinds(request.columns, request.kinds)
     find_images = request.image is not None
     records = infer_columns(sample, said, shapes=request.shapes, find_images=find_images)
-    found = columns_of(records.schema, records.pictures, request, "the records")
+    first = records.plain_columns(sample)
+    found = columns_of(first, records.pictures, request, "the records")
     assert found is not None  # forced
     if found.id is None:
         records, found = _with_numbers(records, found)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,12 @@ from shardwright.transforms.inputs.image_paths import (
     stems_of,
 )
 from shardwright.transforms.inputs.input_files import checked, find_files
+from shardwright.transforms.inputs.label_values import (
+    NOT_A_CLASS,
+    can_be_classes,
+    check_labels,
+    class_texts,
+)
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.tables.table_files import (
     TABLE_EXTENSIONS,
@@ -300,19 +307,17 @@ def table_of(
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
     is_text = kind in ("csv", "tsv")  # in which every type can have a role
-    roles = _find_roles(paths[0], schema, request.columns, rows, () if is_text else request.kinds)
-    texts = {roles[role] for role in TEXT_ROLES}
-    if is_text:  # a class "1.5" or id "true" is text; whole numbers stay, so that labels sort
+    first = _FirstRows(paths, kind, schema, request.storage)
+    roles = _find_roles(first, request.columns, rows, () if is_text else request.kinds)
+    texts = {roles[role] for role in TEXT_ROLES if role != "label"}
+    if is_text:  # an id "1.5" or "true" is text
         schema = pa.schema(
-            [
-                one.with_type(pa.string())
-                if one.name in texts and not pa.types.is_integer(one.type)
-                else one
-                for one in schema
-            ]
+            [one.with_type(pa.string()) if one.name in texts else one for one in schema]
         )
     for role, column in roles.items():
-        if column is not None:
+        if column is not None and role == "label":
+            check_labels(first.column(column), column)
+        elif column is not None:
             (check_sizes if role == "size" else check_text)(schema.field(column).type, column)
     return TableLayout(
         path=path,
@@ -327,14 +332,32 @@ def table_of(
     )
 
 
+class _FirstRows:
+    """The first rows of a table, read once they are needed."""
+
+    def __init__(
+        self, paths: Sequence[str], kind: str, schema: pa.Schema, storage: StorageOptions
+    ) -> None:
+        self.path, self.schema = paths[0], schema
+        self._read = partial(read_table_file, paths[0], kind, schema, storage)
+
+    def column(self, name: str) -> pa.Array:
+        """Return the first values of a column of floats; none of another, whose type is enough."""
+        kind = self.schema.field(name).type
+        if not pa.types.is_floating(kind):
+            return pa.nulls(0, kind)
+        parts = (part for part in self._read() if isinstance(part, pa.RecordBatch))
+        return next((part.column(name) for part in parts), pa.nulls(0, kind))
+
+
 def _find_roles(
-    path: str,
-    schema: pa.Schema,
+    first: _FirstRows,
     given: Mapping[str, str | None],
     rows: TableOf,
     declared: Collection[str],
 ) -> dict[str, Any]:
     """Return role -> column; none of `declared` by its name, unless its type suits it."""
+    path, schema = first.path, first.schema
     names, types = schema.names, dict(zip(schema.names, schema.types, strict=True))
     if rows is not TableOf.RECORDS and len(types) < len(names):
         _check_header(path, names)
@@ -347,12 +370,13 @@ def _find_roles(
 
     def suits(role: str, name: str) -> bool:
         kind = types[name]
-        # A column of lists has several labels a row and cannot be the label; a schema may still
-        # use it. Nor can a number of a table without images: it is a value to predict.
-        is_label = not is_list(kind) and (
-            rows is not TableOf.RECORDS or not pa.types.is_floating(kind)
-        )
-        return (role != "label" or is_label) and (name not in declared or can_be_text(kind))
+        if role == "label" and is_list(kind):
+            return False  # several labels a row; a schema may still use it
+        if role == "label" and pa.types.is_floating(kind):
+            # A number of a table without images is a value to predict.
+            is_table_of_values = name in declared or rows is TableOf.RECORDS
+            return not is_table_of_values and can_be_classes(first.column(name))
+        return name not in declared or can_be_text(kind)
 
     missing = f"is not in {path}, which has the columns {quoted(names)}"
     roles = find_roles(names, given, missing, suits, spelled=folded)
@@ -426,7 +450,10 @@ def list_table(table: TableLayout, name: str = "") -> Rows:
 def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str) -> Rows:
     """Yield references whose extra columns still have the table's types."""
     where = escaped(f"{name}: ") if name else ""
-    batch = _raw_references(table, raw, first_row, name)
+    batch, no_class = _raw_references(table, raw, first_row, name)
+    detail = f"{where}row {{row}}: the label {{label}} {escaped(NOT_A_CLASS)}"
+    yield from reject_rows(batch, no_class, RejectReason.BAD_VALUE, detail)
+    batch = keep_rows(batch, ~no_class)
     # One rule after another, each on what the earlier ones have left: a row has one reject.
     for column, is_bad, reason, detail in _text_rules(table, where):
         mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
@@ -488,7 +515,11 @@ def _text_rules(
 
 def _raw_references(
     table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str
-) -> pa.RecordBatch:
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    """Return rows as references, and a mask of those whose label is no class."""
+    labels, no_class = pa.nulls(raw.num_rows, pa.string()), np.zeros(raw.num_rows, bool)
+    if table.label is not None:
+        labels, no_class = class_texts(raw.column(table.label), table.label)
     rows = pa.array(np.arange(first_row, first_row + raw.num_rows))
     folder = table.folder_of(name)
     written, queries = split_queries(pc.fill_null(role_text(raw, table.image), ""))
@@ -506,12 +537,12 @@ def _raw_references(
         "row": rows,
         "split": canonical_splits(role_text(raw, table.split)),
         "group": empty_as_null(role_text(raw, table.group)),
-        "label": empty_as_null(role_text(raw, table.label)),
+        "label": labels,
         **{extra_name(name): raw.column(name) for name in table.extras},
     }
     if queries is not None and table.names_files:
         columns[QUERY] = queries
-    return pa.RecordBatch.from_pydict(columns)
+    return pa.RecordBatch.from_pydict(columns), no_class
 
 
 def _ids(

@@ -29,6 +29,7 @@ from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
 from shardwright.transforms.inputs.file_rules import has_image_magic
+from shardwright.transforms.inputs.label_values import can_be_classes
 
 _LOG = logging.getLogger("shardwright.inputs")
 _TYPES: Mapping[str, pa.DataType] = {
@@ -50,9 +51,12 @@ class FeatureStatistics:
     kinds: Counter[str] = field(default_factory=Counter)  # "bytes_list", ... -> records
     lengths: Counter[int] = field(default_factory=Counter)  # number of values -> records
     images: int = 0  # records whose first value is an image
+    has_fractions: bool = False
 
     def add(self, kind: str | None, values: Sequence[object]) -> None:
         self.lengths[len(values)] += 1
+        if kind == "float_list":
+            self.has_fractions |= not can_be_classes(pa.array(values, pa.float32()))
         if kind is not None:
             self.kinds[kind] += 1
             self.images += kind == "bytes_list" and bool(values) and has_image_magic(values[0])  # type: ignore[arg-type]
@@ -79,6 +83,10 @@ class RecordStatistics:
     def is_scalar(self, key: str) -> bool:
         """Return whether every record has exactly one value."""
         return self.features[key].lengths == {1: self.num_records}
+
+    def can_be_labels(self, key: str) -> bool:
+        """Return whether no record has several values, or a number with a fraction."""
+        return max(self.features[key].lengths) <= 1 and not self.features[key].has_fractions
 
     def has_images(self, key: str) -> bool:
         """Return whether some records hold an image, and each at most one value."""

@@ -36,6 +36,7 @@ from shardwright.transforms.inputs.input_files import (
     find_files,
     state_of,
 )
+from shardwright.transforms.inputs.label_values import class_text
 from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.inputs.tfrecords.stated_features import (
@@ -119,8 +120,12 @@ def make_layout(seen: RecordStatistics, request: SourceRequest, stated: Stated) 
     if request.image is not None:
         image = _image_key(seen, given.get("image"), place, stated, missing)
 
-    def suits(key: str) -> bool:
-        return seen.is_scalar(key) and seen.stored(key) != pa.float32() and not seen.has_images(key)
+    def suits(role: str, key: str) -> bool:
+        if seen.has_images(key):
+            return False
+        if role == "label":
+            return seen.can_be_labels(key)
+        return seen.is_scalar(key) and seen.stored(key) != pa.float32()
 
     usual = {
         "label": (*filter(None, [stated.label]), *LABEL_NAMES),
@@ -132,11 +137,11 @@ def make_layout(seen: RecordStatistics, request: SourceRequest, stated: Stated) 
         [*seen.features],
         given,
         missing,
-        lambda _, key: key not in request.kinds and suits(key),
+        lambda role, key: key not in request.kinds and suits(role, key),
         usual,
     )
     for role, key in roles.items():
-        if key is not None and not suits(key):
+        if key is not None and not suits(role, key):
             raise UsageError(
                 f"--{role}-column {key!r} of {place} must be one whole number or text in each "
                 "record"
@@ -267,7 +272,6 @@ def look(request: SourceRequest) -> TFRecordFacts | None:
         states_splits=layout.split is not None or files_state_splits(request, files),
         feature_names="model-garden" if is_model_garden else None,
         labels_from="" if label is None else f"feature {label!r}",
-        has_integer_labels=has_indices,
         labels_are_indices=has_indices,
         request=request,
         base=base_of(files),
@@ -532,12 +536,12 @@ class _RowMaker:
         if key is None:
             return None
         value = _only(key, self._values(key, self._kinds[key], block, spans))
-        if not isinstance(value, bytes):
-            return None if value is None else str(value)
         try:
-            return value.decode().strip() or None
+            return class_text(value.decode() if isinstance(value, bytes) else value)
         except UnicodeDecodeError as error:
             raise _Misfit(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
+        except ValueError as error:
+            raise _Misfit(str(error)) from error
 
     def _values(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
         """Return the values of a feature, [] if the record lacks it."""

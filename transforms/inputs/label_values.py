@@ -1,0 +1,83 @@
+"""Convert labels to class texts: a label's type follows from its values, not from its container.
+
+Whole numbers are class numbers, also as floats, which pandas makes of a column with a gap. Numbers
+with a fraction are values to predict and no classes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import BuildError
+from shardwright.transforms.features.lists import plain
+from shardwright.transforms.inputs.columns import as_text, empty_as_null
+
+NOT_A_CLASS = (
+    "is not a class, where the first labels are: for numbers to predict, rename the column"
+)
+_EXACT = 2**53  # whole numbers below have a float64 of their own
+
+
+def class_text(value: object) -> str | None:
+    """Return a label as text; None for a missing one: null, NaN or blank.
+
+    Raises:
+        ValueError: It is neither text nor a whole number.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    if not isinstance(value, str | int):
+        raise ValueError(f"the label {value!r:.60} {NOT_A_CLASS}")
+    return str(value).strip() or None
+
+
+def class_texts(labels: pa.Array, name: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Return labels as texts, and a mask of those that are no classes.
+
+    Args:
+        labels: Labels of any type that a label can have.
+        name: Their column.
+
+    Raises:
+        BuildError: They have another type.
+    """
+    labels = plain(labels)
+    if not pa.types.is_floating(labels.type):
+        return empty_as_null(as_text(labels, name)), np.zeros(len(labels), bool)
+    numbers = labels.cast(pa.float64()).fill_null(np.nan).to_numpy()
+    whole = (numbers == np.trunc(numbers)) & (np.abs(numbers) < _EXACT)
+    bad = ~whole & ~np.isnan(numbers)
+    classes = pa.array(np.where(whole, numbers, 0).astype(np.int64), mask=~whole)
+    texts = pc.if_else(pa.array(bad), labels.cast(pa.string()), classes.cast(pa.string()))
+    return texts, bad
+
+
+def check_labels(values: pa.Array, name: str) -> None:
+    """Check that the first values of the column of `--label-column` can be labels.
+
+    Raises:
+        BuildError: They have another type, or one is a number with a fraction.
+    """
+    texts, bad = class_texts(values, name)
+    if bad.any():
+        raise BuildError(
+            f"column {name!r} holds {texts.filter(pa.array(bad))[0]}, and labels are classes: "
+            "leave --label-column out, and the column becomes a feature of numbers"
+        )
+
+
+def can_be_classes(values: pa.Array) -> bool:
+    """Return whether a column with these first values may hold labels, and no fractions."""
+    values = plain(values)
+    return not (pa.types.is_floating(values.type) and class_texts(values, "")[1].any())
