@@ -346,6 +346,8 @@ def request_for(
     columns = options.columns
     if options.labels is not None:  # the table has all others
         columns = {**dict.fromkeys(columns), "size": options.size_column}
+    files = [("--labels", options.labels), ("--class-names", options.class_names)]
+    files += [("--split-ids", value.rpartition("=")[2]) for value in options.split_ids]
     return SourceRequest(
         options.input,
         columns=columns,
@@ -359,6 +361,7 @@ def request_for(
         input_format=options.input_format,
         changes=options.changes,
         top_folders=options.top_folders,
+        read_elsewhere={absolute(path): option for option, path in files if path},
     )
 
 

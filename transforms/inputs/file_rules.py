@@ -1,4 +1,4 @@
-"""Classify input files by name, first bytes and status, by the same rules on disk and in stores."""
+"""Classify input files by name and status, by the same rules on disk and in stores."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from shardwright.transforms.rejects import RejectReason
 SPLIT_FOLDERS: Mapping[str, str] = {
     "train": "train",
     "training": "train",
+    "train_set": "train",
+    "training_set": "train",
     "val": "validation",
     "valid": "validation",
     "validation": "validation",
+    "val_set": "validation",
+    "validation_set": "validation",
     "dev": "validation",
     "test": "test",
     "testing": "test",
+    "test_set": "test",
 }
 IMAGE_EXTENSIONS = frozenset(
     (
@@ -25,24 +30,9 @@ IMAGE_EXTENSIONS = frozenset(
         "tif", "tiff", "heic", "heif", "avif", "jp2", "j2k", "ico", "psd", "svg",
     )
 )  # fmt: skip
-# Files beside images. In a store, not even their first bytes are read, which costs a request each.
-OTHER_EXTENSIONS = frozenset(
-    (
-        "txt", "md", "rst", "csv", "tsv", "json", "jsonl", "ndjson", "geojson", "xml", "html",
-        "htm", "css", "js", "yaml", "yml", "toml", "ini", "cfg", "conf", "log", "lst", "parquet",
-        "arrow", "feather", "avro", "orc", "npy", "npz", "mat", "pkl", "pickle", "pt", "pth",
-        "ckpt", "onnx", "safetensors", "h5", "hdf5", "lmdb", "mdb", "db", "sqlite", "tfrecord",
-        "tfrecords", "idx", "cls", "zip", "tar", "gz", "tgz", "bz2", "xz", "zst", "7z", "rar",
-        "mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "mp3", "m4a", "wav", "flac",
-        "ogg", "pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "py", "ipynb", "sh", "md5",
-        "sha1", "sha256", "crc", "lock", "ply", "pcd", "obj", "srt", "vtt",
-    )
-)  # fmt: skip
 MAX_IMAGE_BYTES = 1 << 30  # a record holds at most 2 GiB, and several images are in memory at once
-MAGIC_BYTES = 12
 # Prefix of the etag of spool files, which have content-based names and never change.
 SPOOL_ETAG = "spool:"
-_IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
 _STARTS = (
     b"\xff\xd8\xff",
     b"\x89PNG\r\n\x1a\n",
@@ -53,6 +43,12 @@ _STARTS = (
     b"\0\0\0\x0cjP  ",
 )
 Problem = tuple[RejectReason, str]  # why an input cannot be a record, and one line for a person
+# A request for the first bytes of each file would take longer than the build, and a sample of them
+# would make the records depend on the order of the listing.
+NO_IMAGE_NAME: Problem = (
+    RejectReason.OTHER_FILE,
+    "its name has no image's extension: add one, or name the file in a table",
+)
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 
 
@@ -63,6 +59,8 @@ def place_of(split_folders: Sequence[str], relative: str) -> tuple[str | None, s
     if split_folders and len(parts) > 1:
         folder = parts.pop(0)
         split = split_of([folder]) or folder  # "Val" is validation, and "extra" is a split, too
+        while len(parts) > 1 and parts[0].lower() == folder.lower():
+            del parts[0]  # an archive that was unpacked into a folder of its own name
     return split, (parts[0].strip() or None) if len(parts) > 1 else None
 
 
@@ -102,31 +100,16 @@ def size_problem(num_bytes: int) -> Problem | None:
     return None
 
 
-def magic_problem(magic: bytes) -> Problem | None:
-    """Return why a file is not an image, going by its first `MAGIC_BYTES`, or None."""
-    if magic.startswith(_IMAGE_MAGICS):
-        return None
-    return RejectReason.OTHER_FILE, "neither its name nor its first bytes are those of an image"
-
-
 def has_image_magic(data: bytes) -> bool:
     """Return whether bytes begin like a JPEG, PNG, GIF, BMP, WebP, TIFF, JPEG 2000, AVIF or HEIC.
 
-    Stricter than `magic_problem`: a text value may begin with "BM" or "RIFF".
+    More than two letters of a BMP are compared, as a text may begin with "BM".
     """
     if data.startswith(_STARTS) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return True
     return (data[:2] == b"BM" and data[6:10] == bytes(4)) or (
         data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"heic", b"mif1")
     )
-
-
-def name_problem(name: str) -> Problem | None:
-    """Return why a file is not an image, going by its extension, or None if that does not say."""
-    extension = extension_of(name)
-    if extension not in OTHER_EXTENSIONS:
-        return None
-    return RejectReason.OTHER_FILE, f"a .{extension} file, which is no image by its name"
 
 
 def is_litter(name: str) -> bool:

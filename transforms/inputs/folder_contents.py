@@ -6,20 +6,30 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardwright.errors import StorageError
 from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.folder import files_of
-from shardwright.storage.listing import first_page, list_folder, list_pages
+from shardwright.storage.listing import LONG_KEYS, first_page, list_folder, list_pages
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.file_rules import has_image_name, is_litter
+from shardwright.storage.reads import map_reads
+from shardwright.transforms.inputs.companions import KIND_FOLDERS, Companions, find_companions
+from shardwright.transforms.inputs.file_rules import (
+    extension_of,
+    has_image_name,
+    is_litter,
+    split_of,
+)
 
 _WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
 _HIDDEN = re.compile(r"(^|/)\.")
+# What `companions_in` looks at: folders, their depth, and names of each extension in a folder.
+_LOOK_FOLDERS, _LOOK_DEPTH, _LOOK_NAMES = 64, 4, 1000
 _BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
 
 
@@ -166,6 +176,7 @@ class FolderListings:
         self._found: dict[str, FolderContents] = {}
         self._first: dict[str, list[str]] = {}
         self._matching: dict[str, list[tuple[str, str]]] = {}
+        self._companions: dict[str, Companions] = {}
 
     def __reduce__(self) -> tuple[type[FolderListings], tuple[StorageOptions]]:
         return FolderListings, (self._storage,)
@@ -199,6 +210,54 @@ class FolderListings:
             self._first[uri] = _relative(prefix, (row.key for row in page))
         return self._first[uri]
 
+    def companions_in(self, uri: str) -> Companions:
+        """Return the files below a folder by their relation to images, of the first in each folder.
+
+        Folders of images, labels and splits come first, as there may be thousands of classes.
+
+        Raises:
+            StorageError: A folder cannot be listed.
+        """
+        if uri not in self._companions:
+            paths: list[str] = []
+            level, num_folders, is_whole = [""], 0, True
+            for _ in range(_LOOK_DEPTH):
+                is_whole = is_whole and num_folders + len(level) <= _LOOK_FOLDERS
+                level = level[: _LOOK_FOLDERS - num_folders]
+                num_folders += len(level)
+                looks = map_reads(lambda folder: self._first_in(f"{uri}/{folder}"), level)
+                deeper = []
+                for folder, found in zip(level, looks, strict=True):
+                    few = _first_names(found.files)
+                    paths += [f"{folder}{name}" for name in few]
+                    deeper += [f"{folder}{name}/" for name in found.folders]
+                    most = max(Counter(map(extension_of, few)).values(), default=0)
+                    is_whole = is_whole and found.is_whole and most <= _LOOK_NAMES
+                level = sorted(deeper, key=lambda path: (not _is_known(path), path))
+            is_whole = is_whole and not level
+            self._companions[uri] = find_companions(paths, is_whole=is_whole)
+        return self._companions[uri]
+
+    def _first_in(self, uri: str) -> FolderContents:
+        """Return folders in a folder, and the first files; of a short prefix, all files below."""
+        uri = uri.rstrip("/")
+        if is_web(uri):
+            return FolderContents([], [], [])
+        if is_remote(uri):
+            names = self.first_names(uri)
+            here = [name for name in names if "/" not in name]
+            if len(names) >= LONG_KEYS and not here:
+                return replace(self.look_in(uri), is_whole=False)
+            is_short = len(names) < LONG_KEYS
+            folders = () if is_short else {name.partition("/")[0] for name in names} - {*here}
+            shown = (name for name in names if not any(map(is_litter, name.split("/"))))
+            return _contents(folders, shown if is_short else here, is_whole=is_short)
+        found = self._found.get(uri)
+        try:
+            return _scan(uri, _first_names) if found is None else found
+        except StorageError:  # the listing reports it, and `--accept-partial` may accept it
+            return FolderContents([], [], [], is_whole=False)
+
     def matching(self, pattern: str) -> list[tuple[str, str]]:
         """Return `wildcards.matching` of a pattern.
 
@@ -225,14 +284,37 @@ class FolderListings:
         return _contents(_relative(prefix, folders), _relative(prefix, (row.key for row in rows)))
 
 
+def _is_known(path: str) -> bool:
+    name = path[:-1].rpartition("/")[2].lower()
+    return name in KIND_FOLDERS or split_of([name]) is not None
+
+
+def _first_names(names: Iterable[str]) -> list[str]:
+    """Return the first names of each extension, in bounded memory, whatever their order.
+
+    So images and their labels are both among them, also if they are in different folders.
+    """
+    kept: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        extension = extension_of(name)
+        some = kept[extension if extension.isalpha() else ""]
+        some.append(name)
+        if len(some) > 2 * _LOOK_NAMES:
+            some.sort()
+            del some[_LOOK_NAMES + 1 :]
+    return sorted(name for some in kept.values() for name in sorted(some)[: _LOOK_NAMES + 1])
+
+
 def is_web(uri: str) -> bool:
     """Return whether an address is that of a web server, which does not list its files."""
     return uri.startswith(("http://", "https://"))
 
 
-def _scan(uri: str) -> FolderContents:
-    names: dict[str, list[str]] = {"folder": [], "file": [], "other": []}
-    try:
+def _scan(uri: str, keep: Callable[[Iterable[str]], list[str]] = list) -> FolderContents:
+    """Return what is in a local folder, with the files that `keep` returns of all."""
+    beside: dict[str, list[str]] = {"folder": [], "other": []}
+
+    def files() -> Iterator[str]:
         # One pass, because an image folder may hold millions of files.
         with os.scandir(uri) as entries:
             for entry in entries:
@@ -240,12 +322,19 @@ def _scan(uri: str) -> FolderContents:
                     kind = "folder" if entry.is_dir() else "file" if entry.is_file() else "other"
                 except OSError:  # such as a link to itself
                     kind = "other"
-                names[kind].append(entry.name)
+                if kind == "file":
+                    yield entry.name
+                else:
+                    beside[kind].append(entry.name)
+
+    kept: list[str] = []
+    try:
+        kept = keep(files())
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
         raise StorageError(f"cannot list {uri}: {error.strerror or error}") from error
-    return _contents(*names.values())
+    return _contents(beside["folder"], kept, beside["other"])
 
 
 def _contents(

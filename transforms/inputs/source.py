@@ -58,6 +58,8 @@ class SourceRequest:
         changes: The options that change records, so that those of a dataset cannot be copied.
         top_folders: The meaning that the user chose for the top folders (`--top-folders`), "splits"
             or "classes"; None to go by their names.
+        read_elsewhere: Absolute path of a file, perhaps in INPUT -> the option that reads it, such
+            as `--labels`.
         listings: The folders that formats look into.
     """
 
@@ -74,6 +76,7 @@ class SourceRequest:
     input_format: str | None = None
     changes: tuple[str, ...] = ()
     top_folders: str | None = None
+    read_elsewhere: Mapping[str, str] = field(default_factory=dict)
     listings: FolderListings = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

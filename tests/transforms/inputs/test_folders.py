@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import UsageError
+from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
-from shardwright.transforms.inputs.folders.folder_files import find_splits, list_folder
+from shardwright.transforms.inputs.folders.folder_files import find_splits, list_files
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.references import BATCH_ROWS
@@ -27,7 +28,7 @@ def splits_in(root: Path) -> tuple[str, ...]:
 
 def listing(root: Path) -> tuple[Places, dict[str, str]]:
     """Return id -> (split, label) of the references, and id -> reason of the rejects."""
-    found = list(list_folder(str(root), splits_in(root)))
+    found = list(list_files(str(root), splits_in(root), NO_OPTIONS))
     rows = {row.id: (row.split, row.label) for row in found if not isinstance(row, Reject)}
     return rows, {reject.id: str(reject.reason) for reject in found if isinstance(reject, Reject)}
 
@@ -64,7 +65,7 @@ def test_companions_of_split_folders_do_not_hide_them(tmp_path: Path) -> None:
 
 def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
     path = make_files(tmp_path, "cat/1.png") / "cat" / "1.png"
-    (row,) = list_folder(str(tmp_path), ())
+    (row,) = list_files(str(tmp_path), (), NO_OPTIONS)
     etag = etag_of(path.stat())
     assert row == ImageRow("cat/1.png", str(path), len(TINY_PNG), etag, split=None, label="cat")
     os.utime(path, ns=(0, 12345))
@@ -77,8 +78,8 @@ def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
     ("desktop.ini", TINY_PNG, "other_file"), (".hidden.png", TINY_PNG, "other_file"),
     ("._resource.png", TINY_PNG, "other_file"),
     ("png", b"no dot, so this is no extension", "other_file"),
+    ("image.txt", TINY_PNG, "other_file"), ("no_extension", b"\xff\xd8\xff\xe0", "other_file"),
     # A later step looks at the content.
-    ("image.txt", TINY_PNG, None), ("no_extension", b"\xff\xd8\xff\xe0", None),
     ("text.jpg", b"hello", None), ("photo.HEIC", b"whatever", None),
 ])  # fmt: skip
 def test_single_files(tmp_path: Path, name: str, data: bytes, reason: str | None) -> None:
@@ -137,7 +138,7 @@ def test_files_too_large_for_a_record(tmp_path: Path) -> None:
 
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     root = make_files(tmp_path, "cat/1.png", "cat/caf\udce9.png", "d\udcff/2.png")
-    rejects = rejects_of(list_folder(str(root), splits_in(root)))
+    rejects = rejects_of(list_files(str(root), splits_in(root), NO_OPTIONS))
     assert [(str(reject.reason), reject.id, reject.uri) for reject in rejects] == [
         ("bad_id", "", f"{root}/cat/caf\\xe9.png"),
         ("bad_id", "", f"{root}/d\\xff/2.png"),
@@ -148,7 +149,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
 
 def test_files_that_go_away_while_they_are_listed(tmp_path: Path) -> None:
     root = make_files(tmp_path, "a/1.png", "a/2.png", "b/3.png")
-    listed = list_folder(str(root), splits_in(root))
+    listed = list_files(str(root), splits_in(root), NO_OPTIONS)
     first = next(listed)
     (root / "a" / "2.png").unlink()
     shutil.rmtree(root / "b")
@@ -163,7 +164,7 @@ def test_a_root_that_goes_away(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="gone does not exist"):
         detect(f"{tmp_path}/gone", input_format="folder")
     assert splits_in(tmp_path / "gone") == ()
-    (reject,) = list_folder(str(tmp_path / "gone"), ())
+    (reject,) = list_files(str(tmp_path / "gone"), (), NO_OPTIONS)
     assert isinstance(reject, Reject)
     assert reject.detail == "cannot list the folder: No such file or directory"
 
@@ -174,7 +175,7 @@ def test_folders_nested_deeper_than_python_calls(tmp_path: Path) -> None:
         os.mkdir(folder)
     os.mkfifo(f"{folders[-1]}/1.png")
     try:
-        found = list(list_folder(str(tmp_path), ()))
+        found = list(list_files(str(tmp_path), (), NO_OPTIONS))
     finally:  # shutil.rmtree, which clears up after tests, does not go this deep
         os.unlink(f"{folders[-1]}/1.png")
         for folder in folders[::-1]:

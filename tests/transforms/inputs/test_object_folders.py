@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -15,10 +14,11 @@ from shardwright.errors import StorageError, UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
-from shardwright.transforms.inputs.folders.folder_files import find_splits, list_prefix
+from shardwright.transforms.inputs.file_rules import NO_IMAGE_NAME
+from shardwright.transforms.inputs.folders.folder_files import find_splits, list_files
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.rejects import Reject, RejectReason
-from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import detect, list_source
@@ -104,7 +104,7 @@ def test_the_same_as_of_a_local_folder(bucket: Bucket, tmp_path: Path, prefix: s
 def test_rows_have_addresses_and_etags(bucket: Bucket) -> None:
     name = "cat/ü #%41?+.png"
     upload(bucket, [name])
-    [row] = list_prefix(f"{bucket.uri}/in", (), bucket.options())
+    [row] = list_files(f"{bucket.uri}/in", (), bucket.options())
     assert not isinstance(row, Reject)
     etag = bucket.client().objects.head(f"in/{name}")["e_tag"].strip('"')
     assert (row.uri, row.etag) == (f"{bucket.uri}/in/{name}", etag)
@@ -178,19 +178,6 @@ def test_folder_markers_and_invalid_names_are_rejects(bucket: Bucket) -> None:
     }
 
 
-@on_s3_and_gcs
-def test_only_first_bytes_of_other_files_are_read(bucket: Bucket, proxy: FaultProxy) -> None:
-    other = {"2.dat": b"t" * 100_000, "4.txt": b"t", "5.JSON": b"{}"}
-    upload(bucket, {"1.png": TINY_PNG, "3": TINY_PNG, **other})
-    rows, rejects = listed_in(bucket.behind(proxy))
-    assert (ids_of(rows), list(rejects)) == (["1.png", "3"], list(other))
-    targets = [target for _, target in proxy.requests if "list-type" not in target]
-    names = [re.split("%2F|/", target)[-1].replace("%2E", ".") for target in targets]
-    # The detection of the input format looks for a metadata file.
-    assert sorted(name for name in names if not name.startswith("metadata.")) == ["2.dat", "3"]
-    assert proxy.num_bytes_down < 30_000  # answers, and not the 100,000 bytes of 2.dat
-
-
 def test_text_beside_images_costs_no_request(
     s3_bucket: Bucket, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -198,31 +185,25 @@ def test_text_beside_images_costs_no_request(
     names = [f"{number}.{kind}" for number in range(400) for kind in ("jpg", "json", "txt")]
     s3_bucket.fill([f"in/{name}" for name in names], TINY_PNG)
     before = COUNTERS.snapshot().get("requests", 0)
-    found = list(list_prefix(f"{s3_bucket.uri}/in", (), s3_bucket.options()))
+    found = list(list_files(f"{s3_bucket.uri}/in", (), s3_bucket.options()))
     assert COUNTERS.snapshot()["requests"] - before <= 3
     reasons = Counter(str(row.reason) for row in found if isinstance(row, Reject))
     assert (len(found), reasons) == (1200, {"other_file": 800})
-    told = "800 objects are no images by their names: 400 ending in .json, 400 ending in .txt"
+    told = "800 files are not images by their names: 400 ending in .json, 400 ending in .txt"
     assert told in caplog.text
 
 
-def test_a_denied_file_is_a_reject(gcs_bucket: Bucket) -> None:
-    upload(gcs_bucket, ["1.png"]).put("in/denied/2", TINY_PNG)
-    rows, rejects = listed_in(gcs_bucket)
-    assert (ids_of(rows), list(rejects)) == (["1.png"], ["denied/2"])
-    reject, uri = rejects["denied/2"], f"{gcs_bucket.uri}/in/denied/2"
-    assert reject.reason == RejectReason.UNREADABLE
-    message = f"{uri}: access denied: these credentials may not read it"
-    assert reject.detail.startswith(message)
-
-
-def test_a_missing_file_is_a_reject(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    upload(s3_bucket, ["1.png", "gone"])
-    s3_proxy.add(Fault("status", None, status=404, path_contains="/in/gone"))
-    rows, rejects = listed_in(s3_bucket.behind(s3_proxy))
-    uri = f"{s3_bucket.uri}/in/gone"
-    reject = Reject("gone", uri, RejectReason.UNREADABLE, f"{uri}: there is no such object")
-    assert (ids_of(rows), rejects) == (["1.png"], {"gone": reject})
+@pytest.mark.parametrize("num_others", [3, 1300])
+def test_objects_with_other_names_are_never_read(s3_bucket: Bucket, num_others: int) -> None:
+    """However many there are, and in however many parts, the listing is the same."""
+    names = [f"{number:04d}.dat" for number in range(num_others)] + ["9.png", "zz"]
+    s3_bucket.fill([f"in/{name}" for name in names], TINY_PNG)
+    source = detect(f"{s3_bucket.uri}/in", NONE, storage=s3_bucket.options())
+    for parts in (source.facts.parts(), source.facts.worker_parts()):
+        found = [found for part in parts for found in source.list_part(part)]
+        assert [row["id"] for row in rows_of(found)] == ["9.png"]
+        rejects = {reject.id: (reject.reason, reject.detail) for reject in rejects_of(found)}
+        assert rejects == dict.fromkeys({*names} - {"9.png"}, NO_IMAGE_NAME)
 
 
 @on_s3_and_gcs
@@ -264,4 +245,4 @@ def test_all_formats_look_at_one_listing(s3_bucket: Bucket, s3_proxy: FaultProxy
     source = detect(uri, storage=s3_bucket.behind(s3_proxy).options())
     description = f"a folder at {uri}, with the folders cat, dog"
     assert (source.name, source.facts.description) == ("folder", description)
-    assert len(s3_proxy.requests) == 2, "the first page, and the folder's own content"
+    assert len(s3_proxy.requests) == 3, "the first page, the folder's own content, notes.txt"

@@ -102,13 +102,14 @@ def test_formats_import_what_they_share_and_not_the_other_way_round() -> None:
     assert not above
 
 
-def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may hold millions of files, and every format looks into it."""
+    folders = [tmp_path, tmp_path / "cat", tmp_path / "dog"]
     make_files(tmp_path, "cat/1.png", "dog/2.png", "notes.txt")
     listed, scan = [], os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: (listed.append(path), scan(path))[1])
     source = detect(str(tmp_path))
-    assert (source.name, listed) == ("folder", [str(tmp_path)])
+    assert (source.name, sorted(listed)) == ("folder", [*map(str, folders)])
 
 
 def test_a_pickled_request_has_no_listings(tmp_path: Path) -> None:

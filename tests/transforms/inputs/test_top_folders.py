@@ -26,7 +26,6 @@ MANY = [f"c{number}/1.png" for number in range(9)]
     ["seg_train/cat/1.png", "seg_test/cat/2.png", "seg_pred/3.png"],
     ["train2017/1.png", "val2017/2.png"],
     ["trainA/1.png", "trainB/2.png", "testA/3.png", "testB/4.png"],
-    ["training_set/cat/1.png", "test_set/cat/2.png"],
     # Among many folders: two splits, or one with class folders.
     ["train/1.png", "test/2.png", *MANY],
     ["test/cat/1.png", *MANY],
@@ -45,6 +44,7 @@ def test_folders_that_may_be_either(tmp_path: Path, names: list[str]) -> None:
     (["test/1.png", *MANY], ()),
     (["bullet_train/1.png", "car/2.png"], ()),
     (["testing/cat/1.png", "Training/cat/2.png"], ("Training", "testing")),
+    (["training_set/cat/1.png", "test_set/cat/2.png"], ("test_set", "training_set")),
     (["extra/1.png", "unlabeled/2.png"], ()),
     (["contest/1.png", "latest/2.png", "trainer/3.png"], ()),
     (["1.png"], ()),

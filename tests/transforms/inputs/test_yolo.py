@@ -157,9 +157,14 @@ def test_a_place_of_two_splits_stays_in_the_first(
     for name in splits:
         det.write(tmp_path, {**det.pictures(f"images/{name}", "a"), **txts(f"labels/{name}", "a")})
     det.write(tmp_path, {"data.yaml": f"{YAML}{places}\n"})
-    source, rows, _ = det.listed(tmp_path)
+    source, rows, rejects = det.listed(tmp_path)
     assert source.facts.description.endswith(f"splits from data.yaml{told}")
-    assert {row["id"].split("/")[1]: row["split"] for row in rows} == splits
+    found = {row["id"].split("/")[1]: row["split"] for row in rows}
+    assert found == {name: split for name, split in splits.items() if split}
+    in_none = [f"images/{name}/a.png" for name, split in splits.items() if split is None]
+    assert det.reasons(rejects) == [(path, "unknown_split") for path in in_none]
+    where = f"in none of the places of data.yaml (train: {tmp_path}/images/a, "
+    assert all(reject.detail.startswith(where) for reject in rejects)
 
 
 def test_an_image_of_two_lists_and_a_line_without_image_are_rejects(tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ from shardwright.transforms.rejects import Reject, RejectReason
 
 CAPTIONS, IMAGE_ID = "captions", "image_id"
 _ENDING = ".json"
-_SECTIONS = re.compile(rb'"(images|annotations|categories)"\s*:')
+_SECTIONS = re.compile(
+    rb'(\xef\xbb\xbf)?\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL
+)
 _START_BYTES = 1 << 16
 # Prefixes of COCO's own file names. Roboflow writes `_BESIDE` next to the images.
 _KINDS = ("instances", "person_keypoints", "stuff", "panoptic", "image_info", "captions")
@@ -71,6 +73,7 @@ _OBJECT_TYPES = {
     boxes.SEGMENTATION: pa.large_string(),
 }
 _BATCH_BYTES = 32 << 20  # of a batch's annotations, on average
+_OTHER_FILES = 5  # json files without COCO's names that detection reads
 _PROBES = 5  # images looked up to find the folder of a set
 
 
@@ -130,7 +133,7 @@ def look(request: SourceRequest) -> CocoFacts | None:
     files = _find(request)
     if not request.forced:
         files = [
-            uri for uri in files if _SECTIONS.search(read_start(uri, request.storage, _START_BYTES))
+            uri for uri in files if _SECTIONS.match(read_start(uri, request.storage, _START_BYTES))
         ]
     if not files:
         request.refuse_if_forced(
@@ -165,7 +168,12 @@ def _find(request: SourceRequest) -> list[str]:
         for name in look_in(f"{uri}/{folder}").files
         if _is_named(name)
     ]
-    return [f"{uri}/{name}" for name in beside or inside]
+    if beside or inside:
+        return [f"{uri}/{name}" for name in beside or inside]
+    # Label Studio's result.json, FiftyOne's labels.json: `look` reads what is in them.
+    found = request.listings.companions_in(uri)
+    others = (path for path in found.others if found.images and path.lower().endswith(_ENDING))
+    return [f"{uri}/{path}" for path in islice(others, _OTHER_FILES)]
 
 
 def _is_named(name: str) -> bool:
@@ -297,6 +305,7 @@ def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str,
                 f"{home}/{name}",
                 f"{home}/images/{name}",
                 f"{home}/images",
+                f"{home}/data",
                 home,
                 f"{folder}/{name}",
                 folder,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.annotations.boxes import ImageSize, ObjectRows, object_columns
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.folders.folder_files import Listed, files_below, objects_below
+from shardwright.transforms.inputs.folders.folder_files import listed_below
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.top_folders import names_state_splits
@@ -25,8 +24,6 @@ from shardwright.transforms.references import BATCH_ROWS, with_columns
 from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
-# Folders that only separate images from labels: images/train/a.jpg belongs to labels/train/a.txt.
-_KIND_FOLDERS = frozenset({"annotations", "images", "jpegimages", "labels", "xmls"})
 
 
 class TreeObject(NamedTuple):
@@ -59,12 +56,8 @@ def list_tree(
         BuildError: A link leads out of `folders`.
         StorageError: The store cannot be listed.
     """
-    if is_remote(root):
-        found: Iterable[Listed] = chain.from_iterable(objects_below(root, storage))
-    else:
-        found = files_below(root, folders)
     files, rejects = [], []
-    for file, problem in sorted(found, key=lambda item: item[0].id):
+    for file, problem in sorted(listed_below(root, storage, folders), key=lambda item: item[0].id):
         is_empty = problem and problem[0] == RejectReason.EMPTY_FILE
         # An empty label file means that its image has no objects.
         if problem is None or (is_empty and not has_image_name(file.id)):
@@ -75,15 +68,6 @@ def list_tree(
         elif problem[0] != RejectReason.OTHER_FILE:
             rejects.append(file.reject(*problem))
     return files, rejects
-
-
-def label_key(path: str) -> tuple[str, ...]:
-    """Return what an image and its label file share: folders, without `_KIND_FOLDERS`, and stem."""
-    *folders, name = path.split("/")
-    return (
-        *(folder for folder in folders if folder.lower() not in _KIND_FOLDERS),
-        name.rpartition(".")[0] or name,
-    )
 
 
 def read_labels(

@@ -10,6 +10,7 @@ dropped (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` becom
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +29,11 @@ from shardwright.transforms.inputs.annotations.boxes import ImageSize, read_size
 from shardwright.transforms.inputs.annotations.label_trees import (
     TreeObject,
     has_split_folders,
-    label_key,
     list_labelled,
     list_tree,
     read_lists,
 )
+from shardwright.transforms.inputs.companions import KIND_FOLDERS, image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folder_contents import read_start
 from shardwright.transforms.inputs.image_rows import ImageRow
@@ -50,8 +51,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
 _NO_POSE = "unspecified"
 _START_BYTES = 4096
-_PROBES = 3  # xml files read for detection
-_XML_FOLDERS = frozenset({"annotations", "xmls"})
+_IS_ANNOTATION = re.compile(rb"<annotation[\s>]")  # CVAT has <annotations>
 # Folder of masks, in lower case -> the column of its images.
 MASKS: Mapping[str, str] = {
     "segmentationclass": "segmentation",
@@ -233,37 +233,29 @@ def look(request: SourceRequest) -> VocFacts | None:
 
 def _bases(request: SourceRequest) -> list[str]:
     """Return the folders of VOC's layout, or of images and xmls: INPUT, or those in `VOCdevkit`."""
-    root = request.uri
-    if _holds_annotations(request, root, deeper=2):
-        return [root]
-    folders = request.listings.look_in(root).folders
-    kits = [f"{root}/{folder}" for folder in folders if folder.lower().startswith("voc")]
-    return [kit for kit in kits if _holds_annotations(request, kit, deeper=1)]
-
-
-def _holds_annotations(request: SourceRequest, folder: str, *, deeper: int) -> bool:
-    """Return whether the first xmls are annotations, here or up to `deeper` folder levels below."""
-    found = request.listings.look_in(folder)
-    first = islice((name for name in found.files if name.lower().endswith(".xml")), _PROBES)
-    if any(
-        b"<annotation" in read_start(f"{folder}/{name}", request.storage, _START_BYTES)
-        for name in first
+    xmls = request.listings.companions_in(request.uri).labels("xml")
+    if not any(
+        _IS_ANNOTATION.search(read_start(f"{request.uri}/{path}", request.storage, _START_BYTES))
+        for path in probes(xmls)
     ):
-        return True
-    return deeper > 0 and any(
-        _holds_annotations(request, f"{folder}/{name}", deeper=deeper - 1)
-        for name in found.folders
-        if name.lower() in _XML_FOLDERS or _is_split(name)
+        return []
+    return sorted({f"{request.uri}/{_base(path)}".rstrip("/") for path in xmls})
+
+
+def _base(path: str) -> str:
+    """Return the folder above that of annotations or of a split; "" without one."""
+    folders = path.split("/")[:-1]
+    places = (
+        place
+        for place, name in enumerate(folders)
+        if name.lower() in KIND_FOLDERS or split_of([name])
     )
-
-
-def _is_split(folder: str) -> bool:
-    return split_of([folder]) is not None
+    return "/".join(folders[: next(places, 0)])
 
 
 @dataclass(slots=True)
 class _Tree:
-    """The files of a tree by kind; labels and masks by the `label_key` shared with their image."""
+    """The files of a tree by kind; labels and masks by the `image_key` shared with their image."""
 
     images: list[ImageRow]
     labels: dict[_Key, list[ImageRow]]
@@ -283,8 +275,8 @@ def list_part(facts: VocFacts, part: str) -> Rows:
     yield from _without_image(facts, tree, splits)
     wanted: list[tuple[ImageRow, ImageRow | None]] = []
     for image in tree.images:
-        found = tree.labels.get(label_key(image.id), [])
-        if facts.has_lists and label_key(image.id) not in splits:
+        found = tree.labels.get(image_key(image.id), [])
+        if facts.has_lists and image_key(image.id) not in splits:
             yield image.reject(RejectReason.OTHER_FILE, "in none of the lists of ImageSets/Main")
         elif len(found) == 1:
             wanted.append((image, found[0]))
@@ -298,11 +290,11 @@ def list_part(facts: VocFacts, part: str) -> Rows:
     of_folder = facts.has_split_folders and not facts.has_lists
 
     def split_of_path(path: str) -> str | None:
-        return split_of(path.split("/")[:1]) if of_folder else splits.get(label_key(path))
+        return split_of(path.split("/")[:1]) if of_folder else splits.get(image_key(path))
 
     def masks_of(images: Sequence[ImageRow]) -> dict[str, pa.Array]:
         return {
-            extra_name(name): _pictures([masks.get(label_key(image.id)) for image in images])
+            extra_name(name): _pictures([masks.get(image_key(image.id)) for image in images])
             for name, masks in tree.masks.items()
             if facts.has_masks
         }
@@ -316,7 +308,7 @@ def list_part(facts: VocFacts, part: str) -> Rows:
 
 def _without_image(facts: VocFacts, tree: _Tree, splits: Mapping[_Key, str]) -> Iterator[Reject]:
     """Yield a reject for each listed name and each annotation without an image, and other files."""
-    keys = {label_key(image.id) for image in tree.images}
+    keys = {image_key(image.id) for image in tree.images}
     for key, split in splits.items():
         if key not in keys:
             yield Reject(
@@ -342,11 +334,11 @@ def _sort(files: Sequence[ImageRow]) -> _Tree:
                 tree.lists.append(file)
         elif not has_image_name(file.id):
             (
-                tree.labels[label_key(file.id)] if file.id.lower().endswith(".xml") else tree.others
+                tree.labels[image_key(file.id)] if file.id.lower().endswith(".xml") else tree.others
             ).append(file)
         elif mask:
             path = "/".join(part for part in file.id.split("/") if part.lower() not in MASKS)
-            tree.masks[mask][label_key(path)] = file
+            tree.masks[mask][image_key(path)] = file
         else:
             tree.images.append(file)
     return tree

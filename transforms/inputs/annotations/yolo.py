@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,14 +28,14 @@ from shardwright.transforms.inputs.annotations import boxes
 from shardwright.transforms.inputs.annotations.label_trees import (
     TreeObject,
     has_split_folders,
-    label_key,
     list_labelled,
     list_tree,
     read_lists,
 )
 from shardwright.transforms.inputs.boundary import outside_problem
+from shardwright.transforms.inputs.companions import image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.folder_contents import FolderListings, read_start
+from shardwright.transforms.inputs.folder_contents import read_start
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.references import reference_schema
@@ -44,8 +44,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 _MARGIN = 0.01  # tools let boxes exceed their image by this fraction
 _CONFIG_BYTES = 1 << 20
 _START_BYTES = 4096
-_LABEL_FOLDERS = frozenset({"labels", "obj_train_data"})  # the latter is CVAT's, with the images
-_PROBES = 5  # label files read for detection: those of images without objects are empty
+_CVAT_FOLDER = re.compile(r"obj_([a-z]+)_data", re.IGNORECASE)
 # Files with one class name per line: LabelImg's, Darknet's and Roboflow's.
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "predefined_classes.txt")
 
@@ -187,6 +186,13 @@ class YoloConfig(NamedTuple):
     point_shape: PointShape | None = None
     names_path: str = ""
 
+    @property
+    def path_of_places(self) -> str:
+        """What states the places: data.yaml by its name, or the names of the places."""
+        is_file = is_config(self.names_path)
+        names = (place for split in self.places.values() for place in split)
+        return self.names_path.rpartition("/")[2] if is_file else ", ".join(names)
+
 
 def read_names(text: str, path: str) -> tuple[str, ...]:
     """Return the names in a classes.txt or obj.names, one per line.
@@ -288,7 +294,8 @@ class YoloFacts(SourceFacts):
     Attributes:
         root: The tree's folder.
         names: Class names by number.
-        places: (split, folder or list of images below the root) of data.yaml.
+        places: (split, folder or list of images below the root) of data.yaml, or by their names.
+        places_from: What states the places, for messages.
         point_shape: What follows the boxes; None if there are no keypoints.
         storage: Options of the tree's store.
     """
@@ -296,6 +303,7 @@ class YoloFacts(SourceFacts):
     root: str
     names: tuple[str, ...]
     places: tuple[tuple[str, str], ...]
+    places_from: str
     point_shape: PointShape | None
     storage: StorageOptions
 
@@ -320,10 +328,13 @@ def look(request: SourceRequest) -> YoloFacts | None:
             f"{request.uri} has YOLO labels but no class names: "
             "add data.yaml with `names`, or classes.txt with one name per line"
         )
+    if not config.places:
+        config = config._replace(places=_named_places(request, root))
     places, shared = _places(config, root)
     of_folders = not places and _has_split_folders(request, root)
     splits = ", split folders" if of_folders else ""
-    splits = f", splits from data.yaml{''.join(shared)}" if places else splits
+    places_from = config.path_of_places
+    splits = f", splits from {places_from}{''.join(shared)}" if places else splits
     features = (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE)
     points = config.point_shape
     if points is not None:
@@ -342,6 +353,7 @@ def look(request: SourceRequest) -> YoloFacts | None:
         root=root,
         names=config.names,
         places=places,
+        places_from=places_from,
         point_shape=points,
         storage=request.storage,
     )
@@ -368,12 +380,21 @@ def _open_config(request: SourceRequest) -> tuple[YoloConfig | None, str]:
         return config, request.image_root or _root_of(config, request)
     if not request.is_remote and not os.path.isdir(uri):
         return None, ""
-    # The first .txt in `labels/`, in a split folder or beside images shows labels.
-    is_one = request.forced or any(
-        _are_labels(request, folder, beside=beside)
-        for folder, beside in _label_folders(uri, request.listings)
-    )
-    return (_find_config(request) if is_one else None), uri
+    return (_find_config(request) if request.forced or _has_labels(request) else None), uri
+
+
+def _has_labels(request: SourceRequest) -> bool:
+    """Return whether a .txt of an image has boxes, or all are empty and there are class names."""
+    paths = request.listings.companions_in(request.uri).labels("txt")
+    texts = [path for path in paths if not _is_other(path)]
+    starts = [
+        start
+        for path in probes(texts)
+        if (start := read_start(f"{request.uri}/{path}", request.storage, _START_BYTES)).strip()
+    ]
+    if texts and not starts:
+        return bool(_find_config(request).names)
+    return any(map(looks_like_labels, starts))
 
 
 def _read_text(uri: str, storage: StorageOptions) -> str:
@@ -426,31 +447,25 @@ def _find_config(request: SourceRequest) -> YoloConfig:
     return YoloConfig((), {}, "")
 
 
-def _label_folders(root: str, listings: FolderListings) -> Iterator[tuple[str, bool]]:
-    """Yield (folder, beside images) of each place where label files may be."""
-    yield root, True
-    for folder in listings.look_in(root).folders:
-        is_labels = folder.lower() == "labels"
-        if folder.lower() in _LABEL_FOLDERS or split_of([folder]):
-            yield f"{root}/{folder}", not is_labels
-            below = listings.look_in(f"{root}/{folder}").folders
-            for name in below[:_PROBES] if is_labels else below:
-                if is_labels or name.lower() == "labels":
-                    yield f"{root}/{folder}/{name}", False
+def _named_places(request: SourceRequest, root: str) -> dict[str, tuple[str, ...]]:
+    """Return split -> lists of images as Darknet and CVAT write them, or else CVAT's folders."""
+    found = request.listings.look_in(root)
+    places: dict[str, list[str]] = defaultdict(list)
+    for name in found.files:
+        stem, _, extension = name.rpartition(".")
+        split = split_of([stem]) if extension.lower() == "txt" else None
+        if split and any(map(has_image_name, _start_of(request, f"{root}/{name}").split("\n"))):
+            places[split].append(name)
+    for name in () if places else found.folders:
+        match = _CVAT_FOLDER.fullmatch(name)
+        if match and (split := split_of([match[1]])):
+            places[split].append(name)
+    return {split: tuple(names) for split, names in places.items()}
 
 
-def _are_labels(request: SourceRequest, folder: str, *, beside: bool) -> bool:
-    found = request.listings.look_in(folder)
-    texts = (name for name in found.files if name.lower().endswith(".txt"))
-    # Most image folders have no .txt: skip collecting their stems then.
-    if beside and (first := next(texts, None)):
-        stems = {name.rpartition(".")[0] for name in found.files if has_image_name(name)}
-        # Only texts of images: a readme may begin with five numbers, too.
-        texts = (name for name in chain([first], texts) if name[:-4] in stems)
-    return any(
-        looks_like_labels(read_start(f"{folder}/{name}", request.storage, _START_BYTES))
-        for name in islice(texts, _PROBES)
-    )
+def _start_of(request: SourceRequest, uri: str) -> str:
+    start = read_start(uri, request.storage, _START_BYTES)
+    return "\n".join(map(str.strip, start.decode("utf-8-sig", "replace").splitlines()))
 
 
 def _places(config: YoloConfig, root: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
@@ -502,16 +517,18 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
     ]
     labels: dict[tuple[str, ...], list[ImageRow]] = defaultdict(list)
     for file in texts:
-        labels[label_key(file.id)].append(file)
-    keys = {label_key(image.id) for image in images}
+        labels[image_key(file.id)].append(file)
+    keys = {image_key(image.id) for image in images}
     yield from _left_over(files, labels, keys, lists)
     listed, faults = _listed_splits(facts, [file for file in files if file.id in lists], images)
     yield from faults
     split_by_path = _splits_by_place(facts, listed)
     pairs = []
     for image in images:
-        found = labels.get(label_key(image.id), [])
-        if len(found) > 1:
+        found = labels.get(image_key(image.id), [])
+        if facts.places and split_by_path(image.id) is None:
+            yield image.reject(RejectReason.UNKNOWN_SPLIT, _in_no_place(facts))
+        elif len(found) > 1:
             told = f"it has several label files: {', '.join(file.id for file in found)}"
             yield image.reject(RejectReason.BAD_VALUE, told)
         else:
@@ -538,6 +555,11 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
     )
 
 
+def _in_no_place(facts: YoloFacts) -> str:
+    places = ", ".join(f"{split}: {facts.root}/{path}" for split, path in facts.places)
+    return f"in none of the places of {facts.places_from} ({places}): correct them, or move it"
+
+
 def _is_other(path: str) -> bool:
     return path.rpartition("/")[2].lower() in NAME_FILES
 
@@ -552,8 +574,8 @@ def _left_over(
     for file in files:
         if has_image_name(file.id) or _is_other(file.id) or is_config(file.id) or file.id in lists:
             continue
-        if label_key(file.id) in labels and file.id.lower().endswith(".txt"):
-            if label_key(file.id) in keys:
+        if image_key(file.id) in labels and file.id.lower().endswith(".txt"):
+            if image_key(file.id) in keys:
                 continue
             if any(folder.lower() == "labels" for folder in file.id.split("/")[:-1]):
                 yield file.reject(RejectReason.MISSING_FILE, "there is no image of this name")
@@ -570,8 +592,7 @@ def _listed_splits(
     for file, lines in read_lists(lists, facts.storage):
         split = split_of_place[file.id]
         for line in filter(None, map(str.strip, lines)):
-            parts = line.removeprefix(f"{facts.root}/").split("/")
-            path = "/".join(part for part in parts if part not in ("", ".", ".."))
+            path = _path_of_line(line.removeprefix(f"{facts.root}/"), paths)
             first = listed.setdefault(path, split)
             if first != split:
                 told = RejectReason.DUPLICATE_ID, f"listed in two splits; it stays in {first}"
@@ -582,6 +603,13 @@ def _listed_splits(
                 continue
             rejects.append(Reject(path, file.uri, *told))
     return listed, rejects
+
+
+def _path_of_line(line: str, paths: Set[str]) -> str:
+    """Return the path of a line of a list, without folders that INPUT lacks, as CVAT's data/."""
+    parts = [part for part in line.split("/") if part not in ("", ".", "..")]
+    ends = ("/".join(parts[start:]) for start in range(len(parts)))
+    return next((end for end in ends if end in paths), "/".join(parts))
 
 
 def _splits_by_place(facts: YoloFacts, listed: Mapping[str, str]) -> Callable[[str], str | None]:

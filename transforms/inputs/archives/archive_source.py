@@ -8,7 +8,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -16,13 +16,13 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.companions import find_companions
 from shardwright.transforms.inputs.file_rules import (
-    MAGIC_BYTES,
+    NO_IMAGE_NAME,
     SPLIT_FOLDERS,
     Problem,
     has_image_name,
     is_litter,
-    magic_problem,
     place_of,
     size_problem,
 )
@@ -43,11 +43,13 @@ from shardwright.transforms.inputs.top_folders import (
     rule_of_labels,
     split_folders_of,
 )
+from shardwright.transforms.inputs.unread import LIST_BYTES, may_be_list, refuse_unread
 from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason, incomplete, reason_of
 
 # Detection stops here: it need not read a large archive to its end.
 LOOK_MEMBERS, LOOK_BYTES, LEAST_LOOK = 20_000, 64 << 20, 20
+_LOOK_TEXTS = 100  # small files read by it, which may name images
 T = TypeVar("T")
 
 
@@ -175,18 +177,13 @@ def place_member(
     Raises:
         ArchiveFault: The member cannot be read, nor the members after it.
     """
-    named = has_image_name(member.path)
-    in_place = ImagePlace(archive.file.uri, member.offset, member.num_bytes, archive.state.etag)
-    if member.offset is not None and named:
-        return in_place
+    if not has_image_name(member.path):
+        return NO_IMAGE_NAME
+    if member.offset is not None:
+        return ImagePlace(archive.file.uri, member.offset, member.num_bytes, archive.state.etag)
     try:
         with archive_faults(), member.open() as file:
-            start = b"" if named else file.read(MAGIC_BYTES)
-            if not named and (problem := magic_problem(start)):
-                return problem
-            if member.offset is not None:
-                return in_place
-            data = start + file.read(member.num_bytes - len(start))
+            data = file.read(member.num_bytes)
     except ArchiveFault as fault:
         # Otherwise the stream is broken from here on, and so are all members after it.
         if member.stands_alone:
@@ -288,7 +285,7 @@ def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts 
     """Return the facts about archives of images; None if INPUT is something else.
 
     Raises:
-        UsageError: As for `find_archives`, or an option gives a column.
+        UsageError: As for `find_archives` and `refuse_unread`, or an option gives a column.
     """
     archives = find_archives(request, kind)
     if not archives:
@@ -296,6 +293,18 @@ def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts 
     request.refuse_columns(f"made of {kind.what}s")
     starts = [_start_of(archive.uri, request.storage, kind) for archive in first_and_last(archives)]
     layout = layout_of(request, starts, archives)
+    paths, texts = [path for start in starts for path in start.paths], dict[str, bytes]()
+    for start in starts:
+        texts |= start.texts
+    companions = find_companions(paths, is_whole=all(start.whole for start in starts))
+    refuse_unread(
+        request,
+        companions,
+        kind.name,
+        {layout.place_of(archives[0], path)[1] for path in companions.images},
+        lambda path: texts.get(path, b""),
+        fix="unpack it, and give its folder as INPUT",
+    )
     return ArchiveFacts(
         describe_files(request, archives, kind.what) + layout.describe(),
         states_splits=layout.states_splits,
@@ -309,15 +318,23 @@ def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts 
 
 
 class ArchiveStart(NamedTuple):
-    """The paths of an archive's first files; `whole` is True if these are all."""
+    """The first files of an archive.
+
+    Attributes:
+        paths: Their paths.
+        whole: True if these are all.
+        texts: Path -> first bytes, of the first files that may name images.
+    """
 
     paths: list[str]
     whole: bool
+    texts: Mapping[str, bytes] = {}
 
 
 def _start_of(uri: str, storage: StorageOptions, kind: ArchiveKind) -> ArchiveStart:
     """Return the paths of the first members that may be records."""
     paths: list[str] = []
+    texts: dict[str, bytes] = {}
     num_bytes = 0
     try:
         size = state_of(uri, storage).num_bytes
@@ -325,15 +342,18 @@ def _start_of(uri: str, storage: StorageOptions, kind: ArchiveKind) -> ArchiveSt
             for member in archive.members():
                 if path_problem(member.path) is None:
                     paths.append(member.path)
+                    if len(texts) < _LOOK_TEXTS and may_be_list(member.path) and not member.problem:
+                        with archive_faults(), member.open() as file:
+                            texts[member.path] = file.read(LIST_BYTES)
                 num_bytes += member.num_bytes
                 # Many small files, or enough bytes with some files: whichever comes first.
                 if len(paths) >= LOOK_MEMBERS or (
                     num_bytes > LOOK_BYTES and len(paths) >= LEAST_LOOK
                 ):
-                    return ArchiveStart(paths, whole=False)
+                    return ArchiveStart(paths, whole=False, texts=texts)
     except (ArchiveFault, MissingError):  # reported when the archive is listed
-        return ArchiveStart(paths, whole=False)
-    return ArchiveStart(paths, whole=True)
+        return ArchiveStart(paths, whole=False, texts=texts)
+    return ArchiveStart(paths, whole=True, texts=texts)
 
 
 def layout_of(

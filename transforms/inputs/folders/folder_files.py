@@ -5,41 +5,38 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from shardwright.errors import ChangedError, DeniedError, MissingError, UsageError
+from shardwright.errors import UsageError
+from shardwright.sizes import counted
 from shardwright.storage.addresses import is_remote, key_problem, parse_address
 from shardwright.storage.clients import client_for
-from shardwright.storage.folder import files_of
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
 from shardwright.storage.listing import LONG_KEYS, ObjectRow, cut_prefix, list_pages
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.file_rules import (
-    MAGIC_BYTES,
+    NO_IMAGE_NAME,
     Problem,
     etag_of,
     extension_of,
     file_problem,
     has_image_name,
     is_litter,
-    magic_problem,
-    name_problem,
     place_of,
     size_problem,
 )
+from shardwright.transforms.inputs.folder_contents import read_start
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.top_folders import rule_of_labels, shown, split_folders_of
-from shardwright.transforms.rejects import Reject, RejectReason, incomplete
+from shardwright.transforms.inputs.unread import LIST_BYTES, refuse_unread
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _RANGES = 16  # parts of a long prefix; a worker lists each by several threads
-SAMPLE, EVERY = 1000, 100
 _LOG = logging.getLogger("shardwright.inputs")
 _SHOWN = 5  # extensions in a line of the log
 
@@ -47,30 +44,13 @@ _SHOWN = 5  # extensions in a line of the log
 Listed = tuple[ImageRow, Problem | None]  # a file, and why it cannot be an image, or None
 
 
-def list_folder(
-    root: str, split_folders: Sequence[str], folders: tuple[str, ...] = ()
-) -> Iterator[ImageRow | Reject]:
-    """Yield a row or a reject for every file below the root, in name order; links as `walk`."""
-    place = functools.cache(functools.partial(place_of, split_folders))
-    for row, problem in files_below(root, folders):
-        if problem is None and not has_image_name(row.uri):
-            problem = _other_file(row.uri)
-        if problem:
-            named = row._replace(id="") if problem[0] == RejectReason.BAD_ID else row
-            yield named.reject(*problem)
-        else:
-            # All files of a folder have one place.
-            split, label = place(row.id[: row.id.rfind("/") + 1])
-            yield row._replace(split=split, label=label)
-
-
-def files_below(root: str, folders: tuple[str, ...] = ()) -> Iterator[Listed]:
+def _files_below(root: str, folders: tuple[str, ...] = ()) -> Iterator[Listed]:
     """Yield every file below a local folder, in name order; links as `walk`."""
     for relative, entry, problem in walk(root, folders):
         if not (relative.isascii() or _is_utf8(relative)):
             shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
             problem = RejectReason.BAD_ID, "the file's name is not UTF-8: rename it"
-            yield ImageRow(shown, f"{root}/{shown}"), problem
+            yield ImageRow("", f"{root}/{shown}"), problem
         elif problem or entry is None:
             yield ImageRow(relative, os.path.join(root, relative)), problem
         else:
@@ -93,18 +73,6 @@ def _is_utf8(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _other_file(path: str) -> Problem | None:
-    """Return why a file's first bytes are not those of an image, or None."""
-    try:
-        with open(path, "rb") as file:
-            magic = file.read(MAGIC_BYTES)
-    except OSError as error:
-        return RejectReason.UNREADABLE, error.strerror or str(error)
-    # Unlike in a store, these bytes are free, so that an image is found whatever its name.
-    problem = magic_problem(magic)
-    return problem and (name_problem(path) or problem)
 
 
 def walk(
@@ -202,8 +170,8 @@ def look(request: SourceRequest) -> FolderFacts | None:
     """Return the facts about a folder; None if INPUT is a file.
 
     Raises:
-        UsageError: The format is forced and INPUT is a file, the folder does not exist, or an
-            option gives a column.
+        UsageError: The format is forced and INPUT is a file, the folder does not exist, an option
+            gives a column, or as for `refuse_unread`.
         StorageError: The folder cannot be listed.
     """
     if not request.is_remote and not os.path.isdir(request.uri):
@@ -212,6 +180,14 @@ def look(request: SourceRequest) -> FolderFacts | None:
     request.refuse_columns("a folder")
     splits = find_splits(request)
     folders = request.listings.look_in(request.uri).folders
+    companions = request.listings.companions_in(request.uri)
+    refuse_unread(
+        request,
+        companions,
+        "folder",
+        {place_of(splits, path)[1] for path in companions.images},
+        lambda path: read_start(f"{request.uri}/{path}", request.storage, LIST_BYTES),
+    )
     named = f", with the folders {shown(folders)}" if folders and not splits else ""
     return FolderFacts(
         describe_folder(request.uri, splits) + named,
@@ -251,42 +227,14 @@ def describe_folder(root: str, split_folders: Sequence[str]) -> str:
     return f"{kind} at {root}"
 
 
-def list_prefix(
-    uri: str,
-    split_folders: Sequence[str],
-    options: StorageOptions,
-    keys: KeyRange = ALL_KEYS,
-) -> Iterator[ImageRow | Reject]:
-    """Yield a row or a reject for every object of a range below the prefix, in no order.
-
-    Objects that stand for folders (no bytes, no dot in the name) are rejected as other files.
-    """
-    others = OtherObjects(parse_address(uri)[0], options)
-    for page in objects_below(uri, options, keys):
-        for row, problem in others.look(page):
-            if problem:
-                yield row.reject(*problem)
-            else:
-                split, label = place_of(split_folders, row.id)
-                yield row._replace(split=split, label=label)
-    yield from others.unread_images(uri)
-    others.log_unread(uri)
-
-
-def objects_below(
-    uri: str, options: StorageOptions, keys: KeyRange = ALL_KEYS
-) -> Iterator[list[Listed]]:
-    """Yield pages of the objects of a range below a prefix, in no order."""
+def _objects_below(uri: str, options: StorageOptions, keys: KeyRange) -> Iterator[Listed]:
+    """Yield the objects of a range below a prefix, in no order."""
     store, prefix = parse_address(uri)
     start = len(prefix) + 1 if prefix else 0
     for page in list_pages(client_for(store, options), prefix, keys):
-        yield [
-            (
-                ImageRow(row.key[start:], f"{store}/{row.key}", row.num_bytes, row.etag or None),
-                _object_problem(row.key[start:], row),
-            )
-            for row in page
-        ]
+        for row in page:
+            file = ImageRow(row.key[start:], f"{store}/{row.key}", row.num_bytes, row.etag or None)
+            yield file, _object_problem(file.id, row)
 
 
 def _object_problem(relative: str, row: ObjectRow) -> Problem | None:
@@ -299,82 +247,6 @@ def _object_problem(relative: str, row: ObjectRow) -> Problem | None:
     if problem := key_problem(row.key):
         return RejectReason.BAD_ID, f"the object {problem}"
     return size_problem(row.num_bytes)
-
-
-class OtherObjects:
-    """The objects of one listing whose names are not those of images."""
-
-    def __init__(self, store: str, options: StorageOptions) -> None:
-        self._store, self._options = store, options
-        self._read: Counter[str] = Counter()
-        self._unread: Counter[str] = Counter()
-        self._images: Counter[str] = Counter()
-
-    def look(self, page: Sequence[Listed]) -> list[Listed]:
-        """Return a page with the problems of objects that are no images."""
-        problems = [problem for _, problem in page]
-        keys: dict[int, str] = {}  # of the objects to read, by their place in the page
-        for place, (row, problem) in enumerate(page):
-            if problem is None and not has_image_name(row.uri):
-                key = row.uri.removeprefix(f"{self._store}/")
-                problems[place] = self._problem_unread(key)
-                if problems[place] is None:
-                    keys[place] = key
-        found = map_reads(self._problem_of, keys.values())
-        for (place, key), problem in zip(keys.items(), found, strict=True):
-            problems[place] = problem
-            self._images[extension_of(key)] += problem is None
-        return [(row, problem) for (row, _), problem in zip(page, problems, strict=True)]
-
-    def _problem_unread(self, key: str) -> Problem | None:
-        """Return why an object is no image without reading it; None if it must be read."""
-        extension = extension_of(key)
-        problem = name_problem(key)
-        # A request for each of a million .json files would take longer than the build.
-        sampled = self._read[extension] >= SAMPLE and not self._images[extension]
-        # By the key, so that the choice is the same in every try.
-        if problem is None and sampled and zlib.crc32(key.encode()) % EVERY:
-            detail = f"not read: none of {SAMPLE:,} objects {_ending(extension)} is an image"
-            problem = RejectReason.OTHER_FILE, detail
-        (self._read if problem is None else self._unread)[extension] += 1
-        return problem
-
-    def _problem_of(self, key: str) -> Problem | None:
-        uri = f"{self._store}/{key}"
-        try:
-            return magic_problem(files_of(uri, self._options).read_range(uri, 0, MAGIC_BYTES))
-        except (MissingError, ChangedError, DeniedError) as error:
-            return RejectReason.UNREADABLE, str(error)
-
-    def unread_images(self, uri: str) -> Iterator[Reject]:
-        """Yield a reject for each extension with images after unread objects.
-
-        It fails the build, unless the user accepts the loss with `--accept-partial`.
-        """
-        for extension, number in sorted(self._unread.items()):
-            if images := self._images[extension]:
-                fault = (
-                    f"{number:,} objects {_ending(extension)} were not read, because none of "
-                    f"{SAMPLE:,} before them is an image, but later ones are: give images the "
-                    "extension of their format"
-                )
-                yield incomplete("", uri, fault, images)
-
-    def log_unread(self, uri: str) -> None:
-        """Log the number of unread objects by extension."""
-        if self._unread:
-            shown = ", ".join(
-                f"{number:,} {_ending(extension)}"
-                for extension, number in self._unread.most_common(_SHOWN)
-            )
-            rest = len(self._unread) - _SHOWN
-            more = f", and others of {rest} more extensions" if rest > 0 else ""
-            told = f"{self._unread.total():,} objects are no images by their names: {shown}{more}"
-            _LOG.warning("%s: %s", uri, told)
-
-
-def _ending(extension: str) -> str:
-    return f"ending in .{extension}" if extension else "without an extension"
 
 
 def list_part(facts: FolderFacts, part: str) -> Rows:
@@ -391,7 +263,9 @@ def list_files(
     folders: tuple[str, ...] = (),
     keys: KeyRange = ALL_KEYS,
 ) -> Iterator[ImageRow | Reject]:
-    """Yield a row or a reject for every file below a folder; in a store, in no order.
+    """Yield a row or a reject for every file below a folder.
+
+    Local files are in name order, and links as for `walk`; objects are in no order.
 
     Args:
         root: The folder.
@@ -400,9 +274,42 @@ def list_files(
         folders: As for `walk`.
         keys: The range to list; a local folder is always listed whole.
     """
+    place = functools.lru_cache(functools.partial(place_of, split_folders))
+    others: Counter[str] = Counter()
+    for row, problem in listed_below(root, storage, folders, keys):
+        if problem is None and not has_image_name(row.id):
+            others[extension_of(row.id)] += 1
+            problem = NO_IMAGE_NAME
+        if problem:
+            yield row.reject(*problem)
+        else:
+            # All files of a folder have one place.
+            split, label = place(row.id[: row.id.rfind("/") + 1])
+            yield row._replace(split=split, label=label)
+    if others:
+        rest = len(others) - _SHOWN
+        named = [f"{number:,} {_ending(one)}" for one, number in others.most_common(_SHOWN)]
+        more = f", and others of {rest} more extensions" if rest > 0 else ""
+        _LOG.warning(
+            "%s: %s are not images by their names: %s%s",
+            root, counted(others.total(), "file"), ", ".join(named), more,
+        )  # fmt: skip
+
+
+def _ending(extension: str) -> str:
+    return f"ending in .{extension}" if extension else "without an extension"
+
+
+def listed_below(
+    root: str,
+    storage: StorageOptions,
+    folders: tuple[str, ...] = (),
+    keys: KeyRange = ALL_KEYS,
+) -> Iterator[Listed]:
+    """Yield every file below a folder; arguments and order as for `list_files`."""
     if is_remote(root):
-        return list_prefix(root, split_folders, storage, keys)
-    return list_folder(root, split_folders, folders)
+        return _objects_below(root, storage, keys)
+    return _files_below(root, folders)
 
 
 FORMAT = SourceFormat(
