@@ -101,7 +101,7 @@ class ExampleSchema:
         counts = Counter(names)
         if len(counts) < len(names):
             name = next(name for name in names if counts[name] > 1)
-            raise UsageError(f"two features have the name {name!r}: rename the table's column")
+            raise UsageError(f"two features have the name {name!r}: rename one in the input")
         for inside in names:
             for end in _FOLDERS.finditer(inside):
                 if (name := inside[: end.start()]) in counts:

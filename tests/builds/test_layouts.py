@@ -36,6 +36,12 @@ CREATE_ML = json.dumps([{"image": "0.png", "annotations": [{"label": "dog"}]}])
 OPEN_IMAGES = "ImageID,LabelName,XMin,XMax,YMin,YMax\n000a1b2c3d4e5f60,/m/0bt9lr,0.1,0.2,0.1,0.2\n"
 
 
+def as_bytes(files: Files) -> dict[str, bytes]:
+    return {
+        name: data if isinstance(data, bytes) else data.encode() for name, data in files.items()
+    }
+
+
 def images(folder: str, *numbers: int, end: str = "") -> dict[str, bytes]:
     return {f"{folder}/{n}{end}.png": det.picture(color=20 * n) for n in numbers or range(4)}
 
@@ -128,16 +134,23 @@ def test_labels_in_archives_are_refused(
     tmp_path: Path, pack: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kind = pack.__name__.removeprefix("pack_")
-    names = {
-        name: data if isinstance(data, bytes) else data.encode() for name, data in YOLO.items()
-    }
-    path = pack(tmp_path / f"in.{kind}", names)
+    path = pack(tmp_path / f"in.{kind}", as_bytes(YOLO))
     assert built(path) == (2, [])
     told = (
         "4 .txt with names of images, which are not read: unpack it, and give its folder as INPUT"
     )
     assert told in capsys.readouterr().err
     assert len(listed(detect(str(path), input_format=kind))[0]) == 4
+
+
+@pytest.mark.parametrize(("members", "records"), [
+    ({"im0.v1.png": png_of(0), "im0.v1.cls": "7", "im1.v1.png": png_of(1), "im1.v1.cls": "8"},
+     ["train/7", "train/8"]),
+    ({**images(".", 0, 1), "0.cls": "7", "0.seg.png": det.mask(1), "1.cls": "8",
+      "1.seg.gif": det.mask(2)}, ["train/7", "train/8"]),
+])  # fmt: skip
+def test_tars_with_dots_in_names(tmp_path: Path, members: Files, records: list[str]) -> None:
+    assert built(pack_tar(tmp_path / "a.tar", as_bytes(members))) == (0, records)
 
 
 def test_captions_in_class_folders_are_a_warning(

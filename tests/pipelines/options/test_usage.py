@@ -139,7 +139,7 @@ in => missing OUTPUT: shardwright build INPUT OUTPUT [options]
 --seed 1 => missing INPUT, OUTPUT: shardwright build INPUT OUTPUT [options]
 """)
 WRONG_COLUMNS = cases("""
-path,image,x --image-column path => two features have the name 'image': rename the table's column
+path,image,x --image-column path => two features have the name 'image': rename one in the input
 image,id,x --id-column x => two features have the name 'id'
 image,label,x --label-column x => column 'label' does not hold the labels, but the labels become
 image,a,a/b => feature 'a' is also the folder of 'a/b': rename one of the two columns

@@ -58,7 +58,7 @@ def test_without_classes_there_are_no_label_features(names: str) -> None:
 
 SIZE, ID_COLUMN = Feature("image/size", K.INT64), Feature("id", K.INT64)
 FOLDER = "feature 'image' is also the folder of 'image/size': rename one of the two columns"
-TWICE = "two features have the name 'id': rename the table's column"
+TWICE = "two features have the name 'id': rename one in the input"
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,35 @@ def test_keys() -> None:
     assert {path: split_key(path) for path in expected} == expected
 
 
+@pytest.mark.parametrize(("members", "labels", "features"), [
+    (["im0.v1.png", "im0.v1.cls", "im0.v2.png", "im0.v2.cls"], {"im0.v1": "1", "im0.v2": "3"}, []),
+    (["a.png", "a.cls", "b.1.png", "b.1.cls"], {"a": "1", "b.1": "3"}, []),
+    (["a.png", "a.cls", "a.seg.png", "b.png", "b.cls"], {"a": "1", "b": "4"}, ["seg"]),
+    (["a.png", "a.cls", "a.seg.png", "b.png", "b.cls", "b.seg.jpg"], {"a": "1", "b": "4"}, ["seg"]),
+])  # fmt: skip
+def test_dots_in_keys_and_in_suffixes(
+    tmp_path: Path, members: list[str], labels: dict[str, str], features: list[str]
+) -> None:
+    """Keys have dots if more images have labels then. Pictures of one name are one feature."""
+    values = (str(n).encode() if name.endswith("cls") else png(n) for n, name in enumerate(members))
+    source = opened(pack_tar(tmp_path / "a.tar", dict(zip(members, values, strict=True))))
+    rows, rejects, _ = listed(source)
+    assert {row["id"].removeprefix("a/"): row["label"] for row in rows} == labels
+    assert rejects == {}
+    assert [feature.name for feature in source.facts.features] == features
+    if "b.seg.jpg" in members:
+        sizes = [row["x/seg"]["num_bytes"] for row in rows]
+        assert sizes == [len(png(members.index(name))) for name in ("a.seg.png", "b.seg.jpg")]
+
+
+def test_two_pictures_of_one_name_reject_their_sample(tmp_path: Path) -> None:
+    pictures = {"png": TINY_PNG, "cls": 1, "seg.png": TINY_PNG}
+    samples = {"a": pictures, "b": {**pictures, "seg.jpg": TINY_PNG}}
+    rows, _, details = listed(opened(shard(tmp_path / "a.tar", samples)))
+    assert [row["id"] for row in rows] == ["a/a"]
+    assert details == {"a/b": "it has seg.png and seg.jpg, which are both the image 'seg'"}
+
+
 numbers = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
 keys = st.text(max_size=2)
 json_values = st.recursive(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -58,6 +59,7 @@ _TEXTS = frozenset({LABEL, CAPTION, JSON})
 COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # with these, an image forms a sample
 _MAX_TEXT_BYTES = 16 << 20
 _KEY = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
+_DOTTED_KEY = re.compile(r"((?:.*/)?[^./][^/]*)\.([^./]+)", re.DOTALL)
 _JSON_ROLES = ("label", "id", "split", "group")
 _TAKEN_NAMES = frozenset({"image", "id", "label"})  # features of every dataset
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
@@ -93,14 +95,21 @@ def is_image_suffix(suffix: str) -> bool:
     return has_image_name(f".{suffix}")
 
 
-def split_key(path: str) -> tuple[str, str] | None:
-    """Return a member's key, and its suffix in lower case; None if it is not part of a sample."""
-    match = _KEY.fullmatch(path)
+def split_key(path: str, *, keys_have_dots: bool = False) -> tuple[str, str] | None:
+    """Return a member's key, and its suffix in lower case; None if it is not part of a sample.
+
+    The suffix begins at the first dot, as webdataset has it, or at the last one.
+    """
+    match = (_DOTTED_KEY if keys_have_dots else _KEY).fullmatch(path)
     return (match[1], match[2].lower()) if match else None
 
 
 def read_samples(
-    members: Iterable[Member], archive: Archive | None, writer: SpoolWriter | None = None
+    members: Iterable[Member],
+    archive: Archive | None,
+    writer: SpoolWriter | None = None,
+    *,
+    keys_have_dots: bool = False,
 ) -> Iterator[Sample | tuple[str, Problem]]:
     """Yield samples in order, and (path, problem) for each member outside a sample.
 
@@ -108,6 +117,7 @@ def read_samples(
         members: All members of an archive.
         archive: As for `place_member`; None to leave out the places of images.
         writer: As for `place_member`.
+        keys_have_dots: As for `split_key`.
 
     Raises:
         ArchiveFault: The rest of the archive cannot be read. The last sample, which may be
@@ -115,7 +125,7 @@ def read_samples(
     """
     sample: Sample | None = None
     for member in members:
-        found = split_key(member.path)
+        found = split_key(member.path, keys_have_dots=keys_have_dots)
         problem = path_problem(member.path)
         if found is None or problem:
             yield (
@@ -164,9 +174,16 @@ def _take(
 
 def is_webdataset(samples: Sequence[Sample]) -> bool:
     """Return whether at least half of the images share a key with a label, caption or json."""
-    images = [sample for sample in samples if sample.image_suffixes]
-    paired = [sample for sample in images if not COMPANIONS.isdisjoint(sample.sizes)]
-    return bool(paired) and 2 * len(paired) >= len(images)
+    num_images = sum(bool(sample.image_suffixes) for sample in samples)
+    return 0 < num_images <= 2 * num_paired(samples)
+
+
+def num_paired(samples: Sequence[Sample]) -> int:
+    """Return the number of images that share a key with a label, caption or json."""
+    return sum(
+        bool(sample.image_suffixes) and not COMPANIONS.isdisjoint(sample.sizes)
+        for sample in samples
+    )
 
 
 def read_json(sample: Sample) -> Mapping[str, Any] | None:
@@ -236,6 +253,7 @@ class SampleLayout:
         fields: Name and type of the json's fields that become features.
         pictures: Suffixes of images other than the main one.
         ignored: Suffixes and fields that are not used.
+        keys_have_dots: As for `split_key`.
     """
 
     has_labels: bool = False
@@ -244,6 +262,15 @@ class SampleLayout:
     fields: tuple[tuple[str, pa.DataType], ...] = ()
     pictures: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    keys_have_dots: bool = False
+
+    @property
+    def picture_names(self) -> dict[str, list[str]]:
+        """Feature name of a further image -> its suffixes: "seg" for `seg.png` and `seg.jpg`."""
+        suffixes = defaultdict(list)
+        for suffix in self.pictures:
+            suffixes[suffix.rpartition(".")[0] or suffix].append(suffix)
+        return suffixes
 
     @property
     def columns(self) -> tuple[tuple[str, pa.DataType], ...]:
@@ -252,7 +279,7 @@ class SampleLayout:
         return (
             *captions,
             *self.fields,
-            *((_picture_name(suffix), PICTURE_TYPE) for suffix in self.pictures),
+            *((name, PICTURE_TYPE) for name in self.picture_names),
         )
 
     @property
@@ -269,7 +296,7 @@ class SampleLayout:
         return (
             *captions,
             *fields,
-            *(Feature(_picture_name(suffix), _picture_kind(suffix)) for suffix in self.pictures),
+            *(Feature(name, _picture_kind(name)) for name in self.picture_names),
         )
 
     @property
@@ -307,7 +334,11 @@ class SampleLayout:
         self._refuse_unseen(sample, fields, main)
         extras: list[Any] = [_text_of(sample, CAPTION)] if self.has_captions else []
         extras += [fields.get(name) for name, _ in self.fields]
-        extras += map(sample.pictures.get, self.pictures)
+        for name, suffixes in self.picture_names.items():
+            found = [suffix for suffix in suffixes if suffix in sample.pictures]
+            if len(found) > 1:
+                raise ValueError(f"it has {' and '.join(found)}, which are both the image {name!r}")
+            extras.append(sample.pictures[found[0]] if found else None)
         names = (extra_name(name) for name, _ in self.columns)
         return {
             **sample.pictures[main]._asdict(),
@@ -375,7 +406,7 @@ def learn_layout(
     pictures = tuple(
         dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:])
     )
-    taken = {CAPTION, *map(_picture_name, pictures)}
+    taken = {CAPTION, *SampleLayout(pictures=pictures).picture_names}
     # A feature of one of these names would replace that of every dataset.
     taken |= {*_TAKEN_NAMES, *roles.values()}.difference(declared)
     if kinds.get("label") == pa.float64() and not has_labels and "label" not in roles:
@@ -458,13 +489,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
-def _picture_name(suffix: str) -> str:
-    """Return the feature name of a further image: "seg" for `seg.png`, "png" for `png`."""
-    return suffix.rpartition(".")[0] or suffix
-
-
-def _picture_kind(suffix: str) -> FeatureKind:
-    return FeatureKind.MASK if re.search("mask|seg", suffix) else FeatureKind.IMAGE
+def _picture_kind(name: str) -> FeatureKind:
+    return FeatureKind.MASK if re.search("mask|seg", name) else FeatureKind.IMAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,7 +513,7 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
     archives = find_archives(request, TAR)
     if not archives:
         return None
-    starts = [list(_first_samples(archive, request)) for archive in first_and_last(archives)]
+    starts, keys_have_dots = _first_samples(archives, request)
     if not request.forced and not is_webdataset(starts[0]):
         return None
     found = list(chain.from_iterable(starts))
@@ -506,7 +532,9 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
         ],
         archives,
     )
-    samples = learn_layout(found, request.columns, request.kinds)
+    samples = replace(
+        learn_layout(found, request.columns, request.kinds), keys_have_dots=keys_have_dots
+    )
     told = describe_files(request, archives, "WebDataset shard")
     return WebDatasetFacts(
         f"{told}{samples.describe()}{layout.describe()}",
@@ -524,13 +552,40 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
     )
 
 
-def _first_samples(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:
+def _first_samples(
+    archives: Sequence[InputFile], request: SourceRequest
+) -> tuple[list[list[Sample]], bool]:
+    """Return the first samples of the first and last shard, and whether their keys have dots.
+
+    Keys have dots if more images have a label then: with `im0.v1.jpg` and `im0.v1.cls`, but not
+    with `0.seg.png` beside `0.jpg` and `0.cls`.
+    """
+    starts = [list(_samples_of(archive, request)) for archive in first_and_last(archives)]
+    suffixes = {suffix for sample in chain(*starts) for suffix in sample.sizes}
+    if not any(suffix.rpartition(".")[0] for suffix in suffixes if _ending(suffix) in COMPANIONS):
+        return starts, False
+    dotted = [
+        list(_samples_of(archive, request, keys_have_dots=True))
+        for archive in first_and_last(archives)
+    ]
+    has_dots = sum(map(num_paired, dotted)) > sum(map(num_paired, starts))
+    return (dotted, True) if has_dots else (starts, False)
+
+
+def _ending(suffix: str) -> str:
+    return suffix.rpartition(".")[2]
+
+
+def _samples_of(
+    archive: InputFile, request: SourceRequest, *, keys_have_dots: bool = False
+) -> Iterator[Sample]:
     """Yield the first samples of a shard that can be read, without the places of images."""
     try:
         state = state_of(archive.uri, request.storage)
         members = TarReader(archive.uri, request.storage, state.num_bytes).members()
+        samples = read_samples(members, None, keys_have_dots=keys_have_dots)
         num_bytes = 0
-        for number, sample in enumerate(islice(read_samples(members, None), _LOOK_SAMPLES)):
+        for number, sample in enumerate(islice(samples, _LOOK_SAMPLES)):
             if isinstance(sample, Sample):
                 yield sample
                 num_bytes += sum(sample.sizes.values())
@@ -546,7 +601,8 @@ def list_part(facts: WebDatasetFacts, part: str) -> Rows:
     def list_samples(
         archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
     ) -> Rows:
-        samples = enumerate(read_samples(members, archive, writer))
+        has_dots = facts.samples.keys_have_dots
+        samples = enumerate(read_samples(members, archive, writer, keys_have_dots=has_dots))
         rows = (_row(facts, archive.file, number, sample) for number, sample in samples)
         make = partial(pa.RecordBatch.from_pylist, schema=facts.schema)
         return in_batches(until_fault(archive, rows), make)
