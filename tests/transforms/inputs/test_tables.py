@@ -11,7 +11,7 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_files import read_table_file
+from shardwright.transforms.inputs.tables.table_files import read_table_file, read_table_schema
 from shardwright.transforms.inputs.tables.table_references import TableLayout, table_of
 
 
@@ -68,6 +68,11 @@ def test_roles(
     ("image:label", {}, "t.csv has the columns 'image:label': set --image-column"),
     ("cat/1.png,cat", {}, "t.csv has no line of column names: its first line has 'cat/1.png'. Add"),
     ("1.png,1.png,cat", {}, "t.csv has no line of column names: its first line has '1.png'. Add"),
+    ("5,0,0,12", {}, "t.csv has no line of column names: its first line has '5'. Add a line above "
+     "it, such as image,label; a table of pixels is read as NumPy arrays"),
+    ("cat,0,0,12", {}, "t.csv has no line of column names: its first line has '0'"),
+    ("5.1,3.5,0.2", {}, "t.csv has no line of column names: its first line has '5.1'"),
+    ("sep=;", {}, "t.csv begins with the line 'sep=;', which is for Excel alone: remove it"),
     ("image,label", {"label": "klass"},
      "--label-column 'klass' is not in .*t.csv, which has the columns 'image', 'label'"),
     ("image,label", {"image": "Image"}, "--image-column 'Image' is not in"),
@@ -78,6 +83,17 @@ def test_roles(
 def test_invalid_columns(tmp_path: Path, header: str, given: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         detect(csv(tmp_path, header, ",".join("1" for _ in header.split(","))), **given)
+
+
+def test_one_of_two_tables_without_a_header(tmp_path: Path) -> None:
+    paths = [csv(tmp_path, "image,label", "1.png,a", name="1.csv")]
+    paths.append(csv(tmp_path, "2.png,b", "3.png,a", name="2.csv"))
+    with pytest.raises(UsageError, match=r"2.csv has no line of column names: .* has '2.png'"):
+        read_table_schema([*map(str, paths)], "csv")
+
+
+def test_numbers_that_count_columns_are_names(tmp_path: Path) -> None:
+    assert detect(csv(tmp_path, "0,1", "a.png,cat"), image="0").label is None
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t", "t.gz", "t.parquet.gz", "photo.png"])

@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from shardwright.errors import BuildError, MissingError
+from shardwright.errors import BuildError, MissingError, UsageError
 from shardwright.format.json_files import check_depth
 from shardwright.format.parquet import ParquetRows
 from shardwright.sizes import show_bytes
@@ -28,6 +28,7 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.columns import check_width
+from shardwright.transforms.inputs.file_rules import has_image_name
 from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -55,6 +56,8 @@ _OPEN_QUOTE = {
     for by, key in ((each, re.escape(each).encode()) for each in DELIMITERS)
 }
 USUAL_DELIMITERS = {"csv": ",", "tsv": "\t"}
+_SEPARATOR_LINE = re.compile('\ufeff?"?sep=', re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
 _HEADER_BYTES = 64 << 10
 BLOCK_BYTES = 8 << 20  # parsed at a time; a line must fit in it
 _GZIP = ".gz"
@@ -156,6 +159,27 @@ def _check_same_columns(
         )
 
 
+def _check_header(path: str, names: Sequence[str]) -> None:
+    """Raise UsageError for a table whose first line holds values: the name of an image, or numbers.
+
+    Numbers may be names if they count columns, as pandas writes them.
+    """
+    image = next(filter(has_image_name, names), None)
+    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    counting = [str(number) for start in (0, 1) for number in range(start, len(names) + start)]
+    is_repeated = len(set(numbers)) < len(numbers)
+    is_row = len(numbers) == len(names) and numbers not in (
+        counting[: len(names)],
+        counting[len(names) :],
+    )
+    if image is not None or is_repeated or is_row:
+        pixels = "" if image else "; a table of pixels is read as NumPy arrays (.npz)"
+        raise UsageError(
+            f"{path} has no line of column names: its first line has {image or numbers[0]!r}. Add "
+            f"a line above it, such as image,label{pixels}"
+        )
+
+
 def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]]) -> pa.Schema:
     """Return each column's narrowest type: int64, float64, bool or string; empty is null."""
     names = found[0][0]
@@ -180,6 +204,7 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
         by = find_delimiter(path, kind, storage)
         with open_csv(path, by, {}, [], storage) as reader:
             names = list(reader.schema.names)
+        _check_header(path, names)
         check_width(path, names)
         possible: _Possible = dict.fromkeys(names)
         last = ""
@@ -427,6 +452,10 @@ def find_delimiter(path: str, kind: str, storage: StorageOptions) -> str:
     """
     with open_file(path, storage) as file:
         header = file.read(_HEADER_BYTES).partition(b"\n")[0].decode(errors="replace")
+    if _SEPARATOR_LINE.match(header):
+        raise UsageError(
+            f"{path} begins with the line {header.strip()!r}, which is for Excel alone: remove it"
+        )
     # Not those within quotes, which are text.
     found = [each for each in DELIMITERS if each in re.sub(r'"[^"]*"', "", header)]
     usual = USUAL_DELIMITERS[kind]

@@ -38,7 +38,7 @@ from shardwright.transforms.inputs.columns import (
     quoted,
     role_text,
 )
-from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, has_image_name
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
 from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.image_paths import (
     SCHEME,
@@ -359,8 +359,6 @@ def _find_roles(
     """Return role -> column; none of `declared` by its name, unless its type suits it."""
     path, schema = first.path, first.schema
     names, types = schema.names, dict(zip(schema.names, schema.types, strict=True))
-    if rows is not TableOf.RECORDS and len(types) < len(names):
-        _check_header(path, names)
     check_names(path, names)
     if "" in names:
         raise UsageError(
@@ -385,22 +383,12 @@ def _find_roles(
     if rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
         roles["image"] = roles["image"] or roles["id"] or ("stem" if "stem" in types else None)
     if roles["image"] is None:
-        _check_header(path, names)
         raise UsageError(
             f"{path} has the columns {quoted(names)}: "
             "set --image-column to the one with the image paths; for records without images, "
             "give --schema records, or a schema of your own without an image"
         )
     return roles
-
-
-def _check_header(path: str, names: Sequence[str]) -> None:
-    """Raise UsageError for a table whose first line holds values: one is an image's name."""
-    if first := next(filter(has_image_name, names), None):
-        raise UsageError(
-            f"{path} has no line of column names: its first line has {first!r}. Add a line above "
-            "it, such as image,label"
-        )
 
 
 def _format_of(request: SourceRequest, path: str) -> str:
