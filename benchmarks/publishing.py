@@ -28,6 +28,7 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.file_rules import NO_IMAGE_NAME
 from shardwright.transforms.output_state import Clearance, OutputRequest
 from shardwright.transforms.plan.packing import Layout, ShardCuts
 from shardwright.transforms.plan.shard_plans import ShardPlan
@@ -54,7 +55,7 @@ def make_rejects(number: int) -> bytes:
         "id": ids,
         "uri": [f"s3://bucket/photos/{image_id}" for image_id in ids],
         "reason": ["other_file"] * _BATCH,
-        "detail": ["neither its name nor its first bytes are those of an image"] * _BATCH,
+        "detail": [NO_IMAGE_NAME[1]] * _BATCH,
     }
     return pack_rejects(pa.table(columns, schema=REJECT_SCHEMA))
 

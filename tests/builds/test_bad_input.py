@@ -116,12 +116,17 @@ def test_the_same_files_with_a_size_column_are_found_out_when_they_are_read(
     assert sorted(record_ids(out)) == GOOD_FILES
 
 
-def test_the_extension_decides_nothing(tmp_path: Path, out: Path) -> None:
+def test_any_extension_of_an_image_makes_one(tmp_path: Path, out: Path) -> None:
+    """Its content decides about the format. A table may name images without an extension."""
     (tmp_path / "in").mkdir()
     names = ["png", "png.JPEG", "png.jpg", "png.txt"]
     for number, name in enumerate(names):
         (tmp_path / "in" / name).write_bytes(png_of(number))
     assert build(tmp_path / "in", out) == 0
+    assert sorted(record_ids(out)) == ["png.JPEG", "png.jpg"]
+    assert reasons_of(out) == dict.fromkeys(("png", "png.txt"), "other_file")
+    table = write_table(tmp_path / "in" / "t.jsonl", [{"image": name} for name in names])
+    assert build(table, out, "--if-exists", "overwrite") == 0
     assert sorted(record_ids(out)) == names
 
 

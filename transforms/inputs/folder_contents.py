@@ -225,7 +225,7 @@ class FolderListings:
                 is_whole = is_whole and num_folders + len(level) <= _LOOK_FOLDERS
                 level = level[: _LOOK_FOLDERS - num_folders]
                 num_folders += len(level)
-                looks = map_reads(lambda folder: self._first_in(f"{uri}/{folder}"), level)
+                looks = map_reads(lambda folder: self.first_in(f"{uri}/{folder}"), level)
                 deeper = []
                 for folder, found in zip(level, looks, strict=True):
                     few = _first_names(found.files)
@@ -238,8 +238,12 @@ class FolderListings:
             self._companions[uri] = find_companions(paths, is_whole=is_whole)
         return self._companions[uri]
 
-    def _first_in(self, uri: str) -> FolderContents:
-        """Return folders in a folder, and the first files; of a short prefix, all files below."""
+    def first_in(self, uri: str) -> FolderContents:
+        """Return folders in a folder, and the first files; of a short prefix, all files below.
+
+        Raises:
+            StorageError: The store cannot be listed.
+        """
         uri = uri.rstrip("/")
         if is_web(uri):
             return FolderContents([], [], [])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from unicodedata import normalize
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +18,17 @@ import pyarrow.compute as pc
 from shardwright.errors import StorageError, UsageError
 from shardwright.storage.addresses import HIDDEN, is_remote, parse_address, redact
 from shardwright.storage.object_reads import head_object
-from shardwright.storage.options import StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.file_rules import (
     IMAGE_EXTENSIONS,
     Problem,
     etag_of,
     file_problem,
+    has_image_name,
     size_problem,
 )
+from shardwright.transforms.inputs.folder_contents import FolderListings
 from shardwright.transforms.references import PICTURE_TYPE, QUERY, ImagePlace, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
@@ -195,7 +200,9 @@ def _look_up_file(uri: str, listed_in: str, folder: str) -> ImagePlace | Problem
     try:
         status = os.stat(uri)
     except (FileNotFoundError, NotADirectoryError):
-        return _missing(uri, f"listed in {listed_in}, but there is no such file", folder)
+        return _missing(
+            uri, f"listed in {listed_in}, but there is no such file", folder, NO_OPTIONS
+        )
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL byte
         told = str(getattr(error, "strerror", None) or error)
         return RejectReason.UNREADABLE, told
@@ -216,15 +223,43 @@ def _look_up_object(
             raise
         return reason, str(error)
     if found is None:
-        return _missing(uri, f"listed in {listed_in}, but there is no such object", folder)
+        told = f"listed in {listed_in}, but there is no such object"
+        return _missing(uri, told, folder, storage)
     return size_problem(found.num_bytes) or ImagePlace(uri, None, found.num_bytes, found.etag)
 
 
-def _missing(uri: str, detail: str, folder: str) -> Problem:
+def _missing(uri: str, detail: str, folder: str, storage: StorageOptions) -> Problem:
     """Return the problem of a missing file, with where it was looked for, or the likely cause."""
     below = f"{redact(folder).rstrip('/')}/"
+    near = _name_near(uri, storage)
     if "\\" in uri.removeprefix(below):
         detail += ": write / in place of the backslashes of its path"
+    elif near:
+        detail += f": {near} is there, so correct its name"
     elif uri.startswith(below):
         detail += f" below {below}: give --image-root, the folder that relative paths start from"
     return RejectReason.MISSING_FILE, detail
+
+
+def _name_near(uri: str, storage: StorageOptions) -> str:
+    """Return an image's name in a missing file's folder that differs as copied names do, or ""."""
+    above, _, name = uri.rpartition("/")
+    found = _names_in(above, storage).get(_as_copied(name), "")
+    is_same = normalize("NFC", found) == normalize("NFC", name)
+    return found and f"`{found}`" + " with accents as other code points (NFC, NFD)" * is_same
+
+
+@functools.lru_cache(maxsize=16)
+def _names_in(folder: str, storage: StorageOptions) -> Mapping[str, str]:
+    """Return the names of the first images in a folder by `_as_copied`."""
+    try:
+        found = FolderListings(storage).first_in(folder).files
+    except (StorageError, UsageError):
+        return {}
+    return {_as_copied(name): name for name in found if has_image_name(name)}
+
+
+def _as_copied(name: str) -> str:
+    """Return a name without its extension and what programs change when they copy names."""
+    plain = "".join(normalize("NFC", unquote(name)).casefold().split())
+    return os.path.splitext(plain)[0] if has_image_name(plain) else plain

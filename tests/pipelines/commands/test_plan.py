@@ -225,7 +225,8 @@ def test_an_unfinished_stock_build_starts_over(
         (
             "a.txt",
             "INPUT has no images: every file is a reject (1 other_file)\n"
-            "  other_file: a.txt: a .txt file, which is no image by its name",
+            "  other_file: a.txt: its name has no image's extension: add one, or name the file in "
+            "a table",
         ),
     ],
 )

@@ -216,3 +216,25 @@ def test_a_missing_table(bucket: Bucket) -> None:
     bucket.put("in/t.csv/1.png", TINY_PNG)  # a folder may have such a name
     rows, _ = listed(table, bucket.options())
     assert [row["id"] for row in rows] == ["1.png"]
+
+
+NEAR = {
+    "x/a.JPG": "x/a.jpg", "x/b.jpg": "x/b.png", "x/c.jpg": "x/c", "x/d d.jpg": "x/dd.jpg",
+    "x/e e.jpg": "x/e%20e.jpg", "f.png": "f.png ", "\u00e9.png": "e\u0301.png",
+}  # fmt: skip
+
+
+def test_a_name_that_differs_as_copied_names_do(tmp_path: Path, gcs_bucket: Bucket) -> None:
+    table = csv_of(*NEAR.values(), "x/none.jpg")
+    for name, data in {**dict.fromkeys(NEAR, TINY_PNG), "t.csv": table}.items():
+        gcs_bucket.put(f"in/{name}", data)
+        make_files(tmp_path, name, data=data)
+    in_store = listed(f"{gcs_bucket.uri}/in/t.csv", gcs_bucket.options())
+    for rows, rejects in (listed(tmp_path / "t.csv", StorageOptions()), in_store):
+        assert rows == []
+        *found, last = (reject.detail.partition("there is no such ")[2] for reject in rejects)
+        hints = [f": `{name.rpartition('/')[2]}` is there, so correct its name" for name in NEAR]
+        accents = "`\u00e9.png` with accents as other code points (NFC, NFD)"
+        hints[-1] = f": {accents} is there, so correct its name"
+        assert [hint.lstrip("fileobjct") for hint in found] == hints
+        assert "give --image-root, the folder that relative paths start from" in last
