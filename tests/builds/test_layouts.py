@@ -110,9 +110,11 @@ def test_labels_are_read(tmp_path: Path, files: Files, records: list[str]) -> No
     ({"images/000a1b2c3d4e5f60.png": det.picture(), "boxes.csv": OPEN_IMAGES},
      ["boxes.csv, which names images and is not read: give it as INPUT, or with --labels"]),
     ({**images("images"), **texts("labelTxt", "9 9 20 9 20 18 9 18 ship 0\n", "txt")},
-     ["4 .txt with names of images, which are not read: `--input-format yolo`"]),
+     ["4 .txt with names of images, which are not read: give --input-format yolo, export them as "
+      "COCO"]),
     ({**images("images"), **texts("annotations", "<object/>", "xml")},
-     ["4 .xml with names of images, which are not read: `--input-format voc`"]),
+     ["4 .xml with names of images, which are not read: give --input-format voc, export them as "
+      "COCO"]),
     ({**images("train/images"), **images("train/masks")},
      ["4 images that are masks of others by their names, such as train/masks/0.png: for "
       "segmentation, give a table with the columns image and mask, and --schema segmentation"]),

@@ -363,3 +363,10 @@ def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
         return files_of(uri, storage).read_range(uri, 0, num_bytes)
     except StorageError:
         return b""
+
+
+def read_starts(
+    root: str, paths: Iterable[str], storage: StorageOptions, num_bytes: int
+) -> Iterator[bytes]:
+    """Yield the first bytes of files below a folder, read concurrently; b"" for unreadable ones."""
+    return map_reads(lambda path: read_start(f"{root}/{path}", storage, num_bytes), paths)

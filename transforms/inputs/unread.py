@@ -15,8 +15,12 @@ from shardwright.transforms.inputs.source import SourceRequest
 LIST_BYTES = 1 << 16  # read of a file that may name images
 _LOG = logging.getLogger("shardwright.inputs")
 _CONVERT = "export them as COCO, Pascal VOC or YOLO, or give a table with --labels"
-# Extension -> what reads the file of an image's labels.
-_READ_BY = {"txt": "`--input-format yolo`", "xml": "`--input-format voc`"}
+# Extension of a file with an image's labels -> what reads it; others may be raw images.
+_LABELS = {
+    "json": _CONVERT,
+    "txt": f"give --input-format yolo, {_CONVERT}",
+    "xml": f"give --input-format voc, {_CONVERT}",
+}
 # Extension of a file that may name images -> what reads it.
 _LISTS = {
     **dict.fromkeys(("csv", "tsv", "jsonl", "ndjson"), "give it as INPUT, or with --labels"),
@@ -80,9 +84,9 @@ def _unread(
 ) -> Iterator[str]:
     """Yield each kind of companion with what reads it."""
     for extension, paths in sorted(found.named.items()):
-        how = fix or _READ_BY.get(extension, _CONVERT)
+        how = (fix or _LABELS[extension]) if extension in _LABELS else ""
         number = _count(found, len(paths))
-        yield f"{number} .{extension} with names of images, which are not read: {how}"
+        yield f"{number} .{extension} with names of images, which are not read{how and ': '}{how}"
     names = {path.rpartition("/")[2] for path in found.images}
     stems = {stem for name in names if len(stem := name.rpartition(".")[0]) >= _LEAST_STEM}
     lists = (

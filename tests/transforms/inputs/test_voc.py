@@ -155,9 +155,10 @@ def test_folders_and_files_that_are_not_voc(tmp_path: Path) -> None:
     description = f"a folder at {tmp_path}, with the folders Annotations"
     assert det.listed(tmp_path)[0].facts.description == description
     message = "has no xml annotations: give a folder with JPEGImages/"
-    for place in (tmp_path, tmp_path / "a.xml"):
-        with pytest.raises(UsageError, match=message):
-            det.listed(place, input_format="voc")
+    with pytest.raises(UsageError, match=message):
+        det.listed(tmp_path / "a.xml", input_format="voc")
+    _, _, [_, reject] = det.listed(tmp_path, input_format="voc")
+    assert reject.detail == "a.xml: its root is <html>, not <annotation>"
 
 
 def test_a_whole_build(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from shardwright.transforms.inputs.annotations.label_trees import (
 )
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.folder_contents import read_start
+from shardwright.transforms.inputs.folder_contents import read_starts
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.references import (
@@ -234,10 +234,8 @@ def look(request: SourceRequest) -> VocFacts | None:
 def _bases(request: SourceRequest) -> list[str]:
     """Return the folders of VOC's layout, or of images and xmls: INPUT, or those in `VOCdevkit`."""
     xmls = request.listings.companions_in(request.uri).labels("xml")
-    if not any(
-        _IS_ANNOTATION.search(read_start(f"{request.uri}/{path}", request.storage, _START_BYTES))
-        for path in probes(xmls)
-    ):
+    starts = read_starts(request.uri, probes(xmls), request.storage, _START_BYTES)
+    if not request.forced and not any(map(_IS_ANNOTATION.search, starts)):
         return []
     return sorted({f"{request.uri}/{_base(path)}".rstrip("/") for path in xmls})
 

@@ -35,7 +35,7 @@ from shardwright.transforms.inputs.annotations.label_trees import (
 from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.companions import image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.folder_contents import read_start
+from shardwright.transforms.inputs.folder_contents import read_start, read_starts
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.references import reference_schema
@@ -186,13 +186,6 @@ class YoloConfig(NamedTuple):
     point_shape: PointShape | None = None
     names_path: str = ""
 
-    @property
-    def path_of_places(self) -> str:
-        """What states the places: data.yaml by its name, or the names of the places."""
-        is_file = is_config(self.names_path)
-        names = (place for split in self.places.values() for place in split)
-        return self.names_path.rpartition("/")[2] if is_file else ", ".join(names)
-
 
 def read_names(text: str, path: str) -> tuple[str, ...]:
     """Return the names in a classes.txt or obj.names, one per line.
@@ -328,12 +321,12 @@ def look(request: SourceRequest) -> YoloFacts | None:
             f"{request.uri} has YOLO labels but no class names: "
             "add data.yaml with `names`, or classes.txt with one name per line"
         )
-    if not config.places:
-        config = config._replace(places=_named_places(request, root))
-    places, shared = _places(config, root)
+    stated = config.places or _named_places(request, root)
+    places, shared = _places(stated, root)
     of_folders = not places and _has_split_folders(request, root)
     splits = ", split folders" if of_folders else ""
-    places_from = config.path_of_places
+    named = (name for names in stated.values() for name in names)
+    places_from = config.names_path.rpartition("/")[2] if config.places else ", ".join(named)
     splits = f", splits from {places_from}{''.join(shared)}" if places else splits
     features = (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE)
     points = config.point_shape
@@ -387,12 +380,8 @@ def _has_labels(request: SourceRequest) -> bool:
     """Return whether a .txt of an image has boxes, or all are empty and there are class names."""
     paths = request.listings.companions_in(request.uri).labels("txt")
     texts = [path for path in paths if not _is_other(path)]
-    starts = [
-        start
-        for path in probes(texts)
-        if (start := read_start(f"{request.uri}/{path}", request.storage, _START_BYTES)).strip()
-    ]
-    if texts and not starts:
+    starts = list(read_starts(request.uri, probes(texts), request.storage, _START_BYTES))
+    if texts and not any(map(bytes.strip, starts)):
         return bool(_find_config(request).names)
     return any(map(looks_like_labels, starts))
 
@@ -468,15 +457,17 @@ def _start_of(request: SourceRequest, uri: str) -> str:
     return "\n".join(map(str.strip, start.decode("utf-8-sig", "replace").splitlines()))
 
 
-def _places(config: YoloConfig, root: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
-    """Return (split, folder or list below the root) of each place in data.yaml, and a text of each.
+def _places(
+    stated: Mapping[str, Sequence[str]], root: str
+) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """Return (split, folder or list below the root) of each place, and a text of each shared one.
 
     A place of several splits stays in the first, and its text says so: data sets without images
     for a test name those for validation twice. Roboflow writes ../train/images for train/images.
     """
     found: dict[str, str] = {}
     shared = []
-    for split, written in config.places.items():
+    for split, written in stated.items():
         for place in written:
             parts = [
                 part

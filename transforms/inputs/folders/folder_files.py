@@ -6,12 +6,11 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from shardwright.errors import UsageError
-from shardwright.sizes import counted
 from shardwright.storage.addresses import is_remote, key_problem, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
@@ -253,7 +252,7 @@ def list_part(facts: FolderFacts, part: str) -> Rows:
     """Yield the images of a folder; a part is "", or a range of a prefix's keys as text."""
     keys = KeyRange.of_text(part)
     files = list_files(facts.root, facts.split_folders, facts.storage, facts.folders, keys)
-    yield from in_batches(files, image_references)
+    yield from in_batches(_with_log(facts.root, files), image_references)
 
 
 def list_files(
@@ -275,10 +274,8 @@ def list_files(
         keys: The range to list; a local folder is always listed whole.
     """
     place = functools.lru_cache(functools.partial(place_of, split_folders))
-    others: Counter[str] = Counter()
     for row, problem in listed_below(root, storage, folders, keys):
         if problem is None and not has_image_name(row.id):
-            others[extension_of(row.id)] += 1
             problem = NO_IMAGE_NAME
         if problem:
             yield row.reject(*problem)
@@ -286,14 +283,20 @@ def list_files(
             # All files of a folder have one place.
             split, label = place(row.id[: row.id.rfind("/") + 1])
             yield row._replace(split=split, label=label)
+
+
+def _with_log(root: str, files: Iterable[ImageRow | Reject]) -> Iterator[ImageRow | Reject]:
+    """Yield the files of a folder, and log those that are not images by their names."""
+    others: Counter[str] = Counter()
+    for file in files:
+        if isinstance(file, Reject) and file.detail == NO_IMAGE_NAME[1]:
+            others[extension_of(file.uri)] += 1
+        yield file
     if others:
-        rest = len(others) - _SHOWN
         named = [f"{number:,} {_ending(one)}" for one, number in others.most_common(_SHOWN)]
+        rest = len(others) - _SHOWN
         more = f", and others of {rest} more extensions" if rest > 0 else ""
-        _LOG.warning(
-            "%s: %s are not images by their names: %s%s",
-            root, counted(others.total(), "file"), ", ".join(named), more,
-        )  # fmt: skip
+        _LOG.warning("%s: not images by their names: %s%s", root, ", ".join(named), more)
 
 
 def _ending(extension: str) -> str:
