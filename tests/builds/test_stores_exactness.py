@@ -32,7 +32,7 @@ ODD_NAMES = (
     "a b.png", "a+b.png", "a%41.png", "a%2Fb.png", "#a?b=c&d.png", "x;y@z:1,2.png", "'quoted\".png",
     "<&amp;>.png", "back\\slash.png", "[a]*{b}|^`.png", "~home.png", "ü-combined.png",
     "u\u0308-apart.png", "日本語.png", "🐈.png", "$HOME.png", "!bang (1).png", "-dash.png",
-    "no extension", "two..dots.png", "x" * 190 + ".png",
+    "no extension .png", "two..dots.png", "x" * 190 + ".png",
 )  # fmt: skip
 BAD = {
     "cat/empty.png": ("empty_file", b""),
