@@ -45,7 +45,7 @@ def refuse_unread(
     *,
     fix: str = "",
 ) -> None:
-    """Log the companions that a format of images alone leaves unread, if the user did not force it.
+    """Log the companions that a format of images alone leaves unread.
 
     Args:
         request: The request for INPUT.
@@ -58,8 +58,6 @@ def refuse_unread(
     Raises:
         UsageError: Masks would become images, or a folder such as images/ a class.
     """
-    if request.forced:
-        return
     where, leave_out = f"{request.argument} {request.uri}", f"give --input-format {name}"
     if found.masks:
         raise UsageError(

@@ -293,18 +293,8 @@ def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts 
     request.refuse_columns(f"made of {kind.what}s")
     starts = [_start_of(archive.uri, request.storage, kind) for archive in first_and_last(archives)]
     layout = layout_of(request, starts, archives)
-    paths, texts = [path for start in starts for path in start.paths], dict[str, bytes]()
-    for start in starts:
-        texts |= start.texts
-    companions = find_companions(paths, is_whole=all(start.whole for start in starts))
-    refuse_unread(
-        request,
-        companions,
-        kind.name,
-        {layout.place_of(archives[0], path)[1] for path in companions.images},
-        lambda path: texts.get(path, b""),
-        fix="unpack it, and give its folder as INPUT",
-    )
+    if not request.forced:
+        _refuse_unread(request, starts, kind, lambda path: layout.place_of(archives[0], path)[1])
     return ArchiveFacts(
         describe_files(request, archives, kind.what) + layout.describe(),
         states_splits=layout.states_splits,
@@ -314,6 +304,28 @@ def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts 
         base=base_of(archives),
         is_part=kind.is_name,
         layout=layout,
+    )
+
+
+def _refuse_unread(
+    request: SourceRequest,
+    starts: Sequence[ArchiveStart],
+    kind: ArchiveKind,
+    label_of: Callable[[str], str | None],
+) -> None:
+    """Report the companions of images in archives, as `refuse_unread`, and raise as it."""
+    found = find_companions(
+        chain.from_iterable(start.paths for start in starts),
+        is_whole=all(start.whole for start in starts),
+    )
+    texts = {path: text for start in starts for path, text in start.texts.items()}
+    refuse_unread(
+        request,
+        found,
+        kind.name,
+        set(map(label_of, found.images)),
+        lambda path: texts.get(path, b""),
+        fix="unpack it, and give its folder as INPUT",
     )
 
 

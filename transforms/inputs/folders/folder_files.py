@@ -179,14 +179,15 @@ def look(request: SourceRequest) -> FolderFacts | None:
     request.refuse_columns("a folder")
     splits = find_splits(request)
     folders = request.listings.look_in(request.uri).folders
-    companions = request.listings.companions_in(request.uri)
-    refuse_unread(
-        request,
-        companions,
-        "folder",
-        {place_of(splits, path)[1] for path in companions.images},
-        lambda path: read_start(f"{request.uri}/{path}", request.storage, LIST_BYTES),
-    )
+    if not request.forced:
+        companions = request.listings.companions_in(request.uri)
+        refuse_unread(
+            request,
+            companions,
+            "folder",
+            {place_of(splits, path)[1] for path in companions.images},
+            lambda path: read_start(f"{request.uri}/{path}", request.storage, LIST_BYTES),
+        )
     named = f", with the folders {shown(folders)}" if folders and not splits else ""
     return FolderFacts(
         describe_folder(request.uri, splits) + named,
