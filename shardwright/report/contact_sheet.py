@@ -193,10 +193,10 @@ def _values(found: Picture) -> str:
     return " ".join(f"{value:.7g}" for value in (*sides, *quality))
 
 
-def anchor_of(data: ReportData, found: Picture) -> str:
+def anchor_of(found: Picture) -> str:
     """Return the id in the page of a picture of the contact sheet."""
-    split = list(data.manifest.splits).index(found.split)
-    return f"p{split}-{found.place.shard.index}-{found.place.row['offset']}"
+    # The whole path: generations have shards of the same split and number.
+    return f"{found.place.shard.shard}:{found.place.row['offset']}"
 
 
 def _split(data: ReportData, split: str, shown: list[Picture]) -> Html:
@@ -219,7 +219,7 @@ def _split(data: ReportData, split: str, shown: list[Picture]) -> Html:
 def _group(data: ReportData, split: str, label: int | None, found: list[Picture]) -> Html:
     name = class_name(data.manifest.schema.class_names, label)
     figures = [
-        picture(one, name, anchor=anchor_of(data, one), values=_values(one)) for one in found
+        picture(one, name, anchor=anchor_of(one), values=_values(one)) for one in found
     ]
     shown = sheet(figures[:_SHOWN])
     if len(figures) > _SHOWN:

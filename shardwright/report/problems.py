@@ -101,7 +101,7 @@ def _signal(
     for place in ends[signal.bad]:
         found, value = measured[place], show_number(float(values[place]))
         label = class_name(data.manifest.schema.class_names, found.label)
-        worst.append(again(found, anchor_of(data, found), label, f"{signal.name} {value}", value))
+        worst.append(again(found, anchor_of(found), label, f"{signal.name} {value}", value))
     shown = [chart, tag("p", told, " ", link, class_="note"), sheet(worst)]
     return tag("div", *shown, class_="signal")
 

@@ -179,6 +179,19 @@ def test_the_same_dataset_has_the_same_page_twice(dataset: Path) -> None:
     assert len({report_html(collect(root, manifest)) for _ in range(2)}) == 1
 
 
+def test_each_picture_of_a_grown_dataset_has_an_anchor_of_its_own(tmp_path: Path) -> None:
+    """Each generation has a shard 0 of each split, with a record at offset 0."""
+    out = tmp_path / "out"
+    assert build(make_images(tmp_path / "in", 12), out) == 0
+    more = make_images(tmp_path / "more", 12, names=("owl",))
+    assert build(more, out, "--if-exists", "append", "--keep-missing") == 0
+    assert report_of(out, "-o", tmp_path / "page.html") == 0
+    page = (tmp_path / "page.html").read_text()
+    anchors = re.findall(r'<figure id="([^"]+)"', page)
+    assert len(anchors) == len(set(anchors)) == 24
+    assert set(re.findall(r'data-of="([^"]+)"', page)) <= set(anchors)
+
+
 def test_masks_and_tensors_have_pictures(tmp_path: Path) -> None:
     given = make_images(tmp_path / "in", 3, side=40)
     out = tmp_path / "out"
