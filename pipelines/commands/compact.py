@@ -19,7 +19,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import begin_build, end_build
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.command_parts import command, make_parser, root_of
+from shardwright.inspect.command_parts import command, make_parser, root_of, to_json
 from shardwright.inspect.verify import listed_faults
 from shardwright.pipelines.commands.build import run_job
 from shardwright.pipelines.commands.results import EXIT_DONE, run_build
@@ -27,7 +27,7 @@ from shardwright.pipelines.job.build import BuildJob, prepare_job
 from shardwright.pipelines.options.build import parse_options
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.terminal import say
+from shardwright.terminal import print_safely, say
 from shardwright.transforms.inputs.datasets.dataset_references import FORMAT, facts_of
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.versions.changes import Operation, VersionChange
@@ -73,25 +73,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     base = read_version(root)
     if given := next((word for word in words if word.partition("=")[0] in _OTHERS), ""):
         raise UsageError(f"compact keeps what {given} would change: leave it out")
-    if not base.history:
-        say(f"{root} has one generation only: there is nothing to compact")
-        return EXIT_DONE
-    stores = [word for option in args.storage_option for word in ("--storage-option", option)]
+    if _is_compact(base, words):
+        say(f"{root} has one generation without gaps: there is nothing to compact")
+    elif code := _compact(root, base, args.storage_option, words):
+        return code
+    version = read_version(root)
+    num_shards = len(version.named_shards())
+    records = counted(version.num_records, "record")
+    say(f"{root}: version {number_of(version)} has {records} in {counted(num_shards, 'shard')}")
+    if args.json:
+        counts = {"num_records": version.num_records, "num_shards": num_shards}
+        print_safely(to_json({"version": number_of(version), **counts}))
+    return EXIT_DONE
+
+
+def _is_compact(version: Manifest, words: Sequence[str]) -> bool:
+    """Return whether a compaction with these options would write the shards that are there."""
+    if len(version.folders) > 1 or any(info.removed for _, info in version.named_shards()):
+        return False
+    # Other options ask for other shards, unless they have made these.
+    return not version.history or not words or _token(words) in "".join(version.folders)
+
+
+def _compact(root: Folder, base: Manifest, stores: Sequence[str], words: Sequence[str]) -> int:
+    given = [word for option in stores for word in ("--storage-option", option)]
 
     def prepare() -> BuildJob:
-        return _prepare(root, base, folder, [*stores, *words])
+        return _prepare(root, base, folder, [*given, *words])
 
     def run(job: BuildJob) -> None:
         _finish(root, base, folder, lambda: run_job(job))
 
     with _folder_for(root, base, words) as folder:
-        code = run_build(run, prepare)
-    if code == EXIT_DONE:
-        version = read_version(root)
-        shards = counted(len(version.named_shards()), "shard")
-        records = counted(version.num_records, "record")
-        say(f"{root}: version {number_of(version)} has {records} in {shards}")
-    return code
+        return run_build(run, prepare)
+
+
+def _token(words: Sequence[str]) -> str:
+    """Return what distinguishes the folders of compactions with different options."""
+    digest = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
+    return f"compact{digest}"
 
 
 @contextmanager
@@ -102,8 +122,7 @@ def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> Iterator[
     A folder that `gc` or `erase` removes now, or did when it was killed, is left out. A note says
     that the folder is in use while the block runs.
     """
-    token = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
-    names = (f"compact{token}{f'x{number}' if number else ''}" for number in count())
+    names = (f"{_token(words)}{f'x{number}' if number else ''}" for number in count())
     folders = (naming.generation_folder(number_of(base) + 1, name) for name in names)
     folder, note = begin_build(root, folders)
     try:

@@ -218,9 +218,7 @@ def _split(data: ReportData, split: str, shown: list[Picture]) -> Html:
 
 def _group(data: ReportData, split: str, label: int | None, found: list[Picture]) -> Html:
     name = class_name(data.manifest.schema.class_names, label)
-    figures = [
-        picture(one, name, anchor=anchor_of(one), values=_values(one)) for one in found
-    ]
+    figures = [picture(one, name, anchor=anchor_of(one), values=_values(one)) for one in found]
     shown = sheet(figures[:_SHOWN])
     if len(figures) > _SHOWN:
         rest = more(f"{len(figures) - _SHOWN:,} more", sheet(figures[_SHOWN:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_labels_keep_their_numbers_so_a_fresh_build_needs_the_class_names(grown:
     (grown / "names.txt").write_text("\n".join(version.schema.class_names))
     named = fresh(grown, "--class-names", str(grown / "names.txt"), name="named")
     assert compacted == shards_of(named)
+
+
+def test_a_compact_dataset_is_written_again_only_for_other_shards(
+    grown: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(grown / "out")
+    found = []
+    for words in ([], [], ["--shard-count", "2"], ["--shard-count", "2"], []):
+        assert main([out, "--json", *words]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    first, second = ({"version": version, "num_records": 9} for version in (4, 5))
+    compacted, in_two = {**first, "num_shards": 3}, {**second, "num_shards": 2}
+    assert found == [compacted, compacted, in_two, in_two, in_two]
 
 
 def test_an_append_that_comes_meanwhile_holds(grown: Path) -> None:

@@ -192,14 +192,16 @@ def _generations(root: Folder, named: set[str], once_named: set[str]) -> Iterato
 
 
 def _files_in(root: Folder, folder: str) -> dict[str, FileInfo]:
-    """Return path -> stamp of the files of a generation."""
-    below = root.below(folder)
+    """Return path -> stamp of the files of a generation, also those that a repair has left."""
     found = {}
-    for part in ("", *naming.SHARD_DIRS, *([naming.SPOOL_DIR] if folder else [])):
-        for name, stamp in below.files(part).items():
-            path = f"{part}/{name}" if part else name
-            if naming.is_build_output(path):
-                found[f"{folder}/{path}" if folder else path] = stamp
+    for base in ("", *naming.STAGED_DIRS):
+        spool = [naming.SPOOL_DIR] if folder and not base else []
+        for part in ("", *naming.SHARD_DIRS, *spool):
+            below = "/".join(filter(None, (folder, base, part)))
+            for name, stamp in root.files(below).items():
+                path = f"{part}/{name}" if part else name
+                if naming.is_build_output(path) or f"{base}/{path}" == naming.CHANGES:
+                    found[f"{below}/{name}" if below else name] = stamp
     return found
 
 
@@ -229,8 +231,7 @@ def _remove(root: Folder, one: Generation) -> None:
         # First: a build that still writes there, and misses any of its files, looks for its plan.
         below.remove(naming.PLAN)
     remove_outputs(below)
+    root.remove_all([*one.files])
     if one.folder:
-        spool = f"{one.folder}/{naming.SPOOL_DIR}/"
-        root.remove_all([name for name in one.files if name.startswith(spool)])
         below.remove_empty()
         end_build(root, one.folder)

@@ -98,6 +98,21 @@ def test_what_no_kept_version_names_is_removed(
     assert pictures_of(root) == wanted({**FIRST, "r3": 20, "new": 5})
 
 
+@pytest.mark.parametrize("folder", ["", "generations/00002-x"])
+def test_what_a_repair_has_left_goes_with_its_generation(root: Path, folder: str) -> None:
+    """A note of a change, and files that were made again."""
+    left = ["changes.json", "mended/out-train.tfrecord-00000-of-00003"]
+    left += ["fresh/index/train-00000-of-00003.parquet"]
+    for name in left:
+        path = root / folder / "staged" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    (root / folder / "staged" / "notes.txt").write_text("a file of the user")
+    assert main([str(root), "--keep", "1", "--yes"]) == 0
+    there = [path.name for path in (root / folder / "staged").rglob("*") if path.is_file()]
+    assert there == ["notes.txt"]
+
+
 def test_a_dataset_without_its_first_version_is_finished(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
