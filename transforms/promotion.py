@@ -2,7 +2,7 @@
 
 An overwriting build writes to `OUTPUT/next/` and publishes there, so that the old dataset stays
 whole until the new one is. Then these steps replace it; readers find one of both at any moment, and
-the next build in OUTPUT goes on where a stopped one ended:
+the next build in OUTPUT goes on where a stopped one ended. `erase` does so with a generation:
 
 1. `OUTPUT/manifest.json` becomes the new manifest, which says that its files are in `next/`.
 2. They are put under their names in OUTPUT, and the other files of the old dataset are removed.
@@ -41,15 +41,15 @@ def read_in_place(root: Folder) -> Manifest:
     return manifest
 
 
-def promote(root: Folder, fingerprint: str) -> Manifest:
-    """Replace the dataset in a folder by the finished one in its `next/`, and return its manifest.
+def promote(root: Folder, fingerprint: str, folder: str = naming.NEXT_DIR) -> Manifest:
+    """Replace the dataset in a folder by the finished one below it, and return its manifest.
 
     Raises:
-        NotADatasetError: `next/` holds no finished dataset.
+        NotADatasetError: The folder below holds no finished dataset.
         BuildError: A file of it is missing, because another build has taken over.
         StorageError: A file cannot be written.
     """
-    beside = root.below(naming.NEXT_DIR)
+    beside = root.below(folder)
     # Checked before the first step: after it there is no way back to the old dataset.
     if faults := verify_quickly(beside).faults:
         raise BuildError(f"{beside} is not whole ({faults[0]}): run the build again")
@@ -59,7 +59,7 @@ def promote(root: Folder, fingerprint: str) -> Manifest:
         return promoted(root, fingerprint)
     # The commit point. Readers of the old manifest fail from now on where files are replaced, and
     # open again.
-    root.write_bytes(naming.MANIFEST, replace(manifest, folder=naming.NEXT_DIR).to_bytes())
+    root.write_bytes(naming.MANIFEST, replace(manifest, folder=folder).to_bytes())
     return promoted(root, fingerprint)
 
 
@@ -77,7 +77,7 @@ def promoted(root: Folder, fingerprint: str) -> Manifest:
 
 
 def finish_promotion(root: Folder) -> bool:
-    """Go on with the replacement of a dataset by that in its `next/`; return False if none began.
+    """Go on with the replacement of a dataset by another one; return False if none began.
 
     Raises:
         StorageError: A file cannot be written.

@@ -73,7 +73,6 @@ class RejectReason(StrEnum):
     INCOMPLETE = "incomplete"  # a file or folder of INPUT that cannot be read to its end
     CRASHED = "crashed"  # it ended or stopped its process twice, the second time alone
     GONE = "gone"  # a record that INPUT lacks: an append that would take away too many fails
-    LOST = "lost"  # damaged in its shard, and its source is gone or changed (`repair --salvage`)
     INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 
 
@@ -117,7 +116,6 @@ RETRYABLE = frozenset(
         RejectReason.MISSING_FILE,
         RejectReason.UNREADABLE,
         RejectReason.CHANGED,
-        RejectReason.LOST,
         RejectReason.INTERNAL_ERROR,
     }
 )

@@ -43,8 +43,8 @@ from shardwright.transforms.versions.additions import Additions, commit_addition
 from shardwright.transforms.versions.gone import check_gone
 
 _LOG = logging.getLogger("shardwright.append")
-# More additions are written by Beam, whose import and start take as long as a few thousand images.
-_MOST_HERE = 10_000
+# More records are written by Beam, whose import and start take as long as a few thousand images.
+MOST_HERE = 10_000
 
 
 def prepare_append(
@@ -170,7 +170,7 @@ def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
         empty = replace(job.known.base, splits={}, rejects=dict(tally.reasons))
         check_publication(job.publication, job.options.root, empty, shards.seen)
         return Additions(None, shards.seen, is_partial)
-    if shards.layout.num_records > _MOST_HERE and not here:
+    if shards.layout.num_records > MOST_HERE and not here:
         return None
     build_here(job, shards)
     return Additions.of(read_manifest(job.options.root), shards.seen)

@@ -2,6 +2,7 @@
 
 It is a build whose INPUT is a version of the dataset: its records are copied, without a decode and
 without their sources, into full shards in one global order, on any runner. It resumes as any build.
+`erase` is the same without some records.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from shardwright.format.notes import begin_build, end_build
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import command, make_parser, root_of, to_json
 from shardwright.inspect.verify import listed_faults
+from shardwright.pipelines.commands.append import MOST_HERE
 from shardwright.pipelines.commands.build import run_job
 from shardwright.pipelines.commands.results import EXIT_DONE, run_build
 from shardwright.pipelines.job.build import BuildJob, prepare_job
+from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
+from shardwright.pipelines.runners.beam_options import is_local
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, say
@@ -32,7 +36,6 @@ from shardwright.transforms.inputs.datasets.dataset_references import FORMAT, fa
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.commit import commit
-from shardwright.transforms.versions.present import Generations, present_version
 
 _EPILOG = """\
 examples
@@ -96,16 +99,20 @@ def _is_compact(version: Manifest, words: Sequence[str]) -> bool:
 
 
 def _compact(root: Folder, base: Manifest, stores: Sequence[str], words: Sequence[str]) -> int:
-    given = [word for option in stores for word in ("--storage-option", option)]
-
     def prepare() -> BuildJob:
-        return _prepare(root, base, folder, [*given, *words])
+        return prepare_copy(root, base, folder, [*store_words(stores), *words])
 
     def run(job: BuildJob) -> None:
-        _finish(root, base, folder, lambda: run_job(job))
+        build_copy(root, folder, lambda: run_copy(job, base.num_records))
+        commit_copy(root, base, folder)
 
-    with _folder_for(root, base, words) as folder:
+    with folder_for(root, base, _token(words)) as folder:
         return run_build(run, prepare)
+
+
+def store_words(stores: Sequence[str]) -> list[str]:
+    """Return the options of a build for these values of `--storage-option`."""
+    return [word for option in stores for word in ("--storage-option", option)]
 
 
 def _token(words: Sequence[str]) -> str:
@@ -115,14 +122,14 @@ def _token(words: Sequence[str]) -> str:
 
 
 @contextmanager
-def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> Iterator[str]:
-    """Yield the folder for the shards: the same one in every try of the same command.
+def folder_for(root: Folder, base: Manifest, token: str) -> Iterator[str]:
+    """Yield the folder for the shards: the same one in every try with the same token.
 
     So a try resumes, or commits what an earlier one has finished: the records are those of `base`.
     A folder that `gc` or `erase` removes now, or did when it was killed, is left out. A note says
     that the folder is in use while the block runs.
     """
-    names = (f"{_token(words)}{f'x{number}' if number else ''}" for number in count())
+    names = (f"{token}{f'x{number}' if number else ''}" for number in count())
     folders = (naming.generation_folder(number_of(base) + 1, name) for name in names)
     folder, note = begin_build(root, folders)
     try:
@@ -132,7 +139,25 @@ def _folder_for(root: Folder, base: Manifest, words: Sequence[str]) -> Iterator[
             root.remove(note)
 
 
-def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) -> BuildJob:
+def prepare_copy(
+    root: Folder,
+    base: Manifest,
+    folder: str,
+    words: Sequence[str],
+    *,
+    operation: Operation = Operation.COMPACT,
+    without: frozenset[str] = frozenset(),
+) -> BuildJob:
+    """Return the build of a copy of a version, without the records of some ids.
+
+    Args:
+        root: The dataset's folder.
+        base: The version, with the names that the copy gets.
+        folder: The folder below `root` for the shards.
+        words: Options of `shardwright build`.
+        operation: The command, for messages and the copy's manifest.
+        without: The ids.
+    """
     # The options of the first build, as far as they are about order and shards.
     settings: Mapping[str, Any] = base.settings
     argv = [root.uri, root.path(folder), "--name", base.name, "--version", base.version]
@@ -142,42 +167,56 @@ def _prepare(root: Folder, base: Manifest, folder: str, words: Sequence[str]) ->
             argv += [_SIZES[name], str(value)] if name in _SIZES else []
     argv += ["--signals"] if settings.get("signals") else []
     options = parse_options([*argv, "--max-reject-fraction", "0", *words])
-    options = replace(options, command=("shardwright", "compact", root.uri, *words))
+    options = replace(options, command=("shardwright", str(operation), root.uri, *words))
 
     def detect(request: SourceRequest) -> InputSource:
         if request.changes:
-            raise UsageError(f"compact copies records, which {request.changes[0]} would change")
-        return InputSource("dataset", FORMAT, facts_of(request, base))
+            raise UsageError(f"{operation} copies records, which {request.changes[0]} would change")
+        return InputSource("dataset", FORMAT, facts_of(request, base, without))
 
     return prepare_job(options, detect)
 
 
-def _finish(root: Folder, base: Manifest, folder: str, build: Callable[[], None]) -> None:
-    """Build the shards unless an earlier try has, and commit them.
+def run_copy(job: BuildJob, num_records: int) -> None:
+    """Build a copy of so many records: in this process, or by Beam, which takes longer to start."""
+    here = is_local(job.options.beam_args) and num_records <= MOST_HERE
+    (build_here if here else run_job)(job)
 
-    A build would compare its plan with the finished one, which is another one if `erase` has
-    rewritten shards of both since.
-    """
+
+def build_copy(root: Folder, folder: str, build: Callable[[], None]) -> None:
+    """Build the shards unless an earlier try has."""
     below = root.below(folder)
     is_finished = below.num_bytes_of(naming.MANIFEST) is not None
     if not is_finished or any(listed_faults(below, read_manifest(below))):
         build()
-    _commit(root, base, folder)
 
 
-def _commit(root: Folder, base: Manifest, folder: str) -> None:
+def commit_copy(
+    root: Folder,
+    base: Manifest,
+    folder: str,
+    *,
+    operation: Operation = Operation.COMPACT,
+    num_records: int | None = None,
+) -> None:
+    """Commit a finished copy as the next version, in place of the shards of `base`.
+
+    Raises:
+        BuildError: It does not have `num_records`, by default all of `base`; or as `commit`.
+    """
+    added = read_copy(root, folder, base.num_records if num_records is None else num_records)
     replaced = frozenset(base.folders)
-    added = read_manifest(root.below(folder))
-    # Only then more is read: `erase` may have removed records of both meanwhile.
-    if added.num_records != base.num_records:
-        wanted = present_version(root, base, Generations(root)).num_records
-        if added.num_records != wanted:
-            raise BuildError(
-                f"the compacted shards in {folder} hold {counted(added.num_records, 'record')}, "
-                f"but version {number_of(base)} has {wanted:,}: it stays as it is. Leave options "
-                "out that drop records, such as --near-duplicates"
-            )
-    commit(
-        root, VersionChange(Operation.COMPACT, base, folder=folder, added=added, replaced=replaced)
-    )
+    commit(root, VersionChange(operation, base, folder=folder, added=added, replaced=replaced))
     end_build(root, folder)
+
+
+def read_copy(root: Folder, folder: str, num_records: int) -> Manifest:
+    """Return the manifest of a finished copy; raise BuildError if it lost records."""
+    added = read_manifest(root.below(folder))
+    if added.num_records != num_records:
+        raise BuildError(
+            f"the copied shards in {folder} hold {counted(added.num_records, 'record')}, but must "
+            f"hold {num_records:,}: {root} stays as it is. Leave options out that drop records, "
+            "such as --near-duplicates"
+        )
+    return added

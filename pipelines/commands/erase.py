@@ -1,20 +1,24 @@
-"""The command `shardwright erase`: remove records from every version of a dataset."""
+"""The command `shardwright erase`: copy a dataset without some records, and remove all else."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import to_builtins
 
 from shardwright.cache.manifests import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.manifest import shard_of, time_text
-from shardwright.format.versions import read_versions
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, time_text
+from shardwright.format.notes import end_build
+from shardwright.format.pins import pin_names
+from shardwright.format.versions import later_numbers, number_of, read_version, read_versions
 from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -23,19 +27,32 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
-from shardwright.pipelines.commands.results import run_on_dataset
+from shardwright.pipelines.commands.compact import (
+    build_copy,
+    commit_copy,
+    folder_for,
+    prepare_copy,
+    read_copy,
+    run_copy,
+    store_words,
+)
+from shardwright.pipelines.commands.results import run_build, run_on_dataset
+from shardwright.pipelines.job.build import BuildJob
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder, UserFolder
 from shardwright.terminal import join_lines, print_safely, say
-from shardwright.transforms.change_set import read_change
-from shardwright.transforms.erasure.check import check_erased
-from shardwright.transforms.erasure.erase import Findings, check_some_stay, erase, look_through
-from shardwright.transforms.erasure.leftovers import why_left
-from shardwright.transforms.erasure.old_objects import remove_old_objects
-from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
-from shardwright.transforms.erasure.traces import finished_generations
-from shardwright.transforms.erasure.wanted_ids import WantedIds, hash_of, parse_ids
+from shardwright.transforms.erasure.findings import Found, find, finished_generations
+from shardwright.transforms.erasure.receipt import (
+    Receipt,
+    find_left,
+    parse_ids,
+    read_receipt,
+    write_receipt,
+)
+from shardwright.transforms.erasure.remains import remove_old_objects, remove_remains
+from shardwright.transforms.promotion import finish_promotion, promote
+from shardwright.transforms.versions.changes import Operation
 
 _SHOWN = 20  # lines of a kind
 _EPILOG = """\
@@ -44,19 +61,20 @@ examples
   shardwright erase dataset/ --ids withdrawn.txt --receipt erased.json --yes
   shardwright erase dataset/ --verify erased.json
 
-Removes the records with these ids, one on each line of FILE, from every version and generation: the
-shards that hold them are rewritten by copying the other records. A FILE that ends in .json is a
-JSON list of ids, also of those with line breaks. Their rows in indexes, signals, rejects,
-near-duplicates and reports go, too, and so do spools, staged files and unfinished builds, uploads
-and old object versions below DATASET, and what caches hold of it. A class name or a word that no
-other record has becomes a placeholder of the same number, such as <erased 17>, in every version. A
-stopped run goes on when its command is repeated. Stop appends, compact, gc and repair before: a
-build that runs meanwhile fails, and has to be run again.
+Copies the newest version without the records with these ids, one on each line of FILE, and removes
+all else: earlier versions and their pins, rejects, lists of near-duplicates, pages, spools, staged
+files, unfinished builds, old object versions below DATASET, and what caches hold of it. A FILE that
+ends in .json is a JSON list of ids, also of those with line breaks. A class name or a word that no
+other record has becomes a placeholder of the same number, such as <erased 17>.
+
+The copy takes as long and as much room as `shardwright compact`, so collect ids and erase them
+together, such as once a month. A dataset that has grown gets a next version; another one is
+replaced. A stopped run goes on when its command is repeated. Stop appends, compact, gc and repair
+before: a build that runs meanwhile fails, and has to be run again.
 
 INPUT is not touched. Remove the images from it before the next append, which adds them otherwise.
 
-The receipt holds no id, but salted hashes of them, and each file's length and checksum before and
-after. It names what could not be removed or looked at.
+The receipt holds no id, but salted hashes of them. It names what could not be removed or looked at.
 
 An id of INPUT also erases the records that --transform has made of it, such as "a.jpg#left" for
 "a.jpg". Ids that are not found are named.
@@ -134,46 +152,49 @@ def _ids_in(path: str) -> frozenset[str]:
 def _show(args: argparse.Namespace) -> int:
     """Show what would be erased."""
     root, ids = root_of(args), _ids_in(args.ids)
-    for folder in finished_generations(root):
-        if read_change(root.below(folder)) is not None:
-            raise BuildError(
-                f"a change of {root.below(folder)} was stopped: --yes, or repair, finishes it"
-            )
-    look = look_through(root, WantedIds(ids))
-    check_some_stay(root, look)
-    found = _found(look)
-    made = {each: sorted(names - {each}) for each, names in found.items() if names - {each}}
-    missing = sorted(ids - found.keys())
-    counts = {"erased": False, "asked": len(ids), "found": len(found)}
-    content = {**counts, "missing": missing, "made": made, **_shown(look)}
+    newest = read_version(root)
+    found = _find(root, newest, ids, keep_names=args.keep_names)
+    missing, content = sorted(ids - found.ids), _effects(root, newest, found, len(ids))
     if args.json:
-        print_safely(to_json(content))
+        print_safely(to_json({"erased": False, **content, "missing": missing}))
     else:
-        lines = [
-            f"would erase {len(found):,} of {counted(len(ids), 'id')} (add --yes): rewrites "
-            f"{counted(content['num_shards'], 'shard')}, {show_bytes(content['num_bytes'])}",
-            *(f"  {path}" for path in content["paths"]),
-            *(f"  {path}: removed, {why_left(path)}" for path in look.leftovers),
-            *_made_lines({each: len(names) for each, names in made.items()}),
-        ]
-        print_safely(join_lines(lines))
+        print_safely(f"{_told(content, root)}; add --yes to erase")
     return _end(missing, args)
 
 
-def _found(look: Findings) -> dict[str, set[str]]:
-    """Return the ids that go for each of the user's."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for ids in (ids for traces in look.traces for ids in traces.ids.values()):
-        for name, asked in ids.items():
-            for each in asked:
-                found[each].add(name)
+def _find(root: Folder, newest: Manifest, ids: frozenset[str], *, keep_names: bool) -> Found:
+    found = find(root, newest, ids, keep_names=keep_names)
+    if found.num_records and found.num_records == newest.num_records:
+        raise UsageError(
+            f"no record of {root} would be left: remove the dataset itself, with its caches and "
+            "the old versions of its objects"
+        )
     return found
 
 
-def _made_lines(made: Mapping[str, int]) -> list[str]:
-    return _first(
-        f"{name}: erases {counted(number, 'record')} that --transform made of it"
-        for name, number in sorted(made.items())
+def _effects(root: Folder, newest: Manifest, found: Found, asked: int) -> dict[str, Any]:
+    """Return what an erasure takes and ends, as JSON."""
+    earlier = {number_of(version) for version in read_versions(root)} - {number_of(newest)}
+    copied = newest if found.must_copy else None
+    return {
+        "asked": asked,
+        "found": len(found.ids),
+        "num_records": found.num_records,
+        "copied_records": copied.num_records - found.num_records if copied else 0,
+        "copied_bytes": copied.num_bytes if copied else 0,
+        "versions": sorted(earlier),
+        "pins": pin_names(root) if newest.history else [],
+    }
+
+
+def _told(effects: dict[str, Any], root: Folder) -> str:
+    versions = ", ".join(map(str, effects["versions"])) or "none"
+    return (
+        f"{root}: {counted(effects['num_records'], 'record')} of {effects['found']:,} of "
+        f"{counted(effects['asked'], 'id')} {'go' if effects['num_records'] != 1 else 'goes'}; "
+        f"{counted(effects['copied_records'], 'record')}, about "
+        f"{show_bytes(effects['copied_bytes'])}, are copied. Earlier versions end ({versions}), "
+        f"with {counted(len(effects['pins']), 'pin')} and the lists of rejects and near-duplicates"
     )
 
 
@@ -191,21 +212,6 @@ def _first(lines: Iterable[str]) -> list[str]:
     return [*shown[:_SHOWN], f"and {more:,} more"] if more > 0 else shown
 
 
-def _shown(look: Findings) -> dict[str, Any]:
-    shards = [
-        shard_of(traces.manifest, name)
-        for traces in look.traces
-        for name, rows in traces.rows.items()
-        if len(rows)  # none if only the shard's rejects name an id
-    ]
-    return {
-        "num_shards": len(shards),
-        "num_bytes": sum(info.num_bytes for info in shards),
-        "paths": sorted(path for traces in look.traces for path in traces.ids),
-        "leftovers": list(look.leftovers),
-    }
-
-
 def _erase(args: argparse.Namespace) -> int:
     root, ids, place = root_of(args), _ids_in(args.ids), _Place.of(args.receipt)
     receipt, keeps_names = read_receipt(place.folder, place.name), args.keep_names
@@ -217,38 +223,124 @@ def _erase(args: argparse.Namespace) -> int:
     def save() -> None:
         write_receipt(place.folder, place.name, receipt)
 
-    erase(root, WantedIds(ids), receipt, save)
-    remove_old_objects(root, receipt)
-    fingerprints = {version.fingerprint for version in read_versions(root)}
-    fingerprints |= {found.fingerprint for found in finished_generations(root).values()}
-    for cache in dict.fromkeys([CacheSettings.of().folder, *map(local_path, args.cache)]):
-        forgotten = forget_dataset(cache, root, fingerprints)
-        if forgotten.num_files:
-            receipt.caches[cache] = forgotten._asdict()
-    receipt.ended = time_text()
-    save()
+    if code := erase(root, ids, receipt, save, stores=args.storage_option, caches=args.cache):
+        return code
     if args.json:
-        print_safely(to_json(receipt.to_json()))
+        print_safely(to_json(to_builtins(receipt)))
     else:
-        made = {name: len(receipt.made.get(hash_of(receipt.salt, name), ())) for name in ids}
-        some = _made_lines({name: number for name, number in made.items() if number})
-        print_safely(join_lines([*_told(receipt, args.receipt), *some]))
+        asked = counted(len(receipt.ids), "id")
+        lines = [
+            f"erased {len(receipt.found):,} of {asked}, {counted(receipt.num_records, 'record')}; "
+            f"the receipt is {args.receipt}",
+            *(f"not removed: {each['what']}: {each['why']}" for each in receipt.not_removed),
+            "remove the images from INPUT before the next append",
+        ]
+        print_safely(join_lines(lines))
     code = _end(receipt.missing(ids), args)
     return EXIT_FAULTS if receipt.not_removed else code
 
 
-def _told(receipt: Receipt, path: str) -> list[str]:
-    touched, rewritten = receipt.shard_bytes()
-    asked = counted(len(receipt.hashes), "id")
-    lines = [
-        f"erased {receipt.num_found:,} of {asked}: shards of {show_bytes(touched)} rewritten as "
-        f"{show_bytes(rewritten)}; the receipt is {path}"
-    ]
-    if not receipt.num_found:
-        lines[0] = f"none of {asked} was found; the receipt is {path}"
-    lines += [f"not removed: {each['what']}: {each['why']}" for each in receipt.not_removed]
-    lines += [f"not checked: {each['what']}: {each['why']}" for each in receipt.not_checked]
-    return [*lines, "remove the images from INPUT before the next append"]
+def erase(
+    root: Folder,
+    ids: frozenset[str],
+    receipt: Receipt,
+    save: Callable[[], None],
+    *,
+    stores: Sequence[str] = (),
+    caches: Sequence[str] = (),
+) -> int:
+    """Copy a dataset without some records, remove all else, and return the exit code.
+
+    A stopped run goes on when it is repeated with its receipt.
+
+    Args:
+        root: The dataset's folder.
+        ids: The ids of the records.
+        receipt: Gets all that is found and removed.
+        save: Writes the receipt; called before anything is changed, and at the end.
+        stores: Values of `--storage-option`.
+        caches: Folders of caches, beside the default one.
+
+    Raises:
+        BuildError: Others write to the dataset.
+        UsageError: The newest version would have no record left.
+        StorageError: A file is damaged, or cannot be read or written.
+    """
+    finish_promotion(root)
+    newest = read_version(root)
+    found = _find(root, newest, ids, keep_names=receipt.keeps_names)
+    receipt.add(newest, found)
+    known = [*read_versions(root), *finished_generations(root).values()]
+    receipt.fingerprints = sorted({*receipt.fingerprints, *(one.fingerprint for one in known)})
+    # First: a repeated run no longer finds what this one has removed.
+    save()
+    say(_told(_effects(root, newest, found, len(ids)), root))
+    if found.must_copy:
+        copied = replace(newest, schema=newest.schema.without_names(found.names))
+        code = _copy(_Copy(root, copied, ids, found.num_records, receipt.salt, stores))
+        if code:
+            return code
+    remove_remains(root, receipt)
+    remove_old_objects(root, receipt)
+    for cache in dict.fromkeys([CacheSettings.of().folder, *map(local_path, caches)]):
+        forgotten = forget_dataset(cache, root, receipt.fingerprints)
+        if forgotten.num_files:
+            receipt.caches[cache] = forgotten._asdict()
+    receipt.ended = time_text()
+    if left := next(find_left(root, receipt), ""):
+        raise BuildError(f"{left}: others write to {root}; stop them, and run this command again")
+    save()
+    return EXIT_DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A copy of a version without some records.
+
+    Attributes:
+        root: The dataset's folder.
+        base: The version, with the names that the copy gets.
+        without: The ids of the records.
+        num_gone: Their number.
+        token: Tells the copy from that of another command.
+        stores: Values of `--storage-option`.
+    """
+
+    root: Folder
+    base: Manifest
+    without: frozenset[str]
+    num_gone: int
+    token: str
+    stores: Sequence[str]
+
+
+def _copy(copy: _Copy) -> int:
+    """Build a copy, and put it in place of the dataset, or commit it as its next version."""
+    root, base, left = copy.root, copy.base, copy.base.num_records - copy.num_gone
+
+    def prepare() -> BuildJob:
+        words, without = store_words(copy.stores), copy.without
+        return prepare_copy(root, base, folder, words, operation=Operation.ERASE, without=without)
+
+    def run(job: BuildJob) -> None:
+        build_copy(root, folder, lambda: run_copy(job, left))
+
+    with folder_for(root, base, f"erase{copy.token[:8]}") as folder:
+        code = run_build(run, prepare)
+        if code == EXIT_DONE and later_numbers(root):
+            commit_copy(root, base, folder, operation=Operation.ERASE, num_records=left)
+        elif code == EXIT_DONE:
+            _replace_whole(root, base, read_copy(root, folder, left), folder)
+    return code
+
+
+def _replace_whole(root: Folder, base: Manifest, copied: Manifest, folder: str) -> None:
+    """Put a copy in place of a dataset that has not grown, which other programs read in place."""
+    # Those of the build: an append compares its options with them, and a repair repeats it.
+    manifest = replace(copied, settings=base.settings, provenance=base.provenance)
+    root.below(folder).write_if_new(naming.MANIFEST, manifest.to_bytes())
+    promote(root, copied.fingerprint, folder)
+    end_build(root, folder)
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -257,25 +349,18 @@ def _verify(args: argparse.Namespace) -> int:
     receipt = read_receipt(place.folder, place.name)
     if receipt is None:
         raise UsageError(f"--verify {args.verify}: there is no such file")
-    left, not_checked, not_searched = check_erased(root, receipt)
-    if not_searched:
-        say(
-            f"not searched in bytes: {counted(not_searched, 'id')}, too short, a word or a number, "
-            "or of a receipt of an earlier release"
-        )
-    for path in not_checked:
-        say(f"not checked: {path} is {why_left(path)}")
+    read_version(root)  # fails: there is no dataset
+    left = list(find_left(root, receipt))
     if receipt.dataset != root.uri:
         say(f"the receipt is of {receipt.dataset}")
     if args.ids is not None:
-        ids = _ids_in(args.ids)
-        missing = sum(hash_of(receipt.salt, each) not in receipt.hashes for each in ids)
+        missing = sum(receipt.hash_of(each) not in receipt.ids for each in _ids_in(args.ids))
         if missing:
             left.append(f"{counted(missing, 'id')} of --ids {args.ids} are not in the receipt")
     if args.json:
-        print_safely(to_json({"erased": not left, "left": left, "not_checked": not_checked}))
+        print_safely(to_json({"erased": not left, "left": left}))
     else:
-        asked = counted(len(receipt.hashes), "id")
+        asked = counted(len(receipt.ids), "id")
         print_safely(join_lines(left) if left else f"nothing of {asked} is left in {root}")
     return EXIT_FAULTS if left else EXIT_DONE
 

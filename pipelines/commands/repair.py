@@ -33,7 +33,6 @@ _EPILOG = """\
 examples
   shardwright repair dataset/
   shardwright repair dataset/ --input /mnt/new/photos
-  shardwright repair s3://bucket/dataset --salvage
   shardwright repair dataset/ -- --transform my_code.py:crop
 
 Reads every byte, as `shardwright verify` does, and makes the broken files again, with the bytes
@@ -42,9 +41,8 @@ build's command, which the manifest records. Give its --storage-option again, an
 its options that run code. Other parts of INPUT may have changed meanwhile. Of a dataset that has
 grown, all generations are repaired that any of its versions names.
 
-A record whose source is gone or changed stays broken. With --salvage it is left out of its shard
-and listed in rejects/ with the reason "lost"; all other records stay. In a dataset that has grown,
-remove its image from INPUT instead, append, and run compact and gc.
+A record whose source is gone or changed stays broken: `shardwright build DATASET COPY
+--max-rejects N` copies all other records.
 
 Exit codes: 0 nothing is broken any more, 1 a file is still broken, 2 wrong usage or not a dataset.
 """
@@ -59,11 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "repair", "Rebuild the broken files of a dataset from its sources, byte for byte.", _EPILOG
     )
     parser.add_argument("--input", metavar="INPUT", help="INPUT of the build, if it has moved")
-    parser.add_argument(
-        "--salvage",
-        action="store_true",
-        help="leave damaged records out whose sources are gone or changed, and list them",
-    )
     args = parser.parse_args(words[:cut])
     return run_on_dataset(lambda: _repair(args, tuple(words[cut + 1 :])))
 
@@ -74,7 +67,7 @@ def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
 
     root = root_of(args)
     if version_numbers(root)[-1] == 1:
-        found = {"": _repair_built(root, args, words, grown=False)}
+        found = {"": _repair_built(root, args, words)}
         told = found[""].outcome.to_json()
     else:
         kept = find_kept(root)
@@ -94,7 +87,7 @@ def _repair_generation(
 ) -> _Repaired:
     """Repair a generation of a dataset that has grown; one without a manifest stays as it is."""
     try:
-        return _repair_built(root.below(folder), args, words, grown=True)
+        return _repair_built(root.below(folder), args, words)
     except NotADatasetError as error:
         outcome = Outcome(failed={naming.MANIFEST: str(error)})
         return _Repaired(outcome, outcome.to_text(root.below(folder).uri))
@@ -127,19 +120,14 @@ class _Repaired(NamedTuple):
         return not self.outcome.failed
 
 
-def _repair_built(
-    root: Folder, args: argparse.Namespace, words: tuple[str, ...], *, grown: bool
-) -> _Repaired:
+def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]) -> _Repaired:
     """Repair a dataset, or a generation of one, by the manifest in its folder."""
     # Late, because they import most of the build, and `--help` is answered without it.
     from shardwright.inspect.verify import verify_built
     from shardwright.pipelines.repairs.broken_files import find_broken
     from shardwright.pipelines.repairs.dataset import GivenBuild, Repair, recorded_job
-    from shardwright.transforms.change_set import finish_change
     from shardwright.transforms.promotion import read_in_place
 
-    if finish_change(root):
-        say("finished the repair that was stopped")
     manifest = read_in_place(root)
     found = verify_built(root, progress=show_progress if sys.stderr.isatty() else None)
     for fault in found.faults:
@@ -147,13 +135,7 @@ def _repair_built(
     broken = find_broken(root, manifest, found.faults)
     given = GivenBuild(args.input, tuple(args.storage_option), words)
     with ProgressDisplay(PROGRESS):
-        outcome = Repair(
-            root,
-            broken,
-            lambda: recorded_job(manifest, root, given),
-            salvage=args.salvage,
-            grown=grown,
-        ).run()
+        outcome = Repair(root, broken, lambda: recorded_job(manifest, root, given)).run()
     told = f"{root}: nothing is broken" if found.is_sound else outcome.to_text(root.uri)
     return _Repaired(outcome, told)
 

@@ -41,7 +41,7 @@ from shardwright.transforms.publish.fail_on import FailOn, check_against
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.splits.split_lists import SplitLists
 from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
-from shardwright.transforms.versions.additions import Append, hash_of_shards
+from shardwright.transforms.versions.additions import Append
 from shardwright.transforms.write.write_job import WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
@@ -91,7 +91,6 @@ class BuildJob:
             number_of(base),
             known.folder,
             options.keep_missing,
-            hash_of_shards(base),
             known.keeps_places,
             num_records=base.num_records,
             max_gone=options.max_gone,
@@ -273,12 +272,6 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
     job = describe_job(options, spool, detect)
     # After INPUT was detected, but before it is listed, which may take hours.
     check_output(job.output_request)
-    if options.root.num_bytes_of(naming.CHANGES) is not None:
-        # Of an erasure or a repair that was stopped. Some of its files may be in place: without the
-        # others and the note, the dataset would stay broken. Imported here, as few builds need it.
-        from shardwright.transforms.change_set import finish_change
-
-        finish_change(options.root)
     check_against(job.publication.fail_on)
     check_own_files(options)
     forget_lost_spools(

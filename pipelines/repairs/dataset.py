@@ -27,7 +27,6 @@ from shardwright.pipelines.options.parser import parse_words, read_options
 from shardwright.pipelines.options.python import INPUT as PYTHON_RECORDS
 from shardwright.pipelines.repairs.broken_files import (
     BrokenFiles,
-    LostRecord,
     Outcome,
     show_records,
 )
@@ -37,29 +36,24 @@ from shardwright.pipelines.repairs.records import (
     FreshRecords,
     find_damaged,
     find_references,
+    make_signals,
     mend,
     write_job_of,
 )
+from shardwright.pipelines.repairs.staged_files import discard_staged, put_in_place
 from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder
-from shardwright.terminal import say
-from shardwright.transforms.change_set import ChangeSet, discard_staged, put_in_place
 from shardwright.transforms.inputs.spool import forget_lost_spools
 from shardwright.transforms.publish.companions import companion_files, write_companions
 from shardwright.transforms.publish.found_statistics import sample_of
 from shardwright.transforms.publish.report_file import report_bytes
-from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.write.rewritten_shards import rewrite_shard
 from shardwright.transforms.write.write_job import WriteJob
 
 # INPUT is gone or another one. Other errors, such as a store that does not respond, may pass: no
 # record is given up for them.
 _WITHOUT_INPUT = (UsageError, BuildError, MissingError, MissingBucketError)
-_REMOVE_IF_GROWN = (
-    "remove their images from INPUT, append, and run `shardwright compact` and `shardwright gc` "
-    "(--salvage would change a shard that several versions name)"
-)
+_COPY = "copy all other records with `shardwright build DATASET COPY --max-rejects N`"
 _STORAGE = "--storage-option"
 
 
@@ -70,22 +64,11 @@ class Repair:
         root: The dataset's folder, without staged files.
         broken: Its broken files.
         prepare: Returns the job of its build; called only if INPUT is needed.
-        salvage: Leave records out that cannot be made again.
-        grown: Several versions may name the shards, so none may lose a record.
     """
 
-    def __init__(
-        self,
-        root: Folder,
-        broken: BrokenFiles,
-        prepare: Callable[[], BuildJob],
-        *,
-        salvage: bool,
-        grown: bool,
-    ) -> None:
+    def __init__(self, root: Folder, broken: BrokenFiles, prepare: Callable[[], BuildJob]) -> None:
         self._outcome = Outcome(failed={fault.file: fault.what for fault in broken.others})
         self._root, self._broken, self._prepare = root, broken, prepare
-        self._salvage, self._grown = salvage and not grown, grown
         self._manifest = read_manifest(root)
         self._staged, self._fresh, self._mended = map(root.below, naming.STAGED_DIRS)
 
@@ -103,10 +86,7 @@ class Repair:
         spooled = set(self._root.names(naming.SPOOL_DIR))
         # First: a shard can be mended record by record only by its index.
         self._mend_planned()
-        lost = self._mend_shards()
-        # After all that can be mended is mended, so that no more records are given up than need be.
-        if lost and self._may_shrink():
-            self._shrink(lost)
+        self._mend_shards()
         # From the stored images, so after the shards.
         self._mend_signals()
         # Last: companions, report and manifest follow from all other files.
@@ -140,8 +120,8 @@ class Repair:
         if names:
             self._note(planned.make(names))
 
-    def _mend_shards(self) -> list[tuple[DamagedShard, list[LostRecord]]]:
-        """Repair shards record by record; return those that lose some, and these records."""
+    def _mend_shards(self) -> None:
+        """Repair shards record by record."""
         damaged = [
             find_damaged(self._root, self._manifest.schema, shard)
             for shard in self._broken.shards
@@ -149,13 +129,9 @@ class Repair:
         ]
         # Once for all shards, as INPUT may take hours to list.
         references, job, why = self._find_sources([each.damaged_rows for each in damaged])
-        lost = []
         for each in damaged:
             fresh = FreshRecords(references, each.broken.name, each.damaged_rows, job, why)
-            records = self._mend_shard(each, fresh)
-            if records:
-                lost.append((each, records))
-        return lost
+            self._mend_shard(each, fresh)
 
     def _find_sources(
         self, parts: Sequence[pa.Table]
@@ -169,21 +145,19 @@ class Repair:
         except _WITHOUT_INPUT as error:
             return None, None, str(error)
 
-    def _mend_shard(self, damaged: DamagedShard, fresh: FreshRecords) -> list[LostRecord]:
-        """Put a shard in place if it has all of its records again; else return those it lacks."""
+    def _mend_shard(self, damaged: DamagedShard, fresh: FreshRecords) -> None:
+        """Put a shard in place if it has all of its records again."""
         name, why = damaged.broken.name, ""
         content, lost = mend(self._root, damaged, fresh, self._mended)
         if lost:
             why = (
                 f"{counted(len(lost), 'record')} cannot be made again: {show_records(lost)}. "
-                "Restore the sources, give a moved INPUT with --input, or "
-                f"{_REMOVE_IF_GROWN if self._grown else 'leave them out with --salvage'}"
+                f"Restore the sources, give a moved INPUT with --input, or {_COPY}"
             )
         # Not put in place even so: its bytes would not be those that the manifest states.
         elif content != damaged.broken.info.content:
             why = "its records are sound, but the file is not the one that the manifest states"
         self._settle(self._mended, name.shard, why)
-        return lost
 
     def _settle(self, folder: Folder, path: str, why: str) -> None:
         """Put a staged file in place, or note why it is not the one that the manifest states."""
@@ -191,51 +165,17 @@ class Repair:
             put_in_place(folder, path, self._root)
         self._note([(path, why)])
 
-    def _may_shrink(self) -> bool:
-        """Return whether records may be given up: the new manifest follows from all indexes."""
-        needed = {path for one in self._broken.shards if not one.has_index for path in one.files}
-        missing = sorted((needed | {naming.NEAR_DUPLICATES}) & self._outcome.failed.keys())
-        if self._salvage and missing:
-            say(f"--salvage gives up no record while {', '.join(missing)} is broken")
-        return self._salvage and not missing
-
-    def _shrink(self, lost: Sequence[tuple[DamagedShard, list[LostRecord]]]) -> None:
-        """Leave lost records out of their shards, and list them as rejects."""
-        change = ChangeSet(self._root, self._manifest)
-        for damaged, records in lost:
-            name = damaged.broken.name
-            told = f"its record in {name.shard} was damaged, and could not be made again: "
-            change.rewrite(
-                name,
-                without={each.id for each in records},
-                rejects=[
-                    Reject(each.id, each.uri, RejectReason.LOST, told + each.why)
-                    for each in records
-                ],
-                records=self._mended,
-            )
-            change.rejects[RejectReason.LOST] += len(records)
-            # It is noted there, because `_mend_shard` could not mend it.
-            del self._outcome.failed[name.shard]
-            self._outcome.lost[name.shard] = records
-        change.commit()
-        self._manifest = read_manifest(self._root)
-
     def _mend_signals(self) -> None:
         """Measure the signals of shards again, from the stored images."""
         for shard in self._broken.shards:
             name = shard.name
             if not shard.has_index or name.signals not in shard.files:
                 continue
-            # Written anew with the shard.
-            if name.shard in self._outcome.lost:
-                self._outcome.renewed.append(name.signals)
-                continue
             why = "its shard is broken"
             # From a broken shard, wrong signals would be measured.
             if name.shard not in self._outcome.failed:
-                summary = rewrite_shard(self._root, self._manifest, name, to=self._fresh)
-                same = summary.signals_file == self._manifest.files.get(name.signals)
+                content = make_signals(self._root, self._manifest, name, to=self._fresh)
+                same = content == self._manifest.files.get(name.signals)
                 why = "" if same else "the installed libraries give other values"
             self._settle(self._fresh, name.signals, why)
 

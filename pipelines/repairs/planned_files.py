@@ -24,8 +24,8 @@ from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.repairs.broken_files import BrokenShard
 from shardwright.pipelines.repairs.records import find_references, write_job_of
+from shardwright.pipelines.repairs.staged_files import put_in_place
 from shardwright.storage.folder import Folder
-from shardwright.transforms.change_set import put_in_place
 from shardwright.transforms.output_state import Clearance, plan_json
 from shardwright.transforms.plan.packing import ORDER_KEY, sort_bucket, spread
 from shardwright.transforms.plan.shard_plans import ShardPlan

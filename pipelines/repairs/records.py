@@ -16,21 +16,25 @@ import pyarrow.compute as pc
 from shardwright.errors import MissingError, RecordFault
 from shardwright.format.contents import FileContent
 from shardwright.format.example import parse_example
-from shardwright.format.index import check_record, read_index, read_index_of
-from shardwright.format.manifest import Manifest
+from shardwright.format.index import check_record, image_in, read_index, read_index_of
+from shardwright.format.manifest import Manifest, shard_of
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import ExampleSchema, Feature, Source
+from shardwright.images.decode import stored_image
+from shardwright.images.kinds import ImageInfo
+from shardwright.images.signals_file import write_signals
 from shardwright.inspect.example_check import one_value
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.references import LocalReferences
 from shardwright.pipelines.repairs.broken_files import BrokenShard, LostRecord
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.schema_differences import known_vocabularies
+from shardwright.transforms.images.storing import ImageToStore
 from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.references import concat, set_column
-from shardwright.transforms.write.rewritten_shards import read_frames
+from shardwright.transforms.write.record_signals import join_records, measure_records
 from shardwright.transforms.write.shard_writing import write_shard
 from shardwright.transforms.write.write_job import WriteJob
 
@@ -187,6 +191,36 @@ def find_damaged(root: Folder, schema: ExampleSchema, broken: BrokenShard) -> Da
     except MissingError:
         ids = frozenset(rows["id"].to_pylist())
     return DamagedShard(broken, rows, ids)
+
+
+def read_frames(file: BinaryIO, rows: pa.Table) -> Iterator[tuple[Row, bytes]]:
+    """Yield the index rows, each with the bytes of its record's frame that can be read."""
+    for batch in rows.to_batches():
+        for row in batch.to_pylist():
+            try:
+                frame = os.pread(file.fileno(), row["length"], row["offset"])
+            except OSError:  # of a bad sector: other records may be whole
+                frame = b""
+            yield row, frame
+
+
+def make_signals(root: Folder, manifest: Manifest, name: ShardName, *, to: Folder) -> FileContent:
+    """Measure the signals of a sound shard again, from its stored images, and stage their file.
+
+    Raises:
+        StorageError: The shard or its index cannot be read.
+    """
+    rows, stored = (
+        read_index_of(root, name, shard_of(manifest, name)),
+        stored_image(manifest.schema),
+    )
+    parts = []
+    with root.local_copy(name.shard) as file:
+        for row, frame in read_frames(file, rows):
+            info = ImageInfo(row["format"] or "", row["width"] or 0, row["height"] or 0, 0)
+            image = ImageToStore(image_in(row, frame), info)
+            parts.append(measure_records([row["id"]], [image], stored))
+    return write_signals(to, name, join_records(parts).rows)
 
 
 def _damaged_ids(file: BinaryIO, rows: pa.Table, feature: Feature | None) -> Iterator[str]:

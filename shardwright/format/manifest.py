@@ -20,7 +20,6 @@ import msgspec
 from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.erasures import ErasedRows
 from shardwright.format.features import Feature
 from shardwright.format.json_files import MAX_BYTES, check_fields, parse_json, typed
 from shardwright.format.manifest_check import ManifestFile
@@ -54,7 +53,6 @@ class Manifest:
             older dataset; "" for the dataset's own.
         history: What made this version of a dataset that has several (`shardwright.versions`): its
             number, time, and the operation; {} for a dataset as it was built.
-        erased: What `shardwright erase` has taken out of the shards in this folder, in order.
     """
 
     name: str
@@ -69,7 +67,6 @@ class Manifest:
     files: Mapping[str, FileContent] = field(default_factory=dict, kw_only=True)
     folder: str = field(default="", kw_only=True)
     history: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    erased: tuple[ErasedRows, ...] = field(default=(), kw_only=True)
 
     @property
     def num_records(self) -> int:
@@ -128,7 +125,6 @@ class Manifest:
             **({"folder": self.folder} if self.folder else {}),
             # Version 1 does not state its number: `shardwright.open` adds it.
             **({"history": dict(self.history)} if self.history.keys() - {"version"} else {}),
-            **({"erased": [each.to_json() for each in self.erased]} if self.erased else {}),
         }
 
     @classmethod

@@ -13,7 +13,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.erasures import ErasedRows
 from shardwright.format.json_files import Count, Crc32c, Number
 from shardwright.format.records import FRAME_BYTES
 from shardwright.format.schema import ExampleSchema
@@ -110,12 +109,13 @@ class ManifestFile(Struct):
     files: dict[str, ContentFile] = {}
     folder: str = ""
     history: History | UnsetType = UNSET
-    erased: tuple[ErasedRows, ...] = ()
 
     def __post_init__(self) -> None:
         if not naming.is_dataset_name(self.name):
             raise ValueError(f"{self.name!r:.80} is not a dataset's name")
-        if self.folder not in ("", naming.NEXT_DIR):
+        if self.folder not in ("", naming.NEXT_DIR) and not naming.is_generation_folder(
+            self.folder
+        ):
             raise ValueError(f"folder is {self.folder!r:.80}, expected {naming.NEXT_DIR!r}")
         for name in self.splits:
             if not naming.is_split_name(name):

@@ -32,10 +32,9 @@ VERSIONS_DIR = "versions"  # a manifest per version of a dataset that has grown
 PINS_DIR = f"{VERSIONS_DIR}/pins"  # a file per version that `gc` must keep
 GENERATIONS_DIR = "generations"  # what each append or compaction has built
 NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms/promotion.py`)
-STAGED_DIR = "staged"  # new files of a finished dataset, until they are in place
+STAGED_DIR = "staged"  # files that a repair has made, until they are in place
 # The second holds records that were made again, the third shards put together from two.
 STAGED_DIRS = (STAGED_DIR, f"{STAGED_DIR}/fresh", f"{STAGED_DIR}/mended")
-CHANGES = f"{STAGED_DIR}/changes.json"  # there once all of them are (`transforms/change_set.py`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 GONE_REJECTS = f"{REJECTS_DIR}/failed.gone.parquet"  # records that an append must not take away

@@ -4,8 +4,7 @@ Version 1 is the dataset as it was built, with its `manifest.json`. Each later v
 manifest of its own, `versions/00002.json` and so on, which names the shards of all generations and
 the rows that are no longer in the dataset. A version is committed by creating its file: of two
 writers that create the same one, only one succeeds. No file of a version is written again, but
-when `gc` collects the version: then it says so, and its number is not used again; and when `erase`
-has rewritten a shard that it names.
+when `gc` or `erase` collects the version: then it says so, and its number is not used again.
 """
 
 from __future__ import annotations

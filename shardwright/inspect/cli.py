@@ -36,7 +36,7 @@ _GROUPS = {
         "compact": "DATASET [options]         full shards of a dataset that has grown, by copying",
         "gc": "DATASET --keep N [--yes]  remove old versions that nobody has pinned, and leftovers",
         "erase": "DATASET --ids FILE        remove records from every version, with a receipt",
-        "repair": "DATASET [--salvage]       make the broken files again from the sources",
+        "repair": "DATASET                   make the broken files again from the sources",
     },
 }
 # Of this package's commands.

@@ -257,9 +257,6 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
             yield DatasetFault.of_file(
                 path, "not part of this dataset: it is not in the manifest; it can be removed"
             )
-    if root.num_bytes_of(naming.CHANGES) is not None:
-        what = "a change of this dataset that was stopped: `shardwright repair` finishes it"
-        yield DatasetFault.of_file(naming.CHANGES, what)
     if naming.build_outputs(root.below(naming.NEXT_DIR)):
         what = "a build that would replace this dataset: run its command again, or remove it"
         yield DatasetFault.of_file(naming.NEXT_DIR, what)

@@ -189,10 +189,7 @@ def version_faults(
         for name, info in version.named_shards():
             there = owns[info.folder].get(replace(name, folder=""))
             if there is None or there != replace(info, folder="", count=0, removed=b""):
-                what = (
-                    f"{name.shard} is not the shard of its generation: if `shardwright erase` was "
-                    "stopped, run its command again"
-                )
+                what = f"{name.shard} is not the shard of its generation"
                 faults.append(DatasetFault.of_file(_file_of(version), what))
         yield from faults or _doubled(root, version, ids)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from html import unescape
 from typing import Any
 
 from shardwright.inspect.proposed_version import format_proposal
@@ -30,14 +28,6 @@ from shardwright.report.markup import (
 from shardwright.report.pictures import Picture
 
 _SHOWN_CLASSES = 2000
-_SECTION = re.compile(r'<section aria-labelledby="changes">.*?</section>', re.DOTALL)
-_TEXT = re.compile(r'>([^<]+)<|="([^"]*)"')
-
-
-def texts_of_changes(page: str) -> set[str]:
-    """Return the texts of this section of a page, ids of the other dataset among them."""
-    pairs = (pair for section in _SECTION.findall(page) for pair in _TEXT.findall(section))
-    return {unescape(text) for pair in pairs for text in pair if text}
 
 
 def changes(data: ReportData) -> Section | None:

@@ -89,10 +89,6 @@ REASONS = {
     "incomplete": ReasonText("A file or folder of INPUT cannot be read to its end."),
     "crashed": ReasonText("It stopped its process twice.", "Re-save the image, or delete it."),
     "gone": ReasonText("INPUT lacks a record of the dataset.", "Mount it, or see --max-gone."),
-    "lost": ReasonText(
-        "Its record was damaged in its shard, and INPUT did not have the same image any more.",
-        "Restore the image in INPUT and build the dataset again.",
-    ),
     "internal_error": ReasonText("An unexpected error.", "Run again; if it stays, report it."),
 }
 UNKNOWN = ReasonText("See the messages.")

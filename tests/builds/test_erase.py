@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shardwright as sw
-from shardwright.format.versions import read_versions
+from shardwright.format.versions import number_of, read_versions
 from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.servers.store_server import StoreServer
-from tests.support.build_helpers import build, make_images, png_of, record_ids
+from tests.support.build_helpers import make_images, png_of
 from tests.support.canaries import canary, canary_png, find_canaries
 from tests.support.growing import Grown, Source, add_batch
-from tests.support.kills import killed
 from tests.support.object_stores import new_bucket
 from tests.support.repairs import build_plainly
 from tests.support.store_places import Kind, Place, Places
@@ -136,17 +134,16 @@ def test_no_canary_is_left(kind: Kind, number: int, places: Places, tmp_path: Pa
     assert find_canaries([after, cache, receipt.parent]) == {}
     assert not set(left) & set(aviary.output.names())
     told = json.loads(receipt.read_bytes())
-    assert told["asked"] == {"ids": number + 1, "found": number + 1}
+    assert (len(told["ids"]), len(told["found"])) == (number + 1, number + 1)
     assert told["versions"] == [1, 2, 3]
-    assert told["bytes"]["shards_after"] <= told["bytes"]["shards_before"]
     assert told["ended"] >= told["begun"]
     assert bool(told["caches"]) == (kind != "local")
-    assert (told["not_removed"], told["not_checked"]) == ([], [])
+    assert told["not_removed"] == []
 
     options = aviary.options
     assert verify(aviary.output.uri, storage_options=options).is_sound
-    for version in read_versions(Folder.at(aviary.output.uri, options)):
-        assert aviary.read(version.history.get("version", 1), cache) == aviary.kept
+    assert list(map(number_of, read_versions(aviary.grown.root))) == [4]
+    assert aviary.read(4, cache) == aviary.kept
     assert aviary.run("--verify", receipt, "--ids", tmp_path / "ids") == 0
 
 
@@ -164,32 +161,9 @@ def test_what_a_store_keeps_is_removed(moto_server: StoreServer, tmp_path: Path)
     asked = ("--ids", str(tmp_path / "ids"), "--receipt", str(receipt), "--yes")
     assert main([*words, *asked]) == 0
     told = json.loads(receipt.read_bytes())
-    assert told["old_versions_removed"].keys() >= {"data/manifest.json", "data/spool/a.bin"}
-    assert told["not_checked"] == []
+    assert told["old_versions"] > 2
+    assert told["not_removed"] == []
     pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket)
     found = [row for page in pages for row in page["Versions"]]
     assert {row["Key"].removeprefix("data/") for row in found} == set(output.names())
     assert len(found) == len(output.names())
-
-
-@pytest.mark.parametrize("num_in_place", [0, 3])
-def test_a_build_goes_on_with_a_stopped_erasure(num_in_place: int, tmp_path: Path) -> None:
-    """The image is gone from INPUT, as advised, so the build then ends with an error."""
-    source, base = make_images(tmp_path / "in", 12), tmp_path / "base"
-    options = ("--name", "data", "--records-per-shard", "4")
-    build_plainly(source, base, *options)
-    gone, *_ = record_ids(base)
-    (tmp_path / "ids").write_text(f"{gone}\n")
-    after = num_noted = 0
-    while num_noted <= num_in_place:
-        after, root = after + 1, tmp_path / str(after)
-        shutil.copytree(base, root)
-        words = [str(root), "--ids", f"{tmp_path}/ids", "--receipt", f"{root}.json", "--yes"]
-        with killed(after):
-            main(words)
-        num_noted += (root / "staged" / "changes.json").exists()
-    (source / gone).unlink()
-    assert build(source, root, *options) == 1
-    assert main(words) == 0
-    assert verify(str(root)).is_sound
-    assert gone not in record_ids(root)

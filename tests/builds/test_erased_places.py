@@ -1,4 +1,4 @@
-"""A record with a canary in every place of the table, by several inputs: none is left."""
+"""Records with a canary in every value, by several inputs: none is left in any file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import pytest
 from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.places import OTHER, PLACES, Erased, files_of, place_of
 from tests.support.archive_files import pack_tar
 from tests.support.build_helpers import files_below, png_of
 from tests.support.canaries import canary, canary_png, find_canaries
@@ -128,7 +127,6 @@ MAKES: tuple[Make, ...] = (table, labels, parquet, archive, coco)
 class Made(NamedTuple):
     output: Path
     ids: set[str]
-    held: set[str]
 
 
 def _ids_in(root: Path) -> set[str]:
@@ -165,12 +163,7 @@ def make_dataset(root: Path, make: Make) -> Made:
         (output / place).parent.mkdir(parents=True, exist_ok=True)
         (output / place).write_bytes(data)
     write(output, {"staged/fresh/data-train.tfrecord-00000-of-00001": data})
-    return Made(output, ids, _places_with_canaries(output))
-
-
-def _places_with_canaries(output: Path) -> set[str]:
-    start = len(str(output)) + 1
-    return {place_of(path[start:]).what for path in find_canaries([output])}
+    return Made(output, ids)
 
 
 @pytest.fixture(scope="module")
@@ -180,36 +173,28 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
     }
 
 
+HOLDERS = {
+    "tfrecord", "index/", "signals/", "rejects/", "near_duplicates", ".labels.txt", ".vocab.txt",
+    "stats.json", "report.html", "manifest.json", "versions/", "spool/", "next/", "staged/",
+    ".tmp", "generations/00009-x",
+}  # fmt: skip
+
+
 @pytest.mark.long
-def test_every_place_has_a_canary(made: dict[str, Made]) -> None:
-    held = set.union(*(each.held for each in made.values()))
-    never = {each.what for each in PLACES if each.erased in (Erased.NEVER, Erased.COUNTED)}
-    assert held - {"plan"} == {each.what for each in PLACES if each.pattern} - never
-    for each in made.values():
-        assert OTHER not in map(place_of, files_below(each.output))
+def test_every_kind_of_file_has_a_canary(made: dict[str, Made]) -> None:
+    """Else the next test would prove little."""
+    paths = [path for each in made.values() for path in find_canaries([each.output])]
+    assert {kind for kind in HOLDERS if any(kind in path for path in paths)} == HOLDERS
 
 
 @pytest.mark.long_but_first
 @pytest.mark.parametrize("name", [make.__name__ for make in MAKES])
-def test_no_place_has_a_canary(
-    name: str, made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output, ids, _ = made[name]
+def test_no_file_has_a_canary(name: str, made: dict[str, Made], tmp_path: Path) -> None:
+    output, ids = made[name]
     (tmp_path / "ids").write_text("\n".join(sorted(ids)))
     words = ["--ids", str(tmp_path / "ids"), "--receipt", str(tmp_path / "receipt.json"), "--yes"]
     assert main([str(output), *words]) == 0
     assert find_canaries([output]) == {}
     assert "canary" not in (tmp_path / "receipt.json").read_text()
     assert verify(str(output)).is_sound
-    words = [str(output), "--verify", str(tmp_path / "receipt.json")]
-    assert main(words) == 0
-    assert set(files_of(Folder(str(output)))) == set(files_below(output))
-    changed = {path for path in files_of(Folder(str(output))) if "manifest" not in path}
-    changed = {path for path in changed if not path.startswith("versions/")}
-    for path in changed:  # in each of them an id is found, also if it is broken
-        with (output / path).open("ab") as file:
-            file.write(f'\n"{max(ids)}"\n'.encode())
-    capsys.readouterr()
-    assert main([*words, "--json"]) == 1
-    left = json.loads(capsys.readouterr().out)["left"]
-    assert {f"{path} has 1 of the ids in its bytes" for path in changed} <= set(left)
+    assert main([str(output), "--verify", str(tmp_path / "receipt.json")]) == 0

@@ -16,7 +16,6 @@ import pytest
 import shardwright as sw
 from shardwright.errors import NotADatasetError, ShardwrightError
 from shardwright.format import naming
-from shardwright.format.contents import FileContent
 from shardwright.format.manifest import seal, time_text
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import generation_folders
@@ -30,7 +29,6 @@ from shardwright.inspect.versions import log_command, pin_command
 from shardwright.pipelines.commands import collect
 from shardwright.report.command import report_command
 from shardwright.storage.folder import Folder
-from shardwright.transforms.change_set import Change, note_change, read_change
 from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
 from shardwright.transforms.output_state import OutputRequest, check_output
 from tests.support.growing import Grown, Source
@@ -71,19 +69,10 @@ def foreign_fixture(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     source.change({"cat/11.png": 11})
     grown.append(source)
     add_pin(grown.root, "training", 2, "2999-12-31")
-    contents = {"stats.json": FileContent(3, 4)}
     receipt = Receipt.begin(grown.root.uri, ["ant/0.png"])
-    receipt.before, receipt.after, receipt.ended = contents, {**contents}, time_text()
-    receipt.found = {"stats.json": sorted(receipt.hashes)}
+    receipt.found, receipt.ended = receipt.ids, time_text()
+    receipt.versions, receipt.caches = [1, 2], {"cache": {"num_files": 3, "num_bytes": 4}}
     write_receipt(grown.root, RECEIPT, receipt)
-    change = Change(
-        FileContent.of(grown.root.read_bytes(naming.MANIFEST)),
-        shards=("grown-train.tfrecord-00000-of-00003",),
-        files=("stats.json",),
-        rejects={"corrupt": 1},
-        names={"label": (0,)},
-    )
-    note_change(grown.root, change)
     root = Path(grown.root.uri)
     files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.json")}
     return Foreign(grown, source, files)
@@ -121,7 +110,6 @@ def openings(foreign: Foreign) -> list[Callable[[], object]]:
     return [
         lambda: [sw.open(at, version=number) for number in (1, 2, 3)],
         lambda: read_receipt(root, RECEIPT),
-        lambda: read_change(root),
         *(partial(BuildScan(folder).look, 0.0) for folder in builds),
         *(partial(check_output, OutputRequest(folder, {}, "resume")) for folder in builds),
         partial(log_command, [at]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,11 @@ import shardwright as sw
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, read_versions
+from shardwright.inspect.command_parts import EXIT_DONE
 from shardwright.inspect.verify import verify
+from shardwright.pipelines.commands.erase import erase
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.check import check_erased
-from shardwright.transforms.erasure.erase import erase
-from shardwright.transforms.erasure.receipt import Receipt
-from shardwright.transforms.erasure.wanted_ids import WantedIds
+from shardwright.transforms.erasure.receipt import Receipt, find_left
 from shardwright.transforms.versions.collect import collect, plan_collection
 from tests.support.growing import Grown, Image, Record, Source, add_batch, wanted
 from tests.support.kills import killed
@@ -88,22 +87,25 @@ class History:
         self.check(self.newest)
 
     def erase(self, step: Step) -> None:
-        """Erase images; a run that is killed is repeated, because it may have changed shards."""
+        """Erase images, after which all earlier versions end; a run that is killed is repeated."""
         ids, newest = frozenset(step.changes), self.images[self.newest]
         root = self.grown.root
         receipt = Receipt.begin(root.uri, ids)
         if newest and not newest.keys() - ids:
             with pytest.raises(UsageError):
-                erase(root, WantedIds(ids), receipt, lambda: None)
+                erase(root, ids, receipt, lambda: None)
             return
         self.source.change(dict.fromkeys(ids))
         with killed(-1 if step.dies_after is None else step.dies_after):
-            erase(root, WantedIds(ids), receipt, lambda: None)
-        erase(root, WantedIds(ids), receipt, lambda: None)
-        for each in (*self.images.values(), *self.splits.values()):
-            for name in ids & each.keys():
-                del each[name]
-        assert check_erased(root, replace(receipt, ended="now")) == ([], [], 0)
+            erase(root, ids, receipt, lambda: None)
+        receipt.ended = None
+        assert erase(root, ids, receipt, lambda: None) == EXIT_DONE
+        assert not list(find_left(root, receipt))
+        if receipt.found:
+            number = number_of(read_version(root))
+            images, splits = self.images[self.newest], self.splits[self.newest]
+            self.images = {number: {n: one for n, one in images.items() if n not in ids}}
+            self.splits[number] = {n: one for n, one in splits.items() if n not in ids}
         for number in self.images:
             self.check(number)
 

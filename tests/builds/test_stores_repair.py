@@ -1,4 +1,4 @@
-"""Repairs of datasets in stores, and erasures, which change their shards, too."""
+"""Repairs of datasets in stores."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.format.index import read_index
 from shardwright.inspect.verify import verify, verify_quickly
-from shardwright.pipelines.commands import erase
 from shardwright.pipelines.commands import repair as repair_command
 from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
-from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.support.build_helpers import make_images
-from tests.support.store_builds import by_store, manifest_at
+from tests.support.store_builds import by_store
 from tests.support.store_places import Kind, Place, Places
 
 SIDE = 950  # 2.7 MB an image, so that a shard is uploaded in parts
@@ -69,39 +66,4 @@ def test_a_repair_in_a_store(kind: Kind, places: Places, sources: Path) -> None:
     assert {name: output.get(name) for name in output.names()} == before
     changed = {name for name, stamp in output.stamps().items() if stamp != stamps[name]}
     assert changed <= set(broken)
-    assert is_sound(output)
-
-
-@pytest.mark.long
-@by_store
-def test_salvage_in_a_store(kind: Kind, places: Places, sources: Path) -> None:
-    output = places.make(kind)
-    before = build_in(output, sources)
-    shards = [name for name in before if ".tfrecord-" in name]
-    change(output, shards[:1], flip)
-    for path in sources.rglob("*.png"):
-        path.unlink()
-    assert repair(output) == 1
-    assert repair(output, "--salvage") == 0
-    assert is_sound(output)
-    assert manifest_at(output).rejects == {"lost": 1}
-    assert not [name for name in output.names() if "staged" in name]
-    assert output.get(shards[1]) == before[shards[1]]
-
-
-@pytest.mark.long
-@by_store
-def test_an_erasure_in_a_store_writes_a_shard_once(
-    kind: Kind, places: Places, sources: Path, tmp_path: Path
-) -> None:
-    output = places.make(kind)
-    before = build_in(output, sources)
-    [name, _] = manifest_at(output).shard_names("train")
-    root = Folder.at(output.uri, StorageOptions.of(output.storage_options))
-    (tmp_path / "ids").write_text(f"{read_index(root, name)['id'][0]}\n")
-    uploaded = COUNTERS.snapshot()["bytes_written"]
-    words = ["--ids", str(tmp_path / "ids"), "--receipt", str(tmp_path / "receipt"), "--yes"]
-    assert erase.main([output.uri, *output.args, *words]) == 0
-    assert COUNTERS.snapshot()["bytes_written"] - uploaded < 1.1 * len(before[name.shard])
-    assert manifest_at(output).num_records == 5
     assert is_sound(output)

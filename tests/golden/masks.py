@@ -29,6 +29,7 @@ FIELDS: Mapping[str, str] = {
 # Patterns in names and in texts, what replaces them, and why.
 PATTERNS: Mapping[str, tuple[str, str]] = {
     r"(generations/\d+-)[0-9a-f]{8}x": (r"\1*x", "hash of INPUT's path"),
+    r"(generations/\d+-erase)[0-9a-f]{8}": (r"\1*", "salt of the receipt"),
     r"spool/[0-9a-f]{32}": ("spool/*", "hash of INPUT's path and time"),
     r"('spool:[0-9a-f]+-\d+-)[0-9a-f]{16}'": (r"\1*'", "hash of INPUT's path in an etag"),
     r"'1[0-9a-f]{15}'": ("'*'", "an etag: the time of a file, since 2006, in ns"),

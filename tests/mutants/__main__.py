@@ -41,7 +41,6 @@ LISTS = {
             "shardwright/format/",
             "shardwright/reader/",
             "shardwright/storage/",
-            "transforms/change_set.py",
             "transforms/changes/",
             "transforms/erasure/",
             "transforms/publish/",

@@ -214,7 +214,6 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "--prices",
         "--parallelism",
         "--pictures",
-        "--salvage",
         "--version",
         "--yes",
         "--receipt",

@@ -10,24 +10,30 @@ from datetime import timedelta
 from functools import partial
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.format.manifest import time_text
 from shardwright.format.notes import time_at
 from shardwright.format.pins import add_pin, pin_names, remove_pin
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import EXIT_DONE
 from shardwright.pipelines.commands.append import append_version, prepare_version
-from shardwright.pipelines.commands.compact import _finish, _folder_for, _prepare
+from shardwright.pipelines.commands.compact import (
+    build_copy,
+    commit_copy,
+    folder_for,
+    prepare_copy,
+)
+from shardwright.pipelines.commands.erase import erase
 from shardwright.pipelines.commands.repair import _repair
 from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
 from shardwright.reader.reader import Reader
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.check import check_erased
-from shardwright.transforms.erasure.erase import erase
-from shardwright.transforms.erasure.old_objects import remove_old_objects
-from shardwright.transforms.erasure.receipt import Receipt, read_receipt, write_receipt
-from shardwright.transforms.erasure.wanted_ids import WantedIds
+from shardwright.transforms.erasure.receipt import (
+    Receipt,
+    find_left,
+    read_receipt,
+    write_receipt,
+)
 from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 from tests.simulator.model import Images, Model
 
@@ -120,9 +126,10 @@ class Compact(Task):
     def __call__(self) -> None:
         base = read_version(ROOT)
         if base.history and base.num_records:
-            with _folder_for(ROOT, base, []) as self.folder:
-                job = _prepare(ROOT, base, self.folder, [])
-                _finish(ROOT, base, self.folder, lambda: build_here(job))
+            with folder_for(ROOT, base, "compact0") as self.folder:
+                job = prepare_copy(ROOT, base, self.folder, [])
+                build_copy(ROOT, self.folder, lambda: build_here(job))
+                commit_copy(ROOT, base, self.folder)
 
 
 @dataclass
@@ -170,13 +177,11 @@ class Erase(Task):
         def save() -> None:
             write_receipt(_RECEIPTS, name, receipt)
 
-        erase(ROOT, WantedIds(self.ids), receipt, save)
-        remove_old_objects(ROOT, receipt)
-        receipt.ended = time_text()
-        save()
-        if receipt.not_removed or receipt.not_checked:
+        if erase(ROOT, self.ids, receipt, save) != EXIT_DONE:
+            raise StorageError("the copy failed")
+        if receipt.not_removed:
             self.receipt = f"{name}again"
-            raise StorageError(f"not removed: {receipt.not_removed}, {receipt.not_checked}")
+            raise StorageError(f"not removed: {receipt.not_removed}")
 
     def _read_receipt(self) -> Receipt | None:
         return read_receipt(_RECEIPTS, self.receipt)
@@ -185,8 +190,7 @@ class Erase(Task):
         """Check with the receipt that nothing is left."""
         receipt = self._read_receipt()
         assert receipt is not None
-        checked = check_erased(ROOT, receipt)
-        assert not checked.left, checked.left
+        assert not list(find_left(ROOT, receipt))
 
 
 @dataclass
@@ -200,7 +204,7 @@ class Repair(Task):
     is_sound: bool = False
 
     def __call__(self) -> None:
-        words = Namespace(dataset=ROOT.uri, storage_option=[], input=None, salvage=False, json=True)
+        words = Namespace(dataset=ROOT.uri, storage_option=[], input=None, json=True)
         self.is_sound = _repair(words, ()) == EXIT_DONE
 
 

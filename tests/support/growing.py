@@ -12,7 +12,12 @@ import shardwright as sw
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
 from shardwright.pipelines.commands.append import append_version, prepare_version
-from shardwright.pipelines.commands.compact import _finish, _folder_for, _prepare
+from shardwright.pipelines.commands.compact import (
+    build_copy,
+    commit_copy,
+    folder_for,
+    prepare_copy,
+)
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
@@ -119,9 +124,10 @@ class Grown:
         """Compact if there is more than one generation, and return the newest version."""
         base = read_version(self.root)
         if base.history and base.num_records:
-            with _folder_for(self.root, base, []) as folder:
-                job = _prepare(self.root, base, folder, self._stores())
-                _finish(self.root, base, folder, lambda: build_here(job))
+            with folder_for(self.root, base, "compact0") as folder:
+                job = prepare_copy(self.root, base, folder, self._stores())
+                build_copy(self.root, folder, lambda: build_here(job))
+                commit_copy(self.root, base, folder)
         return read_version(self.root)
 
     def _stores(self) -> list[str]:

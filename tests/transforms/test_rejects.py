@@ -65,7 +65,7 @@ def test_reasons() -> None:
         "duplicate_id", "missing_label", "unknown_label", "unknown_split", "bad_value", "transform",
         "other_file", "empty_box", "unmatched_label", "ambiguous_label", "unused_id",
         "duplicate_image", "dropped_duplicate", "near_duplicate", "dropped_near_duplicate",
-        "outside_input", "incomplete", "crashed", "gone", "lost", "internal_error",
+        "outside_input", "incomplete", "crashed", "gone", "internal_error",
     ]  # fmt: skip
-    retryable = ["changed", "internal_error", "lost", "missing_file", "unreadable"]
+    retryable = ["changed", "internal_error", "missing_file", "unreadable"]
     assert sorted(RETRYABLE) == retryable

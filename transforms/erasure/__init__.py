@@ -1,1 +1,1 @@
-"""Erase records from every version of a dataset, with a receipt."""
+"""Erase records from a dataset: what is found of their ids, what else goes, and the receipt."""

@@ -2,15 +2,12 @@
 
 The splits of the listed images are looked up in the index by a 64-bit hash of their ids. Memory
 holds 10 bytes for each listed image, the rows of one part, and the finished file.
-
-Images that have left the dataset since stay listed, and their split becomes null. The groups stay:
-they are of the images that the build found in INPUT.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +20,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import read_index
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.parquet import parquet_bytes, read_rows
+from shardwright.format.parquet import read_rows
 from shardwright.format.stats_keys import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS, Leak
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
@@ -59,39 +56,7 @@ def with_near_duplicates(root: Folder, manifest: Manifest, parts: Sequence[str])
     stated = manifest.files.get(naming.NEAR_DUPLICATES)
     if stated is not None and stated.num_bytes == root.num_bytes_of(naming.NEAR_DUPLICATES):
         return manifest
-    return _with_list(root, manifest, *list_near_duplicates(root, manifest, parts))
-
-
-def with_relisted(root: Folder, manifest: Manifest) -> Manifest:
-    """Write the list of near-duplicates again, if there is one, after records have left.
-
-    Examples of shared groups stay as long as both images are in the dataset.
-
-    Args:
-        root: The dataset's folder, with all shards in place.
-        manifest: Its manifest; its statistics may be those from before.
-
-    Raises:
-        StorageError: The list or an index cannot be read.
-    """
-    if naming.NEAR_DUPLICATES not in manifest.files:
-        return manifest
-    rows = read_rows(root, naming.NEAR_DUPLICATES)
-    keys = _keys_of(rows)
-    listed = distinct(keys)
-    numbers = _splits_of(root, manifest, listed)[np.searchsorted(listed, keys)]
-    shared = _SharedGroups(list(manifest.splits))
-    shared.count(rows["group"].to_numpy(), numbers)
-    shared.keep_examples(manifest, set(rows["id"].filter(pa.array(numbers >= 0)).to_pylist()))
-    place = rows.schema.get_field_index("split")
-    rows = rows.set_column(place, _SCHEMA.field("split"), shared.names_of(numbers))
-    return _with_list(root, manifest, parquet_bytes(rows), shared.stats)
-
-
-def _with_list(
-    root: Folder, manifest: Manifest, data: bytes, stats: Mapping[str, Mapping[str, Any]]
-) -> Manifest:
-    """Write the list, and return the manifest with its content and statistics."""
+    data, stats = list_near_duplicates(root, manifest, parts)
     root.write_if_new(naming.NEAR_DUPLICATES, data)
     splits = {}
     for name, split in manifest.splits.items():
@@ -168,8 +133,8 @@ class _SharedGroups:
         """Return the names of splits, null for -1."""
         return pa.array(self._names, pa.string()).take(pa.array(numbers, mask=numbers < 0))
 
-    def count(self, groups: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Add whole groups: numbers of groups, ascending, and of splits; return counts of both."""
+    def add(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> None:
+        """Add whole groups: rows in their order, their groups from 0, and their splits."""
         stored, num_splits = numbers >= 0, len(self._names)
         places = groups[stored] * num_splits + numbers[stored]
         num_groups = int(groups[-1]) + 1 if len(groups) else 0
@@ -177,11 +142,6 @@ class _SharedGroups:
         self._records += counts.sum(axis=0)
         # As in `leaks`: records of a group in one split, if the group is in the other, too.
         self._shared += counts.T @ (counts > 0)
-        return counts
-
-    def add(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> None:
-        """Add whole groups: rows in their order, their groups from 0, and their splits."""
-        counts = self.count(groups, numbers)
         for (here, there), examples in self._examples.items():
             both = np.flatnonzero((counts[:, here] > 0) & (counts[:, there] > 0))
             # The first groups in their order, so that a repeated build lists the same examples.
@@ -189,13 +149,6 @@ class _SharedGroups:
                 start, stop = np.searchsorted(groups, [group, group + 1])
                 members = rows.slice(start, stop - start)
                 examples.append(_nearest(members, numbers[start:stop], here, there))
-
-    def keep_examples(self, manifest: Manifest, ids: set[str]) -> None:
-        """Add the examples that a manifest states, if both images are among these ids."""
-        for (here, there), examples in self._examples.items():
-            leaks = manifest.splits[self._names[here]].stats.get(NEAR_LEAKS, {})
-            pairs = leaks.get(self._names[there], {}).get("examples", ())
-            examples += [(mine, other) for mine, other in pairs if {mine, other} <= ids]
 
     @property
     def stats(self) -> dict[str, dict[str, Any]]:

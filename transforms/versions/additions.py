@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from shardwright.errors import BuildError, UsageError
@@ -50,7 +49,6 @@ class Append:
         base: Number of the version that INPUT was compared with.
         folder: The folder below `root` for the additions.
         keep_missing: Records that INPUT does not have stay.
-        shards: A hash of the shards of that version, whose rows were compared.
         keeps_places: As in `VersionChange`.
         num_records: The records of that version.
         max_gone: The records that the append may take away; None for the usual limits.
@@ -62,7 +60,6 @@ class Append:
     base: int
     folder: str
     keep_missing: bool
-    shards: str
     keeps_places: bool
     num_records: int = 0
     max_gone: Limit | None = None
@@ -73,25 +70,13 @@ class Append:
         """Return the version that INPUT was compared with.
 
         Raises:
-            BuildError: It was removed meanwhile, or `erase` has rewritten its shards.
+            BuildError: It was removed meanwhile.
             StorageError: The dataset cannot be read.
         """
         try:
-            base = read_version(self.root, self.base)
+            return read_version(self.root, self.base)
         except UsageError as error:
             raise BuildError(f"{error}: run this command again") from error
-        if hash_of_shards(base) != self.shards:
-            raise BuildError(
-                f"`shardwright erase` has rewritten shards of version {self.base} of {self.root} "
-                "meanwhile: run this command again"
-            )
-        return base
-
-
-def hash_of_shards(version: Manifest) -> str:
-    """Return a hash of the shards of a version: of their names, contents and live rows."""
-    told = [(name.shard, info.content, info.removed) for name, info in version.named_shards()]
-    return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
 
 
 def commit_additions(append: Append, base: Manifest, additions: Additions) -> Manifest:

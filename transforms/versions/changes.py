@@ -32,6 +32,7 @@ class Operation(StrEnum):
 
     APPEND = "append"
     COMPACT = "compact"
+    ERASE = "erase"
 
 
 @dataclass(frozen=True, eq=False)

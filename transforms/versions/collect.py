@@ -20,6 +20,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.format.notes import Note, end_build, is_noted, noted
 from shardwright.format.pins import Pin, read_pins
+from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import (
     generation_folders,
     number_of,
@@ -146,12 +147,9 @@ def collect(root: Folder, plan: Collection) -> Collection:
         gone = set(plan.versions) - {pin.version for pin in pins}
         # The manifest of version 1 goes with the files of its generation.
         for number in gone - {1}:
-            before = read_stated(root, number)
-            history = {**before.history, "collected": True}
             # Before any file goes: a reader that opens the version fails clearly, not at a missing
             # shard.
-            after = replace(before, splits={}, provenance={}, num_inputs=0, history=history)
-            root.write_bytes(naming.version_file(number), after.to_bytes())
+            write_stub(root, read_stated(root, number))
         left = tuple(one for one in plan.generations if _is_in_use(root, one))
         root.remove_all([notes[one.folder] for one in left])  # else their commits would give way
         # After the notes of others: one that has none has ended by now, or will see ours.
@@ -164,6 +162,20 @@ def collect(root: Folder, plan: Collection) -> Collection:
         gone -= {1}
     left = tuple(one for one in (*plan.left, *left) if one.folder not in named)
     return Collection(tuple(sorted(gone)), removed, (*plan.pins, *pins), left)
+
+
+def write_stub(root: Folder, version: Manifest) -> None:
+    """Write the file of a collected version: its history alone, without names of classes."""
+    stub = replace(
+        version,
+        schema=ExampleSchema(()),
+        splits={},
+        settings={},
+        provenance={},
+        num_inputs=0,
+        history={**version.history, "collected": True},
+    )
+    root.write_bytes(naming.version_file(number_of(version)), stub.to_bytes())
 
 
 def _held(root: Folder) -> list[Pin]:
@@ -200,7 +212,7 @@ def _files_in(root: Folder, folder: str) -> dict[str, FileInfo]:
             below = "/".join(filter(None, (folder, base, part)))
             for name, stamp in root.files(below).items():
                 path = f"{part}/{name}" if part else name
-                if naming.is_build_output(path) or f"{base}/{path}" == naming.CHANGES:
+                if naming.is_build_output(path):
                     found[f"{below}/{name}" if below else name] = stamp
     return found
 

@@ -44,7 +44,6 @@ from shardwright.transforms.versions.changes import (
     shards_of,
 )
 from shardwright.transforms.versions.counted import Counted, count_generations, splits_of_live
-from shardwright.transforms.versions.present import Generations, present_change, present_version
 
 _MOST_TRIES = 50  # of a commit, each after another writer was faster
 _COLUMNS = ["id", "uri", "etag"]
@@ -68,7 +67,7 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
     # From here on `gc` leaves the generation alone, unless it has begun before it could see this
     # note: then its own note is there, or, once it has ended, files are missing. What is left is a
     # `gc` that is halted for a day in between, after which notes do not count. An append or a
-    # compaction has said so from its beginning (`Note.BUILD`), but `erase` heeds commits alone.
+    # compaction has said so from its beginning (`Note.BUILD`).
     with noted(root, Note.COMMIT, [change.folder]):
         _check_whole(root, change.folder)
         return _commit(root, change)
@@ -77,7 +76,6 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
 def _check_whole(root: Folder, folder: str) -> None:
     below = root.below(folder)
     leaves = is_noted(root, Note.REMOVE, folder)  # first: once `gc` has ended, files are missing
-    # The manifest that is there now: `erase` may have rewritten shards since the build.
     if (
         leaves
         or not below.num_bytes_of(naming.MANIFEST)
@@ -91,11 +89,10 @@ def _check_whole(root: Folder, folder: str) -> None:
 
 def _commit(root: Folder, change: VersionChange) -> Manifest:
     for tried in range(_MOST_TRIES):
-        generations = Generations(root)
         # Read anew in each try: the version that was faster is what the change is applied to.
-        current = present_version(root, read_version(root), generations)
+        current = read_version(root)
         # Nothing is written until `create_bytes`, so a failed try leaves nothing.
-        version = apply(root, current, present_change(change, generations))
+        version = apply(root, current, change)
         if version is None:
             return current
         _check_number(root, number_of(version))
@@ -107,11 +104,7 @@ def _commit(root: Folder, change: VersionChange) -> Manifest:
         except ExistsError:  # another writer was faster
             time.sleep(random.random() * tried / 500)
             continue
-        # `erase` may have rewritten shards meanwhile, and have looked for versions before.
-        settled = present_version(root, version, Generations(root))
-        if settled != version:
-            root.write_bytes(file, settled.to_bytes())
-        return settled
+        return version
     raise BuildError(
         f"{root.path(file)} was there in each of {_MOST_TRIES} tries to commit a version: others "
         "commit all the time, or listings do not show the file; run this command again"
@@ -142,11 +135,18 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         return None  # another compaction has replaced them, or this one before a repetition
     new: list[Manifest] = []
     if change.added is not None and change.folder not in current.history.get("generations", ()):
-        _check_fits(current, change.added)
+        if change.operation is not Operation.ERASE:  # which takes names away
+            _check_fits(current, change.added)
         new.append(change.added)
     added = [shard for generation in new for shard in shards_of(generation, change.folder)]
+    is_next = number_of(current) == number_of(change.base)
+    if change.operation is Operation.ERASE and not is_next:
+        raise BuildError(
+            f"another command has committed version {number_of(current)} of {root} meanwhile: "
+            "stop appends and compactions, and run this command again"
+        )
     # Nothing has come between: rows are taken away by number, without reading ids.
-    if number_of(current) == number_of(change.base):
+    if is_next:
         lost = remove_rows(root, kept, change.outdated)
     elif change.operation is Operation.APPEND:
         # Row numbers of the base may not fit the shards of now, so records are found by id from
@@ -167,7 +167,7 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         counts["replaced"] = _num_replaced(root, added, lost)
     left = {name: lost[name].shard if name in lost else info for name, info in (*kept, *added)}
     parts = Counted([current, *new], lost)
-    if change.operation is Operation.COMPACT:
+    if change.operation is not Operation.APPEND:
         # Beside the compacted shards there are only those of appends that came meanwhile.
         folders = sorted({info.folder for _, info in kept})
         others = {folder: read_manifest(root.below(folder)) for folder in folders}
@@ -234,10 +234,16 @@ def _version_of(
 ) -> Manifest:
     newest = change.added or current
     # Rejects are those of a generation, and files that its own manifest lists.
+    is_erasure = change.operation is Operation.ERASE
     version = replace(
-        current, splits=splits, schema=_schema_of(current, newest), rejects={}, files={}, folder="",
-        provenance=newest.provenance, erased=(),
-    )  # fmt: skip
+        current,
+        splits=splits,
+        schema=newest.schema if is_erasure else _schema_of(current, newest),
+        rejects={},
+        files={},
+        folder="",
+        provenance=newest.provenance,
+    )
     history = {
         "version": number_of(current) + 1,
         "created": time_text(),

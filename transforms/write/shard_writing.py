@@ -24,7 +24,7 @@ from shardwright.transforms.output_state import check_owner
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.reject_files import read_rejects, write_rejects
-from shardwright.transforms.rejects import RETRYABLE, Reject, RejectReason, count_reasons
+from shardwright.transforms.rejects import RETRYABLE, Reject, count_reasons
 from shardwright.transforms.write.alone import make_alone
 from shardwright.transforms.write.attempts import has_died, noted_attempt
 from shardwright.transforms.write.image_chunks import Chunk
@@ -46,8 +46,6 @@ def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardS
         return None
     if unpublished and not RETRYABLE.isdisjoint(summary.rejects):
         return None
-    if RejectReason.LOST in summary.rejects:
-        return None  # a repair gave records up, but all sources of the plan are there (again)
     # A shard may be missing beside its sidecar, if somebody has removed it or a copy was cut.
     if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
         return None

@@ -13,7 +13,6 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import UsageError
-from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_manifest, seal
 from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands import repair as repair_command
@@ -22,8 +21,7 @@ from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.repairs.dataset import GivenBuild, recorded_job
 from shardwright.storage.folder import Folder
-from shardwright.transforms.change_set import Change, note_change
-from tests.support.build_helpers import make_images, manifest_of, rejects_of
+from tests.support.build_helpers import build, make_images, manifest_of, rejects_of
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +120,7 @@ def test_a_dataset_without_a_command_needs_the_options(
     assert verify(str(dataset)).is_sound
 
 
-def test_a_dataset_of_python_records_can_only_be_salvaged(
+def test_the_other_records_of_a_dataset_of_python_records_can_be_copied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dataset = tmp_path / "data"
@@ -131,25 +129,10 @@ def test_a_dataset_of_python_records_can_only_be_salvaged(
     assert repair(dataset, "--json") == 1
     [why] = json.loads(capsys.readouterr().out)["failed"].values()
     assert "a Python program wrote this dataset, so there is no INPUT to read again" in why
-    assert repair(dataset, "--json", "--salvage") == 0
-    [[lost]] = json.loads(capsys.readouterr().out)["lost"].values()
-    assert [row["id"] for row in rejects_of(dataset)] == [lost["id"]]
-    assert manifest_of(dataset)["num_records"] == 8
-
-
-def test_no_record_is_given_up_while_an_index_is_broken(
-    dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The new manifest needs the statistics of every index."""
-    flip(shards_of(dataset)[0])
-    index = sorted(dataset.glob("index/*"))[1]
-    flip(index)
-    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
-    assert repair(dataset, "--salvage", "--input", "/none") == 1
-    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
-    told = capsys.readouterr().out
-    assert "2 files still broken" in told
-    assert f"index/{index.name}: NOT repaired: INPUT" in told
+    assert "copy all other records with `shardwright build DATASET COPY --max-rejects N`" in why
+    copy = tmp_path / "copy"
+    assert build(dataset, copy, "--max-rejects", "1") == 0
+    assert (manifest_of(copy)["num_records"], len(rejects_of(copy))) == (8, 1)
 
 
 def test_a_damaged_manifest_is_not_a_dataset(
@@ -174,15 +157,3 @@ def test_wrong_usage(words: list[str]) -> None:
     with pytest.raises(SystemExit) as error:
         repair_command.main(words)
     assert error.value.code == 2
-
-
-@pytest.mark.parametrize("name", ["../stolen.json", "/stolen.json", "index/../../x.parquet", 7])
-def test_a_change_of_a_stranger_stays_in_the_folder(dataset: Path, name: Any) -> None:
-    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
-    replaces = FileContent.of((dataset / "manifest.json").read_bytes())
-    change = Change(replaces, (), (name,), {})
-    note_change(Folder(str(dataset)), change)
-    [note] = verify(str(dataset)).notes
-    assert str(note).startswith("staged/changes.json: a change of this dataset that was stopped")
-    assert repair(dataset) == 0
-    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before

@@ -7,21 +7,30 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 import pytest
 from PIL import Image
 
-from shardwright.errors import UsageError
-from shardwright.format.manifest import read_manifest
+import shardwright as sw
+from shardwright.errors import BuildError, StorageError, UsageError
+from shardwright.format.pins import add_pin
+from shardwright.format.versions import read_stated, read_version
+from shardwright.inspect.cli import main as shardwright
 from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.wanted_ids import parse_ids
-from tests.support.build_helpers import make_images, png_of, record_ids, stamps_of
+from shardwright.transforms.erasure.findings import texts_of
+from shardwright.transforms.erasure.receipt import parse_ids
+from shardwright.transforms.rejects import Reject, RejectReason, rejects_to_table
+from shardwright.transforms.versions.commit import commit
+from tests.support.build_helpers import build, make_images, png_of, record_ids, stamps_of
+from tests.support.canaries import canary, canary_png, find_canaries
+from tests.support.growing import Grown, Source
 from tests.support.kills import killed
-from tests.support.repairs import build_plainly, damage_record, repair
+from tests.support.repairs import build_plainly
 from tests.transforms.erasure.grown import (
     FIRST,
     GONE,
@@ -35,7 +44,7 @@ from tests.transforms.erasure.grown import (
     state_of,
     told,
 )
-from tests.transforms.versions.histories import append, pictures_of, write
+from tests.transforms.versions.histories import append, append_change, pictures_of, write
 
 
 @pytest.fixture
@@ -44,6 +53,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_without_yes_nothing_changes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add_pin(Folder(str(root)), "training", 2)
     before = stamps_of(root)
     (root.parent / "ids").write_text("r8\nr9\r\n\n")
     capsys.readouterr()
@@ -51,12 +61,35 @@ def test_without_yes_nothing_changes(root: Path, capsys: pytest.CaptureFixture[s
     assert main([*words, "--json"]) == 1
     output = capsys.readouterr()
     shown = json.loads(output.out)
-    assert (shown["asked"], shown["found"], shown["num_shards"]) == (2, 1, 1)
+    assert (shown["asked"], shown["found"], shown["num_records"]) == (2, 1, 1)
+    assert (shown["copied_records"], shown["versions"], shown["pins"]) == (12, [1, 2], ["training"])
     assert shown["missing"] == ["r9"]
     assert "not found: r9" in output.err
     assert main([*words, "--allow-missing"]) == 0
-    assert "not found: r9" in capsys.readouterr().err
+    output = capsys.readouterr()
+    assert "not found: r9" in output.err
+    assert "Earlier versions end (1, 2), with 1 pin" in output.out
     assert stamps_of(root) == before
+
+
+def test_the_newest_version_is_copied_and_all_others_end(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a record that only earlier versions have."""
+    add_pin(Folder(str(root)), "training", 2)
+    assert erase(root, *GONE) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert "4 records of 5 of 5 ids go" in lines[0]
+    assert_holds(root, contents(*GONE), 4)
+    found = told(root)
+    assert (len(found["found"]), found["num_records"]) == (5, 4)
+    assert (found["versions"], found["pins"]) == ([1, 2, 3], ["training"])
+    assert found["ended"] >= found["begun"]
+    assert check(root) == 0
+    append(root, {"t0": 50}, ["r0"])
+    left = {name: seed for name, seed in contents(*GONE).items() if name != "r0"}
+    assert pictures_of(root) == {**pictures_of(root, version=5)}
+    assert pictures_of(root).keys() == left.keys() | {"t0"}
 
 
 def test_ids_that_are_not_found_are_named_and_the_others_erased(
@@ -66,14 +99,18 @@ def test_ids_that_are_not_found_are_named_and_the_others_erased(
     lines = capsys.readouterr().err.splitlines()
     assert "shardwright: not found: no00" in lines
     assert lines[-1] == "shardwright: and 3 more"
-    assert_holds(root, contents("r8"))
+    assert_holds(root, contents("r8"), 4)
     assert erase(root, "r7", "r8", receipt="other.json", also=("--allow-missing",)) == 0
-    assert_holds(root, contents("r7", "r8"))
+    assert_holds(root, contents("r7", "r8"), 5)
 
 
-def test_an_id_of_input_erases_what_a_transform_made_of_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_only_earlier_versions_have(root: Path) -> None:
+    """Its bytes are in a shard of the newest version, too, so that is copied."""
+    assert erase(root, "r1") == 0
+    assert_holds(root, contents(), 4)
+
+
+def test_an_id_of_input_erases_what_a_transform_made_of_it(tmp_path: Path) -> None:
     """Also of an id that another one begins with, which stays."""
     source, root = tmp_path / "in", tmp_path / "out"
     for name, number in (("a/1.png", 1), ("a/2.png", 2), ("a/2.png.png", 3), ("b/2.png", 4)):
@@ -85,18 +122,11 @@ def test_an_id_of_input_erases_what_a_transform_made_of_it(
         "        yield record.replace(id=record.id + end)\n"
     )
     build_plainly(source, root, "--name", "data", "--transform", f"{tmp_path}/cut.py:cut")
-    (tmp_path / "ids").write_text("a/2.png\nb/2.png#left\n")
-    capsys.readouterr()
-    assert main([str(root), "--ids", str(tmp_path / "ids"), "--json"]) == 0
-    made = {"a/2.png": [f"a/2.png{end}" for end in ("#left", "#left#top", "_whole")]}
-    assert json.loads(capsys.readouterr().out)["made"] == made | {
-        "b/2.png#left": ["b/2.png#left#top"]
-    }
-    assert erase(root, "a/2.png", "b/2.png#left", "b/2.png#left#top") == 0
-    assert "a/2.png: erases 3 records that --transform made of it" in capsys.readouterr().out
+    assert erase(root, "a/2.png", "b/2.png#left") == 0
+    assert told(root)["num_records"] == 4
     ends = ("#left", "#left#top", "_whole")
     kept = {f"{name}{end}" for name in ("a/1.png", "a/2.png.png") for end in ends}
-    assert set(record_ids(root)) == kept | {"b/2.png_whole"}
+    assert set(record_ids(root)) == kept | {"b/2.png#left#top", "b/2.png_whole"}
     assert check(root) == 0
     assert verify(str(root)).is_sound
 
@@ -105,26 +135,6 @@ def test_ids_are_prefixes_only_of_what_a_transform_made(root: Path) -> None:
     append(root, {"r5#left": 60})
     assert erase(root, "r5") == 0
     assert "r5#left" in pictures_of(root)
-
-
-def test_files_that_a_finished_build_keeps_are_not_called_unfinished(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The listing of an archive, and perceptual hashes."""
-    source, root = make_images(tmp_path / "in", 9), tmp_path / "out"
-    archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", source)
-    build_plainly(Path(archive), root, "--name", "data", "--near-duplicates", "report")
-    gone = record_ids(root)[0]
-    (tmp_path / "ids").write_text(gone)
-    (root / "spool" / f"{'0' * 32}.bin").write_bytes(b"of a build that was stopped")
-    capsys.readouterr()
-    assert main([str(root), "--ids", str(tmp_path / "ids")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    kept = [line for line in lines if "what a build has read of INPUT" in line]
-    assert {line.split(":")[0].rpartition(".")[2] for line in kept} == {"parquet", "hashes"}
-    assert [line for line in lines if "has not ended" in line] == [
-        f"  spool/{'0' * 32}.bin: removed, of a build that has not ended"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -146,63 +156,73 @@ def test_ids_as_json(text: str, wanted: set[str] | str) -> None:
         parse_ids(text.encode(), "ids.json")
 
 
-def test_only_touched_shards_are_rewritten(root: Path) -> None:
-    before = stamps_of(root)
-    assert erase(root, *GONE) == 0
-    assert_holds(root, contents(*GONE))
-    found = told(root)
-    touched = {each["path"] for each in found["objects"] if "tfrecord" in each["path"]}
-    changed = {name for name, stamp in stamps_of(root).items() if before.get(name) != stamp}
-    assert touched == {name for name in changed if "tfrecord" in name}
-    assert len(touched) < sum("tfrecord" in name for name in before)
-    assert sum(len(each["found_in"]) for each in found["ids"]) == 5  # r3 is in two shards
-    assert (found["versions"], len(found["generations"])) == ([1, 2, 3], 3)
-    assert check(root) == 0
-
-
 @pytest.mark.long
 @pytest.mark.weight(5)
-def test_a_stop_at_any_change(root: Path, tmp_path: Path, rng: np.random.Generator) -> None:
-    whole, after, is_dead = tmp_path / "whole" / "out", int(rng.integers(17)), True
+@pytest.mark.parametrize("has_grown", [True, False])
+def test_a_stop_at_any_change(tmp_path: Path, has_grown: bool, rng: np.random.Generator) -> None:
+    root, after, is_dead = tmp_path / "out", int(rng.integers(9)), True
+    make_grown(root) if has_grown else write(FIRST, root)
+    gone = GONE if has_grown else ("r1", "r3", "r8")
+    whole = tmp_path / "whole" / "out"
     shutil.copytree(root, whole)
-    assert erase(whole, *GONE) == 0
+    assert erase(whole, *gone) == 0
     while is_dead:
         place = tmp_path / f"stop{after}" / "out"
         shutil.copytree(root, place)
         with killed(after) as kill:
-            erase(place, *GONE)
+            erase(place, *gone)
         is_dead = kill.is_dead
         if is_dead:
-            assert erase(place, *GONE) == 0
-        assert state_of(place) == state_of(whole)
-        assert told(place)["asked"] == {"ids": len(GONE), "found": len(GONE)}
-        assert _objects(place) == _objects(whole)
+            assert erase(place, *gone) == 0
+        assert pictures_of(place) == pictures_of(whole)
+        assert verify(str(place)).is_sound
+        assert sorted(map(_unsalted, state_of(place))) == sorted(map(_unsalted, state_of(whole)))
+        assert len(told(place)["found"]) == len(gone)
+        assert told(place)["num_records"] == told(whole)["num_records"]
         assert check(place) == 0
-        after += 17
+        after += 9
     assert after > 40
 
 
-def _objects(root: Path) -> list[tuple[str, str]]:
-    """Return the files in a receipt, and how they were; the manifests have times."""
-    return [(each["path"], str(each["before"])) for each in told(root)["objects"]]
+def _unsalted(path: str) -> str:
+    """Return a path without the salt of the receipt in the folder of a generation."""
+    return re.sub(r"-erase\w+", "-erase", path)
 
 
-def test_all_records_of_a_generation(root: Path) -> None:
-    assert erase(root, *FIRST) == 0
-    left = contents(*FIRST)
-    assert_holds(root, {2: left[2], 3: left[3]})
-    assert read_manifest(Folder(str(root))).num_records == 0
-    append(root, {"t0": 50})
-    assert_holds(root, {4: left[3] | {"t0": 50}})
-
-
-def test_a_dataset_that_has_never_grown(tmp_path: Path) -> None:
-    root = tmp_path / "out"
-    write(FIRST, root)
-    assert erase(root, "r0", "r4") == 0
-    assert_holds(root, {1: contents("r0", "r4")[1]})
-    assert (told(root)["versions"], told(root)["generations"]) == ([1], [""])
+@pytest.mark.long_but_first
+@pytest.mark.parametrize("options", [(), ("--signals", "--split", "train=0.5,test=0.5")])
+def test_a_dataset_that_has_not_grown_is_replaced(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Its files stay where TFDS reads them, and an append and a repair find the build's options."""
+    source, root = make_images(tmp_path / "in", 12), tmp_path / "out"
+    words = ("--name", "data", "--records-per-shard", "4", *options)
+    build_plainly(source, root, *words)
+    before = read_version(Folder(str(root)))
+    gone, other, *_ = record_ids(root)
+    (root / "notes.txt").write_text("a file of the user")
+    assert erase(root, gone) == 0
+    after = read_version(Folder(str(root)))
+    assert (after.settings, after.provenance) == (before.settings, before.provenance)
+    assert set(record_ids(root)) == set(make_ids(source)) - {gone}
+    assert not (root / "generations").exists()
+    assert (root / "notes.txt").exists()
+    assert verify(str(root)).is_sound
     assert check(root) == 0
+    (source / gone).unlink()
+    (source / other).unlink()
+    assert build(source, root, *words, "--if-exists", "append") == 0
+    assert set(pictures_ids(root)) == set(make_ids(source))
+
+
+def make_ids(source: Path) -> list[str]:
+    return [path.relative_to(source).as_posix() for path in source.rglob("*.png")]
+
+
+def pictures_ids(root: Path) -> list[str]:
+    found: list[str] = []
+    for split in sw.open(str(root)).splits:
+        with sw.Reader(str(root), split, global_batch_size=3, epochs=1, remainder="keep") as reader:
+            found += (str(name) for batch in reader for name in batch["id"])
+    return found
 
 
 def test_an_erased_id_that_comes_again_is_found(
@@ -212,10 +232,11 @@ def test_an_erased_id_that_comes_again_is_found(
     append(root, {"r0": 0})
     (root / "spool").mkdir(exist_ok=True)
     (root / "spool" / "listed.parquet").write_bytes(b"of a later build")
+    capsys.readouterr()
     assert check(root) == 1
-    output = capsys.readouterr()
-    assert "has 1 of the ids" in output.out
-    assert "not checked: spool/listed.parquet" in output.err
+    lines = capsys.readouterr().out
+    assert "index/train-00000-of-00001.parquet has 1 of the ids" in lines
+    assert "listed.parquet cannot be read" in lines
     (root.parent / "more").write_text("r0\nr4\n")
     words = ["--verify", str(root.parent / "receipt.json"), "--ids", str(root.parent / "more")]
     assert main([str(root), *words]) == 1
@@ -226,7 +247,7 @@ def test_an_erased_id_that_comes_again_is_found(
 @pytest.mark.parametrize(
     ("ids", "code", "message"),
     [
-        (["x"], 1, "none of 1 id was found"),
+        (["x"], 1, "erased 0 of 1 id"),
         ([*FIRST, *SECOND, *THIRD], 2, "no record of .* would be left"),
         ([], 2, "has no ids"),
     ],
@@ -240,19 +261,6 @@ def test_ids_that_cannot_be_erased(
     assert re.search(message, output.out + output.err)
     assert (root.parent / "receipt.json").exists() == (code == 1)
     assert state_of(root) == before
-
-
-def test_a_dataset_of_an_earlier_release(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = tmp_path / "out"
-    write(FIRST, root)
-    manifest = replace(read_manifest(Folder(str(root))), files={})
-    (root / "manifest.json").write_bytes(manifest.to_bytes())
-    before = stamps_of(root)
-    assert erase(root, "r0") == 1
-    assert "an earlier release wrote" in capsys.readouterr().err
-    assert stamps_of(root) == before
 
 
 def test_wrong_usage(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,41 +280,25 @@ def test_wrong_usage(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
             main([str(root), *words])
 
 
-def test_a_damaged_shard_is_repaired_without_the_erased_record(tmp_path: Path) -> None:
-    source, root = make_images(tmp_path / "in", 9), tmp_path / "out"
-    build_plainly(source, root, "--records-per-shard", "5", "--name", "data")
-    index = sorted(root.glob("index/*.parquet"))[0]
-    gone, *_, damaged = pq.ParquetFile(index).read(["id"])["id"].to_pylist()
-    assert erase(root, gone) == 0
-    shard = sorted(root.glob("*tfrecord*"))[0]
-    before = shard.read_bytes()
-    number = pq.ParquetFile(index).read(["id"])["id"].to_pylist().index(damaged)
-    assert damage_record(root, shard.name, number) == damaged
-    assert repair(root) == 0
-    assert shard.read_bytes() == before
-    index.unlink()  # the plan of the build has the erased record
-    assert repair(root) == 1
-    assert shard.read_bytes() == before
-    assert gone.encode() not in b"".join(path.read_bytes() for path in root.glob("*tfrecord*"))
+@pytest.mark.parametrize("erased", ["first", "other"])
+def test_a_damaged_record_stops_the_copy_unless_it_goes(erased: str, tmp_path: Path) -> None:
+    source, root = make_images(tmp_path / "in", 6), tmp_path / "out"
+    build_plainly(source, root, "--name", "data")
+    first, *others = record_ids(root)
+    [shard] = root.glob("*tfrecord*")
+    shard.write_bytes(b"?" + shard.read_bytes()[1:])
+    before = state_of(root)
+    if erased == "first":
+        assert erase(root, first) == 0
+        assert record_ids(root) == others
+    else:
+        assert erase(root, others[0]) == 1
+        files = {name for name in state_of(root) if not name.startswith("generations/")}
+        assert files == before.keys()
 
 
-def test_a_shard_of_which_only_rejects_name_an_id_is_not_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, root = make_images(tmp_path / "in", 9), tmp_path / "out"
-    next(iter(sorted(source.glob("*/*.png")))).write_bytes(b"no image")
-    build_plainly(source, root, "--max-reject-fraction", "0.5", "--name", "data")
-    [rejects] = root.glob("rejects/*.parquet")
-    (tmp_path / "ids").write_text(pq.read_table(rejects)["id"][0].as_py())
-    capsys.readouterr()
-    assert main([str(root), "--ids", str(tmp_path / "ids"), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["found"], shown["num_shards"], shown["num_bytes"]) == (1, 0, 0)
-    assert shown["paths"] == [f"rejects/{rejects.name}"]
-
-
-def test_near_duplicates_of_an_erased_image(tmp_path: Path) -> None:
-    """The list loses every row that names the image; the other group stays."""
+def test_an_id_that_only_lists_name(tmp_path: Path) -> None:
+    """A reject, a near-duplicate, and a page that compares with a dataset that was replaced."""
     source, root = tmp_path / "in", tmp_path / "out"
     for number in range(4):
         noise = np.random.default_rng(number).integers(0, 256, (9, 9), dtype=np.uint8)
@@ -315,32 +307,83 @@ def test_near_duplicates_of_an_erased_image(tmp_path: Path) -> None:
         image.save(source / f"a/{number}.png")
         if number < 2:
             image.save(source / f"a/{number}-again.png", compress_level=0, dpi=(99, 99))
-    build_plainly(source, root, "--name", "data", "--near-duplicates", "report")
-    listed = pq.read_table(root / "near_duplicates.parquet")["id"].to_pylist()
-    assert sorted(listed) == ["a/0-again.png", "a/0.png", "a/1-again.png", "a/1.png"]
-    assert erase(root, "a/0.png", "a/0-again.png") == 0
-    listed = pq.read_table(root / "near_duplicates.parquet")["id"].to_pylist()
-    assert sorted(listed) == ["a/1-again.png", "a/1.png"]
+    (source / "a/broken.png").write_bytes(b"no image")
+    words = ("--name", "data", "--near-duplicates", "drop", "--max-reject-fraction", "0.5")
+    build_plainly(source, root, *words)
+    (source / "a/3.png").unlink()
+    build_plainly(source, root, *words, "--if-exists", "overwrite")
+    assert "a/3.png" in (root / "report.html").read_text()
+    kept = set(record_ids(root))
+    gone = ({f"a/{name}.png" for name in ("0", "1", "0-again", "1-again")} - kept) | {
+        "a/broken.png",
+        "a/3.png",
+    }
+    for number, name in enumerate(sorted(gone)):
+        assert erase(root, name, receipt=f"{number}.json") == (number > 0)
+        assert check(root, f"{number}.json") == 0
+    assert set(record_ids(root)) == kept
+    assert not any(name in path.read_text("latin-1") for name in gone for path in root.rglob("*.*"))
     assert verify(str(root)).is_sound
-    assert check(root) == 0
 
 
-def test_ids_that_an_overwrite_has_taken_away_leave_its_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, root = make_images(tmp_path / "in", 6), tmp_path / "out"
-    build_plainly(source, root, "--name", "data")
-    gone, changed, *_ = sorted(record_ids(root))
-    (source / gone).unlink()
-    (source / changed).write_bytes(png_of(99))
-    build_plainly(source, root, "--name", "data", "--if-exists", "overwrite")
-    page = root / "report.html"
-    assert gone in page.read_text()
-    assert erase(root, gone) == 0
-    assert "erased 1 of 1 id" in capsys.readouterr().out
-    assert gone not in page.read_text()
-    assert "Compared with" not in page.read_text()  # it has the picture
-    assert told(root)["ids"][0]["found_in"] == ["report.html"]
-    assert changed in record_ids(root)
-    assert verify(str(root)).is_sound
-    assert check(root) == 0
+@pytest.mark.parametrize(
+    ("name", "detail"),
+    [
+        ("IDX4.jpg", "a line of t.csv has 4 fields where 2 are expected: 'IDX4.jpg,c,extra,more'"),
+        ("a b.jpg", "a line of t.tsv has 3 fields where 2 are expected: 'c\\ta b.jpg\\tmore'"),
+        ("it's.jpg", 'a line of t.csv has 3 fields where 2 are expected: "c,it\'s.jpg,more"'),
+        ("a/4.jpg", "an item of images is {'id': 4, 'file_name': 'a/4.jpg', 'licen...; an image"),
+        ("a/4.jpg", 'a line of t.csv: \'{"file_name": "a/4.jpg", "x": 1}\''),
+        ("a/4.jpg", "two images have the id 17: a/4.jpg is kept"),
+        ("a/4.jpg", "same bytes as 'a/4.jpg'"),
+    ],
+)
+def test_a_message_that_names_an_id(name: str, detail: str) -> None:
+    rows: pa.Table = rejects_to_table([Reject("", "t.csv", RejectReason.BAD_VALUE, detail)])
+    found = texts_of(rows)
+    assert name in found
+    assert found.isdisjoint(["4.jpg", "IDX4", "c,", "has"])
+
+
+def test_an_append_that_is_committed_later_fails(root: Path) -> None:
+    """Its generation was finished before the erasure, which removes it."""
+    change = append_change(root, {"t0": 50, "r3": 70}, ["r0"], "late")
+    assert erase(root, *GONE) == 0
+    assert not (root / change.folder).exists()
+    with pytest.raises(BuildError, match=r"lost files .* run this command again"):
+        commit(Folder(str(root)), change)
+    assert_holds(root, contents(*GONE), 4)
+
+
+def test_a_reader_fails_or_reads_the_same(root: Path) -> None:
+    """One has all shards open, the other none yet."""
+    options: dict[str, Any] = {"global_batch_size": 30, "epochs": 2, "remainder": "keep"}
+    with sw.Reader(str(root), "train", **options) as one, sw.Reader(str(root), **options) as other:
+        batches = iter(one)
+        first = next(batches)
+        assert erase(root, *GONE) == 0
+        again = next(batches)
+        with pytest.raises(StorageError):
+            next(iter(other))
+    assert sorted(first["id"]) == sorted(again["id"]) == sorted(contents())
+
+
+def test_a_class_that_a_collected_version_had(tmp_path: Path) -> None:
+    """Its name is in no stub of a version, not even in one of an earlier release."""
+    secret, source = canary(1), Source(make_images(tmp_path / "in", 6))
+    grown, stub = Grown(Folder(str(tmp_path / "out")), ("--name", "data")), "versions/00002.json"
+    grown.append(source)
+    (source.folder / secret).mkdir()
+    (source.folder / secret / f"{secret}.png").write_bytes(canary_png(secret))
+    grown.append(source)
+    before = read_stated(grown.root, 2)
+    assert grown.compact().schema.class_names[-1] == secret
+    assert shardwright(["gc", grown.root.uri, "--keep", "1", "--yes"]) == 0
+    assert secret.encode() not in grown.root.read_bytes(stub)
+    collected = {**before.history, "collected": True}
+    earlier = replace(before, splits={}, num_inputs=0, history=collected)
+    grown.root.write_bytes(stub, earlier.to_bytes())
+    assert erase(tmp_path / "out", f"{secret}/{secret}.png") == 0
+    assert find_canaries([tmp_path / "out"]) == {}
+    assert read_version(grown.root).schema.class_names[-1].startswith("<erased ")
+    assert check(tmp_path / "out") == 0

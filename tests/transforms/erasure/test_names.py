@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import shardwright as sw
@@ -14,7 +13,6 @@ from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import files_below, png_of
 from tests.support.growing import Grown, Source
-from tests.support.kills import killed
 from tests.transforms.erasure.grown import check, erase, told
 
 SCHEMA = """
@@ -61,8 +59,8 @@ def append(root: Path, number: int, output: Path) -> None:
     Grown(Folder(str(output)), options).append(Source(table))
 
 
-def names_of(root: Path, version: int) -> dict[str, list[str]]:
-    dataset = sw.open(str(root), version=version)
+def names_of(root: Path) -> dict[str, list[str]]:
+    dataset = sw.open(str(root))
     features = ("caption", "bag", "kind", "sex")
     return {"label": list(dataset.class_names)} | {
         name: list(dataset.vocabulary(name)) for name in features
@@ -73,24 +71,23 @@ def holds_a_secret(root: Path) -> list[str]:
     return [name for name, path in files_below(root).items() if b"secret" in path.read_bytes()]
 
 
-def test_names_become_placeholders_in_every_version(made: Path, tmp_path: Path) -> None:
+def test_names_become_placeholders(made: Path, tmp_path: Path) -> None:
     root = tmp_path / "out"
     shutil.copytree(made / "out", root)
-    before = {version: names_of(root, version) for version in (1, 2)}
-    assert before[2]["label"] == ["cat", "fox", "zsecret", "newsecret"]
+    before = names_of(root)
+    assert before["label"] == ["cat", "fox", "zsecret", "newsecret"]
     assert holds_a_secret(root)
     assert erase(root, *GONE) == 0
     assert holds_a_secret(root) == []
-    for version, names in before.items():
-        assert names_of(root, version) == {
-            feature: [
-                f"<erased {number}>" if "secret" in name else name
-                for number, name in enumerate(each)
-            ]
-            for feature, each in names.items()
-        }
-    assert (root / "label.labels.txt").read_text() == "cat\nfox\n<erased 2>\n"
-    assert told(root)["names"]["kept"] is False
+    assert names_of(root) == {
+        feature: [
+            f"<erased {number}>" if "secret" in name else name for number, name in enumerate(names)
+        ]
+        for feature, names in before.items()
+    }
+    [labels] = root.glob("generations/*/label.labels.txt")
+    assert labels.read_text() == "cat\nfox\n<erased 2>\n<erased 3>\n"
+    assert told(root)["keeps_names"] is False
     assert "secret" not in (tmp_path / "receipt.json").read_text()
     assert verify(str(root)).is_sound
     assert check(root) == 0
@@ -99,31 +96,11 @@ def test_names_become_placeholders_in_every_version(made: Path, tmp_path: Path) 
 def test_names_that_are_kept(made: Path, tmp_path: Path) -> None:
     root = tmp_path / "out"
     shutil.copytree(made / "out", root)
-    before = {version: names_of(root, version) for version in (1, 2)}
+    before = names_of(root)
     assert erase(root, *GONE, also=("--keep-names",)) == 0
-    assert {version: names_of(root, version) for version in (1, 2)} == before
-    receipt = told(root)
-    assert receipt["names"] == {"kept": True, "sha256": []}
-    assert receipt["not_reached"][-1]["why"] == "--keep-names"
+    assert names_of(root) == before
+    assert (told(root)["keeps_names"], told(root)["names"]) == (True, [])
     assert check(root) == 0
-
-
-@pytest.mark.long
-def test_names_after_a_stop_at_any_change(
-    made: Path, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    after, is_dead = int(rng.integers(17)), True
-    while is_dead:
-        root = tmp_path / f"stop{after}" / "out"
-        shutil.copytree(made / "out", root)
-        with killed(after) as kill:
-            erase(root, *GONE)
-        if is_dead := kill.is_dead:
-            assert erase(root, *GONE) == 0
-        assert holds_a_secret(root) == []
-        assert check(root) == 0
-        after += 17
-    assert after > 40
 
 
 def test_an_append_after_names_were_erased(made: Path, tmp_path: Path) -> None:
@@ -132,7 +109,7 @@ def test_an_append_after_names_were_erased(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "out", root)
     assert erase(root, *GONE) == 0
     append(made, 5, root)  # `a/4.png` comes again
-    names = names_of(root, 3)
+    names = names_of(root)
     assert names["label"] == ["cat", "fox", "<erased 2>", "<erased 3>", "zsecret"]
     assert names["sex"] == ["m", "<erased 1>", "w", "x", "secretsex"]
     assert verify(str(root)).is_sound

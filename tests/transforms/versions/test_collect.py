@@ -100,8 +100,7 @@ def test_what_no_kept_version_names_is_removed(
 
 @pytest.mark.parametrize("folder", ["", "generations/00002-x"])
 def test_what_a_repair_has_left_goes_with_its_generation(root: Path, folder: str) -> None:
-    """A note of a change, and files that were made again."""
-    left = ["changes.json", "mended/out-train.tfrecord-00000-of-00003"]
+    left = ["out-train.tfrecord-00000-of-00003", "mended/out-train.tfrecord-00000-of-00003"]
     left += ["fresh/index/train-00000-of-00003.parquet"]
     for name in left:
         path = root / folder / "staged" / name

@@ -21,6 +21,7 @@ from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder, UserFolder
+from shardwright.transforms.changes.known_records import without_suffixes
 from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.input_files import FileState, find_files, state_of
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
@@ -46,11 +47,13 @@ class DatasetFacts(SourceFacts):
         root: The folder of its shards.
         shards: Its shards in order. A part is the number of one of them.
         copied_schema: The features of its records.
+        without: Ids of records to leave out, or of the inputs that they were made of.
     """
 
     root: Folder
     shards: tuple[tuple[ShardName, ShardInfo], ...]
     copied_schema: ExampleSchema
+    without: frozenset[str] = frozenset()
 
     def parts(self) -> Iterator[str]:
         yield from map(str, range(len(self.shards)))
@@ -97,8 +100,10 @@ def _manifest_of(request: SourceRequest) -> Manifest | None:
     return read_version(root) if "format_version" in (content or {}) else None
 
 
-def facts_of(request: SourceRequest, manifest: Manifest) -> DatasetFacts:
-    """Return the facts about a version of the dataset in INPUT."""
+def facts_of(
+    request: SourceRequest, manifest: Manifest, without: frozenset[str] = frozenset()
+) -> DatasetFacts:
+    """Return the facts about a version of the dataset in INPUT, without records of some ids."""
     shards = tuple(manifest.named_shards())
     if not manifest.num_records:
         raise UsageError(f"{request.argument} {request.uri} is a dataset without records")
@@ -116,6 +121,7 @@ def facts_of(request: SourceRequest, manifest: Manifest) -> DatasetFacts:
         shards=shards,
         copied_schema=schema,
         is_made="transforms" in manifest.settings,
+        without=without,
     )
 
 
@@ -137,9 +143,23 @@ def list_part(facts: DatasetFacts, part: str) -> Rows:
     index = index.append_column("row", pa.array(np.arange(index.num_rows)))
     live = info.live_rows
     index = index if live is None else index.take(live)
+    if facts.without:
+        index = index.filter(pc.invert(has_ids(index, pa.array(sorted(facts.without)))))
     for batch in index.combine_chunks().to_batches(BATCH_ROWS):
         listed = _references(batch, facts, uri=uri, etag=state.etag, split=name.split)
         yield from _inside(listed, state)
+
+
+def has_ids(index: pa.Table, ids: pa.Array) -> pa.ChunkedArray:
+    """Return which index rows are of these ids, or of records made of inputs with them, bool."""
+    made = pa.chunked_array([ids_of_inputs(index)])
+    return pc.or_(pc.is_in(index["id"], value_set=ids), pc.is_in(made, value_set=ids))
+
+
+def ids_of_inputs(index: pa.Table) -> pa.Array:
+    """Return the ids of the inputs of index rows, string [rows]: a `--transform` adds to them."""
+    ids, suffixes = (index[name].combine_chunks() for name in ("id", SUFFIX))
+    return without_suffixes(ids, suffixes)
 
 
 def _references(

@@ -1,0 +1,108 @@
+"""Remove all that may hold an erased record once the newest version is without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from shardwright.errors import BuildError, StorageError
+from shardwright.format import naming
+from shardwright.format.pins import pin_names
+from shardwright.format.versions import generation_folders, is_collected, later_numbers, read_stated
+from shardwright.storage import gcs_peer, peers
+from shardwright.storage.addresses import is_temporary, parse_address
+from shardwright.storage.clients import client_for
+from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure.findings import finished_generations
+from shardwright.transforms.erasure.receipt import Receipt
+from shardwright.transforms.versions.collect import collect, plan_collection, write_stub
+
+_PARTS = (*naming.SHARD_DIRS, naming.SPOOL_DIR, "")
+
+
+def remove_remains(root: Folder, receipt: Receipt) -> None:
+    """Collect all versions but the newest, and remove what builds have left or keep.
+
+    If nothing was found, all versions stay, but a build that has not ended may hold any record.
+
+    Raises:
+        BuildError: A build goes on writing.
+        StorageError: A file cannot be read or removed.
+    """
+    if receipt.found and later_numbers(root):  # else the pins are of versions that stay
+        receipt.pins = sorted({*receipt.pins, *pin_names(root)})
+        root.remove_all([naming.pin_file(name) for name in pin_names(root)])
+    # Of builds: without their notes they are collected, and fail at their commit.
+    notes = filter(is_temporary, root.names(naming.VERSIONS_DIR))
+    root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in notes])
+    keep = 1 if receipt.found else naming.MAX_VERSION
+    removed = collect(root, plan_collection(root, keep, clock=lambda: inf))
+    receipt.versions = sorted({*receipt.versions, *removed.versions})
+    if removed.left:
+        raise BuildError(
+            f"a build writes to {removed.left[0].folder}: stop it, and run this command again"
+        )
+    for version in (read_stated(root, number) for number in later_numbers(root)):
+        # Earlier releases have kept the names of classes there.
+        if is_collected(version) and version.schema.features:
+            write_stub(root, version)
+    _remove_leftovers(root)
+
+
+def _remove_leftovers(root: Folder) -> None:
+    """Remove spools, temporary and staged files, and builds that would replace the dataset."""
+    finished = finished_generations(root)
+    for folder in ["", *generation_folders(root)]:
+        below, manifest = root.below(folder), finished.get(folder)
+        kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
+        below.remove_all([name for name in naming.build_outputs(below, _PARTS) if name not in kept])
+        for beside in (naming.NEXT_DIR, *reversed(naming.STAGED_DIRS)):
+            place = below.below(beside)
+            place.remove_all(naming.build_outputs(place, _PARTS))
+            place.remove_empty()
+        below.below(naming.SPOOL_DIR).remove_empty()
+    root.below(naming.GENERATIONS_DIR).remove_empty()
+
+
+def remove_old_objects(root: Folder, receipt: Receipt) -> None:
+    """Remove old versions of a dataset's objects, which a local folder does not have.
+
+    What the store does not let be removed or listed is noted in the receipt.
+    """
+    receipt.not_removed = []  # of this run: what an earlier one could not remove may be gone by now
+    if not root.is_remote:
+        return
+    store, key = parse_address(root.uri)
+    start, client = f"{key}/" if key else "", client_for(store, root.options)
+
+    def note(what: str, why: object) -> None:
+        receipt.not_removed.append({"what": what, "why": str(why)})
+
+    if client.scheme not in ("s3", "gs"):
+        note("old versions of objects", f"not supported for {client.scheme}://")
+        return
+    try:
+        for one in peers.remove_old_versions(client, start, _is_of_dataset(start)):
+            if one.fault:
+                note(f"version {one.version} of {one.key}", one.fault)
+            else:
+                receipt.old_versions += 1
+    except StorageError as error:
+        note("old versions of objects", error)
+    if client.scheme == "gs":
+        try:
+            seconds = gcs_peer.bucket_facts(client).soft_delete_seconds
+        except StorageError as error:
+            note("soft delete of the bucket", error)
+        else:
+            if seconds:
+                note(
+                    "softly deleted objects", f"the bucket keeps what is deleted for {seconds:,} s"
+                )
+
+
+def _is_of_dataset(start: str) -> Callable[[str], bool]:
+    """Return whether a key below `start` is one that commands write, as a function."""
+    folders = (naming.GENERATIONS_DIR, naming.VERSIONS_DIR, naming.NEXT_DIR, naming.STAGED_DIR)
+    below = tuple(f"{folder}/" for folder in folders)
+    return lambda key: (path := key[len(start) :]).startswith(below) or naming.is_build_output(path)
