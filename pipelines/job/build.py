@@ -40,7 +40,11 @@ from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.publish.fail_on import FailOn, check_against
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.splits.split_lists import SplitLists
-from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
+from shardwright.transforms.splits.split_rules import (
+    SplitFractions,
+    SplitRule,
+    rule_for_additions,
+)
 from shardwright.transforms.versions.additions import Append
 from shardwright.transforms.write.write_job import WriteJob
 
@@ -75,6 +79,12 @@ class BuildJob:
         """The rule of the records that are drawn: those that `known` does not have."""
         rule = self.options.split
         return rule if self.known is None else rule_for_additions(rule)
+
+    @property
+    def group_rule(self) -> SplitFractions | None:
+        """The rule by which a group has its split by itself; None without groups."""
+        rule, grouped = self.split_rule, self.options.group_column is not None
+        return rule if grouped and isinstance(rule, SplitFractions) else None
 
     @property
     def known_file(self) -> KnownFile | None:

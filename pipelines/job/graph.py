@@ -113,13 +113,13 @@ def reference_graph(
 
 
 def _stated(references: beam.PCollection, job: BuildJob) -> beam.PCollection:
-    """Add the step after which references have a split only where INPUT or a list states it."""
+    """Add the step after which references have a split only where something states it."""
     ids = None
     if job.split_lists is not None:
         lists = references.pipeline | "Lists" >> beam.Create([job.split_lists])
         ids = AsSingleton(lists | "ReadLists" >> beam.Map(read_lists))
     return references | "StatedSplits" >> beam.Map(
-        stated_splits, ids, given=job.splits_given
+        stated_splits, ids, given=job.splits_given, grouped=job.group_rule
     ).with_output_types(pa.RecordBatch)
 
 

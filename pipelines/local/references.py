@@ -149,7 +149,10 @@ class LocalReferences:
             return
         lists, given = self._job.split_lists, self._job.splits_given
         ids = split_lists.read_lists(lists) if lists else None
-        stated = (split_lists.stated_splits(each, ids, given=given) for each in self._distinct())
+        stated = (
+            split_lists.stated_splits(each, ids, given=given, grouped=self._job.group_rule)
+            for each in self._distinct()
+        )
         # Exhausted first: only then does `changed` know which ids are unchanged.
         yield from self._split(self._changes.new_of(stated))
         changed = self._keep(self._changes.changed())

@@ -165,6 +165,34 @@ def test_a_mask_whose_file_has_changed(growing: Growing, tmp_path: Path) -> None
     assert growing.written(by_graph) == set()
 
 
+@pytest.mark.long_but_first
+@WAYS
+def test_a_corrected_group_moves_its_records(tmp_path: Path, run: Run) -> None:
+    """One record moves to a new group, the rest of a group gets another name."""
+
+    def write(groups: list[str]) -> None:
+        rows = "".join(f"{n}.png,{group}\n" for n, group in enumerate(groups))
+        (tmp_path / "t.csv").write_text(f"image,patient\n{rows}")
+
+    for n in range(12):
+        (tmp_path / f"{n}.png").write_bytes(png_of(n))
+    groups = [*"abcdef" * 2]
+    write(groups)
+    split = ("--split", "train=0.5,test=0.5", "--group-column", "patient")
+    growing, fresh = (Growing(tmp_path, "t.csv", *split, out=name) for name in ("out", "fresh"))
+    growing.build()
+    assert growing.written(run) == set()
+    before = growing.splits()
+    corrected = [*"bhhdefabkdef"]
+    write(corrected)
+    written = growing.written(run)
+    fresh.build()
+    assert growing.splits() == fresh.splits()
+    assert written == {name for name, one in fresh.splits().items() if one != before[name]}
+    assert written
+    assert growing.written(append_version) == set()
+
+
 @pytest.mark.long
 @WAYS
 def test_a_changed_list_of_a_split_moves_its_records(tmp_path: Path, run: Run) -> None:

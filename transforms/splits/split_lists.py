@@ -28,6 +28,7 @@ from shardwright.transforms.inputs.tables.table_files import (
 )
 from shardwright.transforms.references import keep_rows, reject_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.splits.split_rules import SplitFractions, units_of
 
 _SALT = "shardwright/listed"
 _MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table
@@ -149,13 +150,27 @@ class ListedIds:
         return self._ids.filter(pa.array(others)).to_pylist()
 
 
-def stated_splits(batch: pa.RecordBatch, ids: ListedIds | None, *, given: bool) -> pa.RecordBatch:
-    """Return references with a split only where the source (`given`) or a list states one."""
+def stated_splits(
+    batch: pa.RecordBatch,
+    ids: ListedIds | None,
+    *,
+    given: bool,
+    grouped: SplitFractions | None = None,
+) -> pa.RecordBatch:
+    """Return references with a split only where the source (`given`), a list or a group states one.
+
+    A group states the split that `grouped` draws for it, if that is the rule: so a record whose
+    group was corrected is where the others of its group are.
+    """
     if given:
         return batch
-    if ids is None:
-        return set_column(batch, "split", pa.nulls(batch.num_rows, pa.string()))
-    return set_column(batch, "split", ids.splits_at(ids.find(batch.column("id"))))
+    if ids is not None:
+        return set_column(batch, "split", ids.splits_at(ids.find(batch.column("id"))))
+    nulls = pa.nulls(batch.num_rows, pa.string())
+    if grouped is None:
+        return set_column(batch, "split", nulls)
+    drawn = pc.if_else(batch.column("group").is_valid(), grouped.choose(units_of(batch)), nulls)
+    return set_column(batch, "split", drawn)
 
 
 def take_listed(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
