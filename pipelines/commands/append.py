@@ -106,11 +106,10 @@ def _check_options(options: BuildOptions) -> None:
             "--if-exists append cannot keep groups in one split with --stratify or exact numbers, "
             "because the dataset does not store groups: use fractions without --stratify"
         )
-    if any(limit.name == NEAR for limit in options.fail_on or ()):
+    if options.keep_missing and any(limit.name == NEAR for limit in options.fail_on or ()):
         raise UsageError(
-            f"--fail-on {NEAR} cannot be judged in an append, which knows the splits of the images "
-            "that it adds alone: build all of INPUT into another OUTPUT, or leave it out and look "
-            "at near_duplicates.parquet, which has the pairs"
+            f"--fail-on {NEAR} cannot be judged with --keep-missing, because images of the dataset "
+            "that INPUT lacks are not compared: append all of INPUT, or leave it out"
         )
 
 

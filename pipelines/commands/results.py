@@ -165,7 +165,7 @@ def say_result(job: BuildJob, seconds: float) -> None:
 
     for line in class_lines(job, manifest.schema):
         say(line)
-    _say_splits(manifest)
+    _say_splits(manifest, grows=job.known is not None)
     if manifest.rejects:
         reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
         say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
@@ -200,7 +200,7 @@ def _version_line(known: KnownDataset) -> str:
     return f"{known.root}: {told}"
 
 
-def _say_splits(manifest: Manifest) -> None:
+def _say_splits(manifest: Manifest, *, grows: bool) -> None:
     """Report how far class fractions deviate, and images that are in two splits."""
     for name, split in manifest.splits.items():
         if (off := split.stats.get("label_deviation")) is not None:
@@ -209,15 +209,17 @@ def _say_splits(manifest: Manifest) -> None:
                 f"{name}: class fractions deviate by {off['mean']:.3%} on average, at most by "
                 f"{worst}"
             )
-    for name, other in itertools.combinations(
-        sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2
-    ):
+    ordered = sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records)
+    for place, name in enumerate(ordered):
+        for other, near in manifest.splits[name].stats.get(NEAR_LEAKS, {}).items():
+            # Both splits of a build state the same pairs; of an append each states what is added.
+            if grows or other not in ordered[:place]:
+                say(
+                    f"leakage: {counted(near['records'], 'image')} of {name} nearly equal images "
+                    f"of {other}; {naming.NEAR_DUPLICATES} lists them"
+                )
+    for name, other in itertools.combinations(ordered, 2):
         stats = manifest.splits[name].stats
-        if (near := stats.get(NEAR_LEAKS, {}).get(other)) is not None:
-            say(
-                f"leakage: {counted(near['records'], 'image')} of {name} nearly equal images of "
-                f"{other}; {naming.NEAR_DUPLICATES} lists them"
-            )
         if (leak := stats.get(LEAKS, {}).get(other)) is not None:
             more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
             fix = "report.html lists examples, and --duplicates drop keeps one of each"

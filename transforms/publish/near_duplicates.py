@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.index import read_index
+from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import read_rows
+from shardwright.format.splits import ShardInfo
 from shardwright.format.stats_keys import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS, Leak
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
@@ -42,13 +43,20 @@ _SCHEMA = pa.schema(
 )
 
 
-def with_near_duplicates(root: Folder, manifest: Manifest, parts: Sequence[str]) -> Manifest:
+Version: TypeAlias = tuple[Folder, Manifest]
+"""A version of a dataset: its folder and its manifest."""
+
+
+def with_near_duplicates(
+    root: Folder, manifest: Manifest, parts: Sequence[str], grown: Version | None = None
+) -> Manifest:
     """Write the list of near-duplicates unless it is there, and return the manifest with it.
 
     Args:
         root: The folder that holds the index and the parts.
         manifest: The manifest with all shards.
         parts: The files of the parts, in the order of their groups.
+        grown: The version that these shards are added to; None for a dataset of their own.
 
     Raises:
         StorageError: A part or a sidecar cannot be read.
@@ -56,7 +64,7 @@ def with_near_duplicates(root: Folder, manifest: Manifest, parts: Sequence[str])
     stated = manifest.files.get(naming.NEAR_DUPLICATES)
     if stated is not None and stated.num_bytes == root.num_bytes_of(naming.NEAR_DUPLICATES):
         return manifest
-    data, stats = list_near_duplicates(root, manifest, parts)
+    data, stats = list_near_duplicates(root, manifest, parts, grown)
     root.write_if_new(naming.NEAR_DUPLICATES, data)
     splits = {}
     for name, split in manifest.splits.items():
@@ -67,7 +75,7 @@ def with_near_duplicates(root: Folder, manifest: Manifest, parts: Sequence[str])
 
 
 def list_near_duplicates(
-    root: Folder, manifest: Manifest, parts: Sequence[str]
+    root: Folder, manifest: Manifest, parts: Sequence[str], grown: Version | None = None
 ) -> tuple[bytes, dict[str, dict[str, Any]]]:
     """Return the bytes of `near_duplicates.parquet`, and the keys for the statistics of each split.
 
@@ -75,24 +83,29 @@ def list_near_duplicates(
         root: The folder that holds the parts of the list, and the index.
         manifest: The manifest with all shards.
         parts: The names of the parts, in the order of their groups.
+        grown: As in `with_near_duplicates`. Its images are in the list, and the statistics count
+            those of the manifest that are nearly equal to them.
 
     Raises:
         StorageError: A part or a sidecar cannot be read.
     """
-    shared = _SharedGroups(list(manifest.splits))
+    versions = [(root, manifest), *([] if grown is None else [grown])]
+    names = sorted({name for _, each in versions for name in each.splits})
+    shared = _SharedGroups(names)
     ids = (_keys_of(read_rows(root, part, ["id"])) for part in parts)
     keys = distinct(joined(ids, np.uint64))
-    splits = _splits_of(root, manifest, keys)
+    own, *others = (_splits_of(*version, names, keys) for version in versions)
+    every = np.where(own < 0, others[0], own) if others else own
     buffer, num_groups = pa.BufferOutputStream(), 0
     with pq.ParquetWriter(buffer, _SCHEMA, compression="zstd") as writer:
         for part in parts:
             rows = read_rows(root, part)
-            numbers = splits[np.searchsorted(keys, _keys_of(rows))]
+            places = np.searchsorted(keys, _keys_of(rows))
             groups = _groups_of(rows)
-            shared.add(rows, groups, numbers)
+            shared.add(rows, groups, own[places], every[places])
             columns = {
                 "group": pa.array(num_groups + groups),
-                "split": shared.names_of(numbers),
+                "split": shared.names_of(every[places]),
                 **{name: rows[name] for name in ("id", "keeper", "distance")},
             }
             listed = [columns[name] for name in _SCHEMA.names]
@@ -101,17 +114,19 @@ def list_near_duplicates(
     return buffer.getvalue().to_pybytes(), shared.stats
 
 
-def _splits_of(root: Folder, manifest: Manifest, keys: np.ndarray) -> np.ndarray:
-    """Return the number of the split of each key, int16 [keys]; -1 if it is in none."""
+def _splits_of(
+    root: Folder, manifest: Manifest, names: Sequence[str], keys: np.ndarray
+) -> np.ndarray:
+    """Return the number of the split of each key among `names`, int16 [keys]; -1 if in none."""
 
-    def read(name: ShardName) -> np.ndarray:
-        return _keys_of(read_index(root, name, ["id"]))
+    def read(shard: tuple[ShardName, ShardInfo]) -> np.ndarray:
+        return _keys_of(read_live_rows(root, *shard, ["id"]))
 
     splits = np.full(len(keys), -1, np.int16)
     if len(keys):
-        for number, split in enumerate(manifest.splits):
-            for found in map_reads(read, manifest.shard_names(split), _READERS):
-                splits[np.searchsorted(keys, found[is_among(found, keys)])] = number
+        for split in manifest.splits:
+            for found in map_reads(read, manifest.named_shards(split), _READERS):
+                splits[np.searchsorted(keys, found[is_among(found, keys)])] = names.index(split)
     return splits
 
 
@@ -133,22 +148,40 @@ class _SharedGroups:
         """Return the names of splits, null for -1."""
         return pa.array(self._names, pa.string()).take(pa.array(numbers, mask=numbers < 0))
 
-    def add(self, rows: pa.Table, groups: np.ndarray, numbers: np.ndarray) -> None:
-        """Add whole groups: rows in their order, their groups from 0, and their splits."""
+    def add(self, rows: pa.Table, groups: np.ndarray, own: np.ndarray, every: np.ndarray) -> None:
+        """Add whole groups: rows in their order, and their groups from 0.
+
+        Args:
+            rows: Rows of a part.
+            groups: Their groups.
+            own: Their splits; -1 for images that are not counted.
+            every: Their splits, also of the images of a dataset that grows.
+        """
+        counts, there_too = self._count(groups, own), self._count(groups, every) > 0
+        self._records += counts.sum(axis=0)
+        # As in `leaks`: records of a group in one split, if the group is in the other, too.
+        self._shared += counts.T @ there_too
+        for (here, there), examples in self._examples.items():
+            ours = (counts[:, here] > 0) & there_too[:, there]
+            both = np.flatnonzero(ours | (there_too[:, here] & (counts[:, there] > 0)))
+            # The first groups in their order, so that a repeated build lists the same examples.
+            for group in both[: _MAX_EXAMPLES - len(examples)]:
+                chosen = slice(*np.searchsorted(groups, [group, group + 1]))
+                sides = (own, every) if ours[group] else (every, own)
+                pair = [
+                    np.flatnonzero(side[chosen] == one)
+                    for side, one in zip(sides, (here, there), strict=True)
+                ]
+                examples.append(
+                    _nearest(rows.slice(chosen.start, chosen.stop - chosen.start), pair)
+                )
+
+    def _count(self, groups: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Return the images of each group and split, int64 [groups, splits]."""
         stored, num_splits = numbers >= 0, len(self._names)
         places = groups[stored] * num_splits + numbers[stored]
         num_groups = int(groups[-1]) + 1 if len(groups) else 0
-        counts = np.bincount(places, minlength=num_groups * num_splits).reshape(-1, num_splits)
-        self._records += counts.sum(axis=0)
-        # As in `leaks`: records of a group in one split, if the group is in the other, too.
-        self._shared += counts.T @ (counts > 0)
-        for (here, there), examples in self._examples.items():
-            both = np.flatnonzero((counts[:, here] > 0) & (counts[:, there] > 0))
-            # The first groups in their order, so that a repeated build lists the same examples.
-            for group in both[: _MAX_EXAMPLES - len(examples)]:
-                start, stop = np.searchsorted(groups, [group, group + 1])
-                members = rows.slice(start, stop - start)
-                examples.append(_nearest(members, numbers[start:stop], here, there))
+        return np.bincount(places, minlength=num_groups * num_splits).reshape(-1, num_splits)
 
     @property
     def stats(self) -> dict[str, dict[str, Any]]:
@@ -170,9 +203,9 @@ class _SharedGroups:
         return tuple((mine, other) for other, mine in self._examples[there, here])
 
 
-def _nearest(members: pa.Table, numbers: np.ndarray, here: int, there: int) -> tuple[str, str]:
-    """Return the ids of the two most similar images of a group in two splits."""
-    sides = [np.flatnonzero(numbers == number)[:_MAX_COMPARED] for number in (here, there)]
+def _nearest(members: pa.Table, sides: Sequence[np.ndarray]) -> tuple[str, str]:
+    """Return the ids of the two most similar images of a group, given the rows of each side."""
+    sides = [side[:_MAX_COMPARED] for side in sides]
     hashes = members["phash"].to_numpy()
     apart = np.bitwise_count(hashes[sides[0]][:, None] ^ hashes[sides[1]])
     chosen = np.unravel_index(int(np.argmin(apart)), apart.shape)

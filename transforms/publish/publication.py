@@ -181,7 +181,9 @@ def _publish_in(
     else:
         manifest = published
     if publication.settings.get("near_duplicates"):
-        manifest = with_near_duplicates(root, manifest, clearance.near_duplicates)
+        append = publication.append
+        grown = None if append is None else (append.root, append.read_base())
+        manifest = with_near_duplicates(root, manifest, clearance.near_duplicates, grown)
     replaced = publication.root if folder else None
     check_publication(publication, root, manifest, seen)
     files = {**clearance.reject_files, **shards.files}

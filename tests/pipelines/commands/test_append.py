@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,8 +131,8 @@ def test_too_many_rejects_of_all_inputs_fail(tmp_path: Path) -> None:
         ),
         (
             "",
-            "--near-duplicates report --fail-on near-leaks>0",
-            "--fail-on near-leaks cannot be judged in an append, which knows the splits of",
+            "--near-duplicates report --fail-on near-leaks>0 --keep-missing",
+            "--fail-on near-leaks cannot be judged with --keep-missing, because images of",
         ),
         (
             "--class-names {root}/two.txt",
@@ -282,3 +283,30 @@ def test_near_duplicates_of_known_records(tmp_path: Path, policy: str) -> None:
     found = set(record_ids(output / GENERATION))
     assert found == ({"cat/0020.png", "cat/z.png"} if policy == "report" else {"cat/0020.png"})
     assert added.seen.num_unchanged == 6
+
+
+def test_near_duplicates_of_known_records_in_another_split_are_leaks(tmp_path: Path) -> None:
+    images, output = tmp_path / "in", tmp_path / "pets"
+    for split, numbers in (("train", range(6)), ("test", range(6, 9))):
+        make_images(images / split, 0)
+        for number in numbers:
+            path = images / split / "cat" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png_of(number))
+    options = f"{ROUGH} --near-duplicates report"
+    build_here(job_of(images, output, options))
+    shutil.copy(images / "train/cat/1.png", images / "test/cat/z.png")
+    shutil.copy(images / "test/cat/7.png", images / "test/cat/y.png")
+    with pytest.raises(BuildError, match=r"near-leaks>0: 1\)"):
+        added_by(append_job(images, output, f"{options} --fail-on near-leaks>0"))
+    added = added_by(append_job(images, output, options))
+    assert added.manifest is not None
+    assert added.manifest.splits.keys() == {"test"}
+    stats = added.manifest.splits["test"].stats
+    assert stats["near_duplicates"] == {
+        "train": {"records": 1, "unchecked": 0, "examples": [["test/cat/z.png", "train/cat/1.png"]]}
+    }
+    listed = pq.read_table(output / GENERATION / "near_duplicates.parquet")
+    splits = dict(zip(listed["id"].to_pylist(), listed["split"].to_pylist(), strict=True))
+    assert splits == {name: name.partition("/")[0] for name in splits}
+    assert len(splits) == 4
