@@ -188,12 +188,14 @@ def _effects(root: Folder, newest: Manifest, found: Found, asked: int) -> dict[s
 
 
 def _told(effects: dict[str, Any], root: Folder) -> str:
+    asked = counted(effects["asked"], "id")
+    if not effects["found"]:
+        return f"{root}: none of {asked} was found; what stopped builds have left is removed"
     versions = ", ".join(map(str, effects["versions"])) or "none"
     return (
-        f"{root}: {counted(effects['num_records'], 'record')} of {effects['found']:,} of "
-        f"{counted(effects['asked'], 'id')} {'go' if effects['num_records'] != 1 else 'goes'}; "
-        f"{counted(effects['copied_records'], 'record')}, about "
-        f"{show_bytes(effects['copied_bytes'])}, are copied. Earlier versions end ({versions}), "
+        f"{root}: erases {counted(effects['num_records'], 'record')} of {effects['found']:,} of "
+        f"{asked}, and copies {counted(effects['copied_records'], 'record')}, about "
+        f"{show_bytes(effects['copied_bytes'])}. Earlier versions end ({versions}), "
         f"with {counted(len(effects['pins']), 'pin')} and the lists of rejects and near-duplicates"
     )
 

@@ -101,7 +101,7 @@ def find(root: Folder, newest: Manifest, ids: frozenset[str], *, keep_names: boo
             _add_numbers(lost, below, manifest, name, index)
             info = live.get(replace(name, folder=folder))
             num_records += 0 if info is None else len(np.setdiff1d(rows, info.removed_rows))
-        for path, texts in map_reads(lambda file: (file, texts_in(below, file)), _lists(manifest)):  # noqa: B023
+        for path, texts in _lists_in(below):
             if listed := ids & texts:
                 here |= listed
                 _add_rejected(lost, path, manifest)
@@ -125,10 +125,12 @@ def _rows_with(
     yield from ((name, rows, index) for name, rows, index in looked if len(rows))
 
 
-def _lists(manifest: Manifest) -> list[str]:
-    """Return the files beside the shards that may name other images than their records."""
+def _lists_in(below: Folder) -> Iterator[tuple[str, set[str]]]:
+    """Yield the files that may name other images than those of records, and what they name."""
     kinds = (f"{naming.REJECTS_DIR}/", naming.NEAR_DUPLICATES, naming.REPORT)
-    return sorted(file for file in manifest.files if file.startswith(kinds))
+    files = (file for file in naming.build_outputs(below) if file.startswith(kinds))
+    lists = [file for file in files if file.endswith((".parquet", ".html"))]
+    yield from zip(lists, map_reads(lambda file: texts_in(below, file), lists), strict=True)
 
 
 def texts_in(below: Folder, path: str) -> set[str]:

@@ -79,7 +79,7 @@ def test_the_newest_version_is_copied_and_all_others_end(
     add_pin(Folder(str(root)), "training", 2)
     assert erase(root, *GONE) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert "4 records of 5 of 5 ids go" in lines[0]
+    assert "erases 4 records of 5 of 5 ids, and copies 9 records" in lines[0]
     assert_holds(root, contents(*GONE), 4)
     found = told(root)
     assert (len(found["found"]), found["num_records"]) == (5, 4)
@@ -255,6 +255,8 @@ def test_an_erased_id_that_comes_again_is_found(
 def test_ids_that_cannot_be_erased(
     root: Path, ids: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Of ids that are not found, all versions and pins stay."""
+    add_pin(Folder(str(root)), "training", 2)
     before = state_of(root)
     assert erase(root, *ids) == code
     output = capsys.readouterr()
