@@ -11,7 +11,6 @@ the next build in OUTPUT goes on where a stopped one ended. `erase` does so with
 
 from __future__ import annotations
 
-from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -99,7 +98,7 @@ def finish_promotion(root: Folder) -> bool:
     if missing and any(listed_faults(root, manifest)):
         raise missing[0]
     remove_stale(root, manifest)
-    manifest = with_stated_etags(root, replace(manifest, folder=""), manifest.file_names())
+    manifest = _with_stated_etags(root, replace(manifest, folder=""))
     in_place = manifest.to_bytes()
     root.write_bytes(naming.MANIFEST, in_place)
     # First: without it, no build resumes from what is left, and no late publisher begins again.
@@ -130,13 +129,8 @@ def _promote_file(
     return None
 
 
-def with_stated_etags(root: Folder, manifest: Manifest, shards: Container[str]) -> Manifest:
-    """Return the manifest with the etags of shards that their store has copied: these are others.
-
-    Args:
-        root: The folder that they were copied to.
-        manifest: Its manifest.
-        shards: Their file names.
+def _with_stated_etags(root: Folder, manifest: Manifest) -> Manifest:
+    """Return the manifest with the etags of its shards, which their store has copied: others.
 
     Raises:
         StorageError: The folder cannot be listed.
@@ -147,8 +141,6 @@ def with_stated_etags(root: Folder, manifest: Manifest, shards: Container[str]) 
             split,
             shards=tuple(
                 replace(info, etag=info.etag and stated[shard.shard].etag)
-                if shard.shard in shards
-                else info
                 for shard, info in manifest.named_shards(name)
             ),
         )
