@@ -207,7 +207,7 @@ bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about
 bench-encode: install  ## re-encoding against a plain Pillow loop, and memory with large images (needs 1 GB, about 3 minutes)
 	$(BIN)/python benchmarks/encode.py --write
 
-bench-coco: install  ## plans a COCO json of 5 GB made here, in bounded memory (needs 10 GB, about 7 minutes)
+bench-coco: install  ## plans a COCO json of 1 GB made here, in bounded memory (needs 4 GB, about 2 minutes)
 	$(BIN)/python benchmarks/coco.py
 
 bench-leaks: install  ## looks for images in two splits of 10,000,000 records, in bounded memory (about a minute)

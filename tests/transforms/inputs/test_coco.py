@@ -10,13 +10,7 @@ import pytest
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
-from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.annotations import coco_files
-from shardwright.transforms.inputs.annotations.coco_files import (
-    CocoContent,
-    look_at_coco,
-    read_sections,
-)
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, manifest_of, reasons_of
@@ -216,19 +210,23 @@ def categories(*found: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("text", "told"), [
-    (TEXT[:-30], "is not a JSON object, or is cut short: "),
-    (TEXT[:-1], "is not a JSON object, or is cut short: expected a comma or }"),
-    (TEXT + "x", "unexpected text after the object"),
-    ("[1, 2]", "expected an object"),
-    ("", "expected an object"),
-    ('{"images": [{}}', "a comma or ]"),
-    ('{"images": [], "images": []}', "'images' is not a key, or occurs twice"),
-    ('{"images": ' + "[" * 100_000, "is not a JSON object"),
-    ('{"images": [' + "9" * 5000 + "]}", "is not a JSON object"),
-    ('{"images": [{"id": 1, "file_name": "a.png"}]', "is not a JSON object"),
-    (b'{"images": ["\xff"]}', "is not UTF-8"),
+    (TEXT[:-30], "is not COCO json, or is cut short: "),
+    (TEXT[:-1], "is not COCO json, or is cut short: Expecting ',' delimiter: "),
+    (TEXT + "x", "Extra data"),
+    ("[1, 2]", "$: expected object, got array"),
+    ("", "Expecting value"),
+    ('{"images": [{}}', "Expecting ',' delimiter"),
+    ('{"images": [], "images": []}', "the key 'images' comes twice"),
+    ('{"images": [{"id": NaN}], "images": []}', "the key 'images' comes twice"),
+    ('{"images": null}', "$.images is None: expected array, got null"),
+    ('{"images": ' + "[" * 100_000, "it is nested more than 100 levels deep"),
+    ('{"images": [' + "9" * 5000 + "]}", "lists no `images`"),
+    ('{"images": [{"id": 1, "file_name": "a.png"}]', "Expecting ',' delimiter"),
+    (b'{"images": ["\xff"]}', "images[0] is not UTF-8"),
+    (b'{"\xff": []}', "x.json is not UTF-8"),
     ('{"annotations": []}', "lists no `images`"),
-    (categories({"id": 3}), "categories[0] is {'id': 3}; a category has an id and a name"),
+    (categories({"id": 3}),
+     "categories[0]: object missing required field name; a category has an id and a name"),
     (categories({"id": 3, "name": "\ud800"}), "a category has an id and a name"),
     (categories(det.CATEGORY, {"id": 4, "name": "cat "}),
      "two categories have the id 4 or the name 'cat'"),
@@ -248,7 +246,7 @@ def test_ids_that_are_numbers() -> None:
     others = ("--5", "-", "", "7.5", "x", "\u0661", str(2**63), "9" * 5000)
     assert {key: coco_files.number_of(key) for key in numbers} == numbers
     assert [coco_files.number_of(key) for key in others] == [None] * len(others)
-    classes = coco_files.merge_categories([[("--5", "odd"), ("10", "cat"), ("9", "dog")]])
+    classes = coco_files.merge_categories([{"--5": "odd", "10": "cat"}, {"9": "dog"}])
     assert classes == ("dog", "cat", "odd")
 
 
@@ -256,33 +254,3 @@ def test_boxes_without_categories(tmp_path: Path) -> None:
     det.write(tmp_path, {"a.png": det.picture(), "x.json": categories()})
     with pytest.raises(UsageError, match="has boxes and no categories: add the section"):
         det.listed(tmp_path / "x.json")
-
-
-@pytest.mark.parametrize("last", [True, False])
-def test_a_look_at_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bool) -> None:
-    long = "x" * 5000
-    sections = {"info": long, "images": [det.IMAGE], "annotations": [det.GOOD] * 200, "more": long}
-    named: dict[str, Any] = {"categories": [det.CATEGORY]}
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({**sections, **named} if last else {**named, **sections}))
-    whole = look_at_coco(str(path), NO_OPTIONS)
-    monkeypatch.setattr(coco_files, "_SMALL_BYTES", 1000)
-    monkeypatch.setattr(coco_files, "_LOOK_BYTES", 1000)
-    monkeypatch.setattr(coco_files, "read_sections", None)  # the whole file is not needed
-    assert look_at_coco(str(path), NO_OPTIONS) == whole == CocoContent((("3", "cat"),), True, False)
-
-
-def test_sections_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    value: dict[str, Any] = {
-        "a": [1, 23, {"ü": 'x\\"]'}, [], -4.5e3], "b": {"c": [1]}, "d": [], "e": 123456,
-        "f": [[[0.25]]], "g": None, "h": "ü€😀",
-    }  # fmt: skip
-    items = [(key, found if isinstance(found, list) else [found]) for key, found in value.items()]
-    expected = [(key, item) for key, found in items for item in found]
-    path = tmp_path / "x.json"
-    for num_bytes in range(1, 40):
-        path.write_text(json.dumps(value, ensure_ascii=False, indent=num_bytes % 3))
-        monkeypatch.setattr(
-            "shardwright.transforms.inputs.annotations.coco_files._READ_BYTES", num_bytes
-        )
-        assert list(read_sections(str(path), NO_OPTIONS)) == expected, num_bytes

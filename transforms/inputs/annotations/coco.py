@@ -3,23 +3,25 @@
 Each part is one set of images, such as `instances_train2017.json` with `captions_train2017.json`.
 An annotation that cannot be read rejects its image; a box without area is dropped (`boxes`).
 
-Memory per part: the images' ids and names, about 300 bytes an image, and the annotations of one
-batch of images. All others are in a temporary file (`annotation_rows`).
+Memory per part: its files, and about half as much again for what refers to their items.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from msgspec import UNSET
+from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from shardwright.errors import BuildError, StorageError, UsageError
@@ -31,14 +33,23 @@ from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.annotations import boxes
 from shardwright.transforms.inputs.annotations.coco_files import (
-    TEXT,
-    CocoImage,
-    CocoReader,
+    ANNOTATION,
+    ANNOTATION_WITH_KEYPOINTS,
+    IMAGE,
+    MAX_INT64,
+    OUTLINE,
+    Image,
+    check_text,
+    encodable,
+    key_of,
     look_at_coco,
     merge_categories,
     number_of,
+    read_categories,
+    read_coco,
+    read_item,
 )
-from shardwright.transforms.inputs.file_rules import split_of
+from shardwright.transforms.inputs.file_rules import Problem, split_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
 from shardwright.transforms.inputs.image_paths import is_whole_path, look_up_batch, resolve_paths
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
@@ -50,6 +61,7 @@ from shardwright.transforms.references import (
     STATED_SIZE,
     STATED_SIZE_TYPE,
     extra_name,
+    keep_rows,
     reference_schema,
     with_columns,
 )
@@ -72,9 +84,11 @@ _OBJECT_TYPES = {
     boxes.IS_CROWD: pa.int64(),
     boxes.SEGMENTATION: pa.large_string(),
 }
-_BATCH_BYTES = 32 << 20  # of a batch's annotations, on average
+_BATCH_BYTES = 32 << 20  # of a batch's annotations, on average, as JSON
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _OTHER_FILES = 5  # json files without COCO's names that detection reads
 _PROBES = 5  # images looked up to find the folder of a set
+T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class CocoSet(NamedTuple):
@@ -244,10 +258,11 @@ def _sets_of(
 ) -> tuple[tuple[CocoSet, ...], str, list[str]]:
     """Return the sets of json files, the folder of their ids, and the names of skipped files."""
     chosen, left_out = _chosen_files(files)
-    has_root = not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING))
-    root = request.image_root or (
-        request.uri if has_root else _common(_home(folder) for folder, _ in chosen)
-    )
+    root = request.image_root or request.uri
+    if not request.image_root and (has_wildcard(root) or root.lower().endswith(_ENDING)):
+        homes = [f"{_home(folder)}/" for folder, _ in chosen]
+        shared = os.path.commonprefix(homes)  # noqa: RUF071 - `commonpath` spoils addresses
+        root = shared.rpartition("/")[0] or "/"
     sets = (
         CocoSet(
             name,
@@ -299,34 +314,9 @@ def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str,
     if image_root is not None:
         return f"{image_root}/{name}", image_root
     home = _home(folder)
-    return tuple(
-        dict.fromkeys(
-            (
-                f"{home}/{name}",
-                f"{home}/images/{name}",
-                f"{home}/images",
-                f"{home}/data",
-                home,
-                f"{folder}/{name}",
-                folder,
-            )
-        )
-    )
-
-
-def _common(folders: Iterable[str]) -> str:
-    """Return the innermost folder that contains all of them."""
-    found = sorted(set(folders))
-    if len(found) == 1:
-        return found[0]
-    if any(is_remote(folder) for folder in found):
-        parts = [folder.split("/") for folder in found]
-        same = next(
-            (place for place, names in enumerate(zip(*parts, strict=False)) if len(set(names)) > 1),
-            min(map(len, parts)),
-        )
-        return "/".join(parts[0][:same])
-    return os.path.commonpath(found)
+    inside = (name, f"images/{name}", "images", "data")
+    places = *(f"{home}/{place}" for place in inside), home, f"{folder}/{name}", folder
+    return tuple(dict.fromkeys(places))
 
 
 def list_part(facts: CocoFacts, part: str) -> Rows:
@@ -340,74 +330,132 @@ def list_part(facts: CocoFacts, part: str) -> Rows:
         BuildError: A file is not COCO json.
         StorageError: A file cannot be read.
     """
-    found = facts.sets[int(part)]
-    reader = CocoReader(facts.storage, facts.num_keypoints)
-    for uri in found.files:
-        yield from reader.read(uri)
-    yield from _SetListing(facts, found, reader).list()
+    listing = _SetListing(facts, facts.sets[int(part)])
+    yield from listing.read()
+    yield from listing.batches()
+
+
+class _Object(NamedTuple):
+    """An object of the image in a row; its box and keypoints are in pixels."""
+
+    row: int
+    order: int
+    label: str
+    box: tuple[float, float, float, float]
+    area: float
+    is_crowd: int
+    segmentation: str
+    keypoints: list[float]
+
+
+class _Annotations(NamedTuple):
+    """The annotations of a batch of images, in the order of rows and ids, as in TFDS.
+
+    Attributes:
+        objects: Annotations with a box.
+        captions: (row of the image, caption).
+        problems: Row -> a problem of the image's annotations.
+    """
+
+    objects: list[_Object]
+    captions: list[tuple[int, str]]
+    problems: dict[int, Problem]
 
 
 class _SetListing:
-    """The listing of one set, after its files were read."""
+    """The listing of one set. Annotations stay JSON until the batch of their image."""
 
-    def __init__(self, facts: CocoFacts, found: CocoSet, reader: CocoReader) -> None:
+    def __init__(self, facts: CocoFacts, found: CocoSet) -> None:
         self._facts, self._set = facts, found
-        self._table = table = reader
-        self._category_keys = [*reader.category_numbers]
-        names = [table.categories.get(key) for key in self._category_keys]
-        self._class_of = pa.array(names, pa.string())
-        self._check_features()
-        spooled = (table.objects, table.captions, table.faults)
-        for rows in spooled:
-            rows.flush()
-        num_bytes = sum(rows.num_bytes for rows in spooled)
-        # Fewer rows if images have many annotations, because a batch is in memory.
-        self._batch_rows = max(
-            1, min(BATCH_ROWS, len(table.images) * _BATCH_BYTES // max(num_bytes, 1))
-        )
-        row_of = np.array(table.row_of)
-        self._objects, self._captions, self._faults = (
-            rows.by_image(row_of, self._batch_rows) for rows in spooled
-        )
+        self._images: list[Image] = []
+        self._row_of: dict[str, int] = {}
+        self._categories: dict[str, str] = {}
+        self._annotations: list[Any] = []
+        self._starts: list[int] = []  # of each file's annotations
+        # In the order of images and ids: row of the image, id, and number of each annotation.
+        self._rows = self._orders = self._numbers = np.zeros(0, np.int64)
 
-    def list(self) -> Iterator[pa.RecordBatch | Reject]:
-        yield from self._strangers()
-        self._table.numbers.clear()  # most of the memory
-        folder = self._image_folder()
-        for start in range(0, len(self._table.images), self._batch_rows):
-            yield from self._batch(folder, start)
+    def read(self) -> Iterator[Reject]:
+        """Read the files, and yield rejects of items that belong to no image."""
+        for uri in self._set.files:
+            content = read_coco(uri, self._facts.storage)
+            yield from self._add_images(content.images, uri)
+            for key, category in read_categories(content, uri).items():
+                self._categories[key] = category.name
+            self._starts.append(len(self._annotations))
+            self._annotations += content.annotations
+        yield from self._sort_annotations()
 
-    def _check_features(self) -> None:
-        """Raise an error if the files hold more than detection found: it would be lost silently."""
-        strange = sorted(
-            {name for name in self._class_of.to_pylist() if name is not None}
-            - set(self._facts.names)
-        )
-        if (
-            strange
-            or (len(self._table.captions) and not self._facts.has_captions)
-            or (len(self._table.objects) and not self._facts.has_boxes)
-        ):
-            what = f"the category {strange[0]!r}" if strange else "boxes and captions in one file"
+    def _add_images(self, items: Sequence[Any], uri: str) -> Iterator[Reject]:
+        here: set[str] = set()
+        for number, item in enumerate(items):
+            place = f"{uri}: images[{number}]"
+            try:
+                image = read_item(item, IMAGE, place)
+                check_text(image.file_name, f"{place}.file_name")
+            except ValueError as error:
+                detail = f"{error}; an image has an id and a file_name"
+                yield Reject("", uri, RejectReason.BAD_VALUE, encodable(detail))
+                continue
+            key, name = key_of(image.id), image.file_name
+            row = self._row_of.setdefault(key, len(self._images))
+            if row == len(self._images):
+                self._images.append(image)
+            # The same image in two files of a set, such as boxes and captions, is no duplicate.
+            elif key in here or self._images[row].file_name != name:
+                detail = f"two images have the id {key}: {self._images[row].file_name} is kept"
+                yield Reject(name, uri, RejectReason.DUPLICATE_ID, detail)
+            here.add(key)
+        if not here:
             raise BuildError(
-                f"{', '.join(self._set.files)}: found {what} only in the middle of the file: "
-                "write `categories` first or last"
+                f"{uri} lists no `images`: it is empty or not COCO json; "
+                "other tables must be .jsonl, .csv or .parquet"
             )
 
-    def _strangers(self) -> Iterator[Reject]:
-        """Yield a reject for each image id of annotations that is not in `images`."""
-        for key, number in self._table.numbers.items():
-            if self._table.row_of[number] < 0:
-                detail = (
-                    f"annotations have image_id {key}, which is not in `images`: "
-                    "remove them, or add the image"
-                )
-                yield Reject(key, self._set.files[0], RejectReason.BAD_ID, detail)
+    def _sort_annotations(self) -> Iterator[Reject]:
+        """Sort the annotations, and yield a reject for each that belongs to no image."""
+        rows, orders = (np.full(len(self._annotations), -1, np.int64) for _ in range(2))
+        strangers: dict[str, None] = {}
+        for number, item in enumerate(self._annotations):
+            uri, place = self._place_of(number)
+            try:
+                outline = read_item(item, OUTLINE, f"{uri}: annotations[{place}]")
+            except ValueError as error:
+                detail = f"{error}; an annotation has the image_id of one of the images"
+                yield Reject("", uri, RejectReason.BAD_VALUE, encodable(detail))
+                continue
+            row, order = self._row_of.get(key := key_of(outline.image_id)), outline.id
+            if row is None:
+                strangers[key] = None
+            else:
+                is_number = isinstance(order, int) and abs(order) <= MAX_INT64
+                rows[number], orders[number] = row, order if is_number else place
+        for key in strangers:
+            detail = (
+                f"annotations have image_id {key}, which is not in `images`: "
+                "remove them, or add the image"
+            )
+            yield Reject(key, self._set.files[0], RejectReason.BAD_ID, detail)
+        self._numbers = np.lexsort((orders, rows))
+        self._rows, self._orders = rows[self._numbers], orders[self._numbers]
+
+    def _place_of(self, number: int) -> tuple[str, int]:
+        """Return an annotation's file, and its position there."""
+        file = bisect_right(self._starts, number) - 1
+        return self._set.files[file], number - self._starts[file]
+
+    def batches(self) -> Iterator[pa.RecordBatch | Reject]:
+        """Yield the images with their annotations, and rejects."""
+        folder, files = self._image_folder(), files_of(self._facts.uri, self._facts.storage)
+        num_bytes = sum(files.num_bytes_of(uri) or 0 for uri in self._set.files)
+        # Fewer rows if images have many annotations, because a batch is in memory.
+        size = max(1, min(BATCH_ROWS, len(self._images) * _BATCH_BYTES // max(num_bytes, 1)))
+        for start in range(0, len(self._images), size):
+            yield from self._batch(folder, range(start, min(start + size, len(self._images))))
 
     def _image_folder(self) -> str:
         """Return the first candidate folder that holds one of the first images' relative paths."""
-        images = self._table.images
-        names = (images[row].file_name for row in range(len(images)))
+        names = (image.file_name for image in self._images)
         relative = islice((name for name in names if not is_whole_path(name)), _PROBES)
         probes = pa.array(relative, pa.string())
         for folder in self._set.folders:
@@ -418,147 +466,159 @@ class _SetListing:
                 return folder
         return self._set.folders[0]
 
-    def _batch(self, folder: str, start: int) -> Iterator[pa.RecordBatch | Reject]:
-        rows = np.arange(start, min(start + self._batch_rows, len(self._table.images)))
-        batch = self._references([self._table.images[row] for row in rows.tolist()], folder, start)
-        faults = self._faults_of(rows)
-        for place, fault in sorted(faults.items()):
-            yield Reject(
-                batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault
-            )
-        places = [place for place in range(len(rows)) if place not in faults]
+    def _batch(self, folder: str, rows: range) -> Iterator[pa.RecordBatch | Reject]:
+        found = self._annotations_of(rows)
+        batch = self._references(folder, rows)
+        for row, problem in sorted(found.problems.items()):
+            yield _reject(batch, row - rows.start, problem)
+        batch = keep_rows(batch, np.array([row not in found.problems for row in rows]))
         missing, batch = look_up_batch(
-            batch.take(pa.array(places, pa.int64())),
-            self._facts.storage,
-            folder=folder,
-            listed_in=self._set.files[0],
+            batch, self._facts.storage, folder=folder, listed_in=self._set.files[0]
         )
         yield from missing
         if self._facts.has_boxes:
-            for part in self._with_objects(batch):
-                yield self._with_captions(part) if isinstance(part, pa.RecordBatch) else part
-        elif batch.num_rows:
-            yield self._with_captions(batch)
+            batch, rejects = self._with_objects(batch, found.objects)
+            yield from rejects
+        if self._facts.has_captions:
+            places, captions = _of_batch(found.captions, batch)
+            texts = pa.array([text for _, text in captions], pa.large_string())
+            column = boxes.list_array(texts, places, batch.num_rows)
+            batch = batch.append_column(extra_name(CAPTIONS), column)
+        if batch.num_rows:
+            yield batch
 
-    def _faults_of(self, rows: NDArray[np.int64]) -> dict[int, tuple[RejectReason, str]]:
-        """Return the first fault of each image that has one, by its position in `rows`."""
-        places, found = self._faults.of(rows)
-        reasons = map(RejectReason, found.column("reason").to_pylist())
-        faults: dict[int, tuple[RejectReason, str]] = {}
-        for place, *fault in zip(
-            places.tolist(), reasons, found.column(TEXT).to_pylist(), strict=True
-        ):
-            faults.setdefault(place, (fault[0], fault[1]))
-        places, found = self._objects.of(rows)
-        categories = found.column("category")
-        unknown = pc.is_null(self._class_of.take(categories)).to_numpy(zero_copy_only=False)
-        pairs = zip(categories.to_numpy()[unknown].tolist(), places[unknown].tolist(), strict=True)
-        for category, place in sorted(set(pairs)):
+    def _annotations_of(self, rows: range) -> _Annotations:
+        found = _Annotations([], [], {})
+        wanted = slice(*np.searchsorted(self._rows, (rows.start, rows.stop)))
+        columns = self._numbers, self._rows, self._orders
+        for number, row, order in zip(*(each[wanted].tolist() for each in columns), strict=True):
+            uri, place = self._place_of(number)
+            problem = self._add(found, number, row, order, f"{uri}: annotations[{place}]")
+            if problem is not None:  # of several, the same one whatever their order
+                found.problems[row] = min(problem, found.problems.get(row, problem))
+        return found
+
+    def _add(
+        self, found: _Annotations, number: int, row: int, order: int, place: str
+    ) -> Problem | None:
+        """Add an annotation, or return its problem, which rejects its image."""
+        num_keypoints = self._facts.num_keypoints
+        decoder: Decoder[Any] = ANNOTATION_WITH_KEYPOINTS if num_keypoints else ANNOTATION
+        try:
+            item = read_item(self._annotations[number], decoder, place)
+            if item.caption is not UNSET:
+                found.captions.append((row, encodable(item.caption)))
+                if item.bbox is UNSET:
+                    return None
+            if item.bbox is UNSET or item.category_id is None:
+                raise ValueError(f"{place} has no bbox, or no category_id")
+            points = _padded(item.keypoints, num_keypoints, place) if num_keypoints else []
+        except ValueError as error:
+            return RejectReason.BAD_VALUE, encodable(str(error))
+        label = self._categories.get(key_of(item.category_id))
+        if label is None:
             detail = (
-                f"an annotation in {self._set.files[0]} has category_id "
-                f"{self._category_keys[category]}, which is not in `categories`"
+                f"{place}.category_id is {item.category_id!r:.80}, which is not in `categories`"
             )
-            faults.setdefault(place, (RejectReason.UNKNOWN_LABEL, detail))
-        return faults
+            return RejectReason.UNKNOWN_LABEL, detail
+        area = item.bbox[2] * item.bbox[3] if item.area is None else item.area
+        text = "" if item.segmentation is None else _encode(item.segmentation)
+        found.objects.append(
+            _Object(row, order, label, item.bbox, area, int(item.iscrowd), text, points)
+        )
+        return None
 
-    def _references(self, images: Sequence[CocoImage], folder: str, start: int) -> pa.RecordBatch:
+    def _references(self, folder: str, rows: range) -> pa.RecordBatch:
+        images = self._images[rows.start : rows.stop]
         names = pa.array([image.file_name for image in images], pa.string())
         uris = resolve_paths(names, folder)[1]
         ids = resolve_paths(uris, self._facts.root)[0].to_pylist()
         split = self._set.split if self._facts.states_splits else None
-        rows = [
-            ImageRow(name, uri, 0, None, split, None, None, row)
-            for row, (name, uri) in enumerate(zip(ids, uris.to_pylist(), strict=True), start)
+        references = [
+            ImageRow(name, uri, split=split, row=row)
+            for row, name, uri in zip(rows, ids, uris.to_pylist(), strict=True)
         ]
-        keys = pa.array([number_of(image.key) for image in images], pa.int64())
-        return with_columns(image_references(rows), {extra_name(IMAGE_ID): keys})
+        keys = pa.array([number_of(key_of(image.id)) for image in images], pa.int64())
+        return with_columns(image_references(references), {extra_name(IMAGE_ID): keys})
 
-    def _with_objects(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
-        """Yield the batch with `objects` columns, and a reject for each image of unknown size."""
-        rows, found = self._objects.of(batch.column("row").to_numpy())
-        sizes = self._sizes(batch, set(rows.tolist()))
-        unknown = np.array([size is None for size in sizes], bool)
-        if unknown.any():
-            for place in np.flatnonzero(unknown):
-                detail = (
-                    f"{self._set.files[0]} states no width and height, "
-                    "and the image's header has none: its boxes have no scale"
-                )
-                yield Reject(
-                    batch.column("id")[place].as_py(),
-                    batch.column("uri")[place].as_py(),
-                    RejectReason.BAD_VALUE,
-                    detail,
-                )
-            batch = batch.filter(pa.array(~unknown))
-            sizes = [size for size in sizes if size is not None]
-            # Again, because the rows of the remaining images have moved up.
-            rows, found = self._objects.of(batch.column("row").to_numpy())
-        if not batch.num_rows:
-            return
-        columns, empty = boxes.object_columns(
-            self._objects_of(batch, rows, found, np.array(sizes, float)),
-            batch.column("uri").to_pylist(),
+    def _with_objects(
+        self, batch: pa.RecordBatch, found: Sequence[_Object]
+    ) -> tuple[pa.RecordBatch, list[Reject]]:
+        """Return the batch with `objects` columns, and rejects of boxes and of unknown sizes."""
+        sizes = self._sizes(batch, {item.row for item in found})
+        detail = (
+            f"{self._set.files[0]} states no width and height, "
+            "and the image's header has none: its boxes have no scale"
         )
-        yield from empty
-        yield with_columns(batch, columns)
-
-    def _objects_of(
-        self,
-        batch: pa.RecordBatch,
-        rows: NDArray[np.int64],
-        found: pa.RecordBatch,
-        sizes: NDArray[np.float64],
-    ) -> boxes.ObjectRows:
-        pixels = np.stack(
-            [found.column(name).to_numpy() for name in ("x", "y", "width", "height")], axis=1
-        )
-        ids, orders = batch.column("id").to_pylist(), found.column("order").to_pylist()
+        problem = RejectReason.BAD_VALUE, detail
+        rejects = [_reject(batch, place, problem) for place, size in enumerate(sizes) if not size]
+        batch = keep_rows(batch, np.array([size is not None for size in sizes], bool))
+        places, objects = _of_batch(found, batch)
+        of_objects = np.array([size for size in sizes if size], float).reshape(-1, 2)[places]
         columns = {
-            boxes.LABEL: self._class_of.take(found.column("category")),
-            boxes.AREA: found.column("area"),
-            boxes.IS_CROWD: found.column("crowd"),
-            boxes.SEGMENTATION: found.column(TEXT),
+            boxes.LABEL: pa.array([item.label for item in objects], pa.string()),
+            boxes.AREA: pa.array([item.area for item in objects], pa.float64()),
+            boxes.IS_CROWD: pa.array([item.is_crowd for item in objects], pa.int64()),
+            boxes.SEGMENTATION: pa.array(
+                [item.segmentation for item in objects], pa.large_string()
+            ),
         }
         if self._facts.num_keypoints:
-            points = found.column("keypoints").flatten().to_numpy().reshape(len(rows), -1, 3)
-            columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, sizes[rows])
-        names = [f"{ids[row]}#{order}" for row, order in zip(rows, orders, strict=True)]
-        corners = boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1])
-        return boxes.ObjectRows(rows, corners, columns, names, sizes[rows])
+            shape = len(objects), max(self._facts.num_keypoints), 3
+            points = np.array([item.keypoints for item in objects], float).reshape(shape)
+            columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, of_objects)
+        ids = batch.column("id").to_pylist()
+        names = [f"{ids[place]}#{item.order}" for place, item in zip(places, objects, strict=True)]
+        pixels = np.array([item.box for item in objects], float).reshape(-1, 4)
+        corners = boxes.corners_of_pixels(pixels, *of_objects.T)
+        rows = boxes.ObjectRows(places, corners, columns, names, of_objects)
+        of_images, empty = boxes.object_columns(rows, batch.column("uri").to_pylist())
+        return with_columns(batch, of_images), rejects + empty
 
     def _sizes(
         self, batch: pa.RecordBatch, with_objects: set[int]
     ) -> Sequence[boxes.ImageSize | None]:
         """Return each image's size: as stated, else from its header if the image has boxes."""
-        images = [self._table.images[row] for row in batch.column("row").to_pylist()]
-        uris, storage = batch.column("uri").to_pylist(), self._facts.storage
+        rows, uris = batch.column("row").to_pylist(), batch.column("uri").to_pylist()
+        sizes = [
+            boxes.stated_size(self._images[row].height, self._images[row].width) for row in rows
+        ]
         unknown = [
             place
-            for place, image in enumerate(images)
-            if image.size is None and place in with_objects
+            for place, (row, size) in enumerate(zip(rows, sizes, strict=True))
+            if size is None and row in with_objects
         ]
-        # The size of an image without boxes does not matter.
-        sizes = [image.size or boxes.ImageSize(1, 1) for image in images]
 
         def read(place: int) -> boxes.ImageSize | None:
-            return boxes.read_size(uris[place], storage)
+            return boxes.read_size(uris[place], self._facts.storage)
 
-        known = dict(
-            zip(
-                unknown,
-                map_reads(read, unknown) if is_remote(self._facts.uri) else map(read, unknown),
-                strict=True,
-            )
+        found = map_reads(read, unknown) if is_remote(self._facts.uri) else map(read, unknown)
+        known = dict(zip(unknown, found, strict=True))
+        # The size of an image without boxes does not matter.
+        return [size or known.get(place, boxes.ImageSize(1, 1)) for place, size in enumerate(sizes)]
+
+
+def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[float]:
+    """Return keypoints with zeros up to the highest of the numbers that categories name."""
+    points = points or []
+    if len(points) not in {0, *(3 * count for count in counts)}:
+        named = " or ".join(map(str, sorted(counts)))
+        raise ValueError(
+            f"{place}.keypoints has {len(points)} values: expected x, y and visibility of each of "
+            f"the {named} that its category names"
         )
-        return [known.get(place, size) for place, size in enumerate(sizes)]
+    return points + [0.0] * (3 * max(counts) - len(points))
 
-    def _with_captions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._facts.has_captions:
-            return batch
-        rows, found = self._captions.of(batch.column("row").to_numpy())
-        column = boxes.list_array(found.column(TEXT), rows, batch.num_rows)
-        return batch.append_column(extra_name(CAPTIONS), column)
+
+def _of_batch(annotations: Sequence[T], batch: pa.RecordBatch) -> tuple[NDArray[np.int64], list[T]]:
+    """Return the annotations, which begin with a row, of a batch's images, and their places."""
+    place_of = {row: place for place, row in enumerate(batch.column("row").to_pylist())}
+    found = [item for item in annotations if item[0] in place_of]
+    return np.array([place_of[item[0]] for item in found], np.int64), found
+
+
+def _reject(batch: pa.RecordBatch, place: int, problem: Problem) -> Reject:
+    return Reject(batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *problem)
 
 
 def _exists(uri: str, storage: StorageOptions) -> bool:
