@@ -254,10 +254,8 @@ class LocalReferences:
             placed = grouped_splits.place_groups(kinds, rule, stratify=stratify)
             yield from (grouped_splits.split_groups(batch, placed) for batch in held)
             return
-        counted = (stratified.count_hashes(batch, stratify=stratify) for batch in held)
-        cuts = stratified.find_cuts(stratified.merge_histograms(counted), rule, stratify=stratify)
-        collected = (stratified.collect_hashes(batch, cuts, stratify=stratify) for batch in held)
-        thresholds = stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
+        hashes = (stratified.hashes_of(batch, stratify=stratify) for batch in held)
+        thresholds = stratified.find_thresholds(hashes, rule, stratify=stratify)
         yield from (stratified.cut_batch(batch, thresholds) for batch in held)
 
 

@@ -25,8 +25,8 @@ from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule,
 class AssignSplits(beam.PTransform):
     """A transform that assigns a split to every reference.
 
-    Fractions alone are drawn per reference. Counts and stratified splits also need a histogram of
-    hashes (`transforms/splits/stratified.py`), and groups that stay together need the contents of
+    Fractions alone are drawn per reference. Counts and stratified splits also need the hashes
+    of all (`transforms/splits/stratified.py`), and groups that stay together need the contents of
     each group (`transforms/splits/grouped_splits.py`).
 
     Args:
@@ -104,23 +104,12 @@ class AssignSplits(beam.PTransform):
 
     def _draw_records(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
         stratify = self._stratify
-        cuts = (
-            references
-            | "Count" >> beam.Map(stratified.count_hashes, stratify=stratify)  # HashHistogram
-            | "Histogram" >> beam.CombineGlobally(stratified.merge_histograms)  # one HashHistogram
-            | "FindCuts" >> beam.Map(stratified.find_cuts, rule, stratify=stratify)  # one Cuts
-        )
         thresholds = (
             references
-            | "Collect"
-            >> beam.Map(
-                stratified.collect_hashes, stratify=stratify, cuts=AsSingleton(cuts)
-            )  # hashes near a cut
-            | "AllCollected" >> beam.combiners.ToList()
+            | "Hash" >> beam.Map(stratified.hashes_of, stratify=stratify)  # (classes, hashes)
+            | "AllHashes" >> beam.combiners.ToList()
             | "Thresholds"
-            >> beam.Map(
-                stratified.find_thresholds, rule=rule, stratify=stratify, cuts=AsSingleton(cuts)
-            )  # one Thresholds
+            >> beam.Map(stratified.find_thresholds, rule, stratify=stratify)  # one Thresholds
         )
         return references | "Cut" >> beam.Map(
             stratified.cut_batch, thresholds=AsSingleton(thresholds)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError
 from shardwright.transforms.splits import grouped_splits, stratified
 from shardwright.transforms.splits.split_rules import SplitRule, parse_split, split_hash
-from shardwright.transforms.splits.stratified import HashHistogram, count_hashes, merge_histograms
 from tests.support.helpers import references, rows_of
 from tests.support.random_tests import examples
 
@@ -29,20 +28,14 @@ LABEL_AND_GROUP = st.tuples(st.sampled_from(["cat", "dog", "eel"]), st.integers(
 Batches = Sequence[pa.RecordBatch]
 
 
-def histogram_of(batches: Batches, *, stratify: bool = True) -> HashHistogram:
-    return merge_histograms(count_hashes(batch, stratify=stratify) for batch in batches)
-
-
 def splits_in(batches: Batches) -> dict[str, str]:
     return {row["id"]: row["split"] for row in rows_of(batches)}
 
 
 def drawn(batches: Batches, rule: SplitRule, *, stratify: bool = True) -> dict[str, str]:
     """Take the steps of AssignSplits without Beam: return id -> split."""
-    counts = histogram_of(batches, stratify=stratify)
-    cuts = stratified.find_cuts(counts, rule, stratify=stratify)
-    hashes = [stratified.collect_hashes(batch, cuts, stratify=stratify) for batch in batches]
-    thresholds = stratified.find_thresholds(hashes, cuts, rule, stratify=stratify)
+    hashes = [stratified.hashes_of(batch, stratify=stratify) for batch in batches]
+    thresholds = stratified.find_thresholds(hashes, rule, stratify=stratify)
     return splits_in([stratified.cut_batch(batch, thresholds) for batch in batches])
 
 
@@ -119,28 +112,6 @@ def test_an_added_image_moves_few() -> None:
     assert sum(after[image_id] != split for image_id, split in before.items()) <= 3
 
 
-def test_large_histograms_are_coarsened_and_the_splits_stay_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batches = cut_up(batch_of([f"class {number % 11}" for number in range(3000)]), 200)
-    whole = drawn(batches, THREE)
-    monkeypatch.setattr(stratified, "MAX_ENTRIES", 100)
-    merged = histogram_of(batches)
-    assert (len(merged.counts) <= 100, merged.counts.sum(), merged.bits) == (True, 3000, 3)
-    assert drawn(batches, THREE) == whole
-    monkeypatch.setattr(stratified, "MAX_ENTRIES", 1)  # at least one bucket, of half the range
-    assert drawn(batches, THREE) == whole
-
-
-def test_histograms_of_different_buckets_are_merged() -> None:
-    batches = cut_up(batch_of(["cat", "dog"] * 100), 50)
-    fine, other = histogram_of(batches[:2]), histogram_of(batches[2:])
-    coarse = HashHistogram(4, other.classes, other.buckets >> np.uint64(8), other.counts)
-    merged = merge_histograms([fine, coarse])
-    assert (merged.bits, merged.counts.sum()) == (4, 200)
-    assert len(merged.counts) <= 32
-
-
 def test_nothing_to_draw() -> None:
     assert drawn([], THREE) == drawn([batch_of([])], THREE) == grouped([], THREE) == {}
 
@@ -150,14 +121,6 @@ def test_stratify_needs_labels(draw: Callable[..., dict[str, str]]) -> None:
     with pytest.raises(BuildError, match="no record has a label of its own"):
         draw([batch_of([None] * 9)], THREE)
     assert len(draw([batch_of([None] * 90)], THREE, stratify=False)) == 90
-
-
-def test_an_input_that_changes_between_the_passes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stratified, "MAX_ENTRIES", 1)  # puts the cuts inside of buckets
-    counts = histogram_of(cut_up(batch_of(["cat"] * 100), 10))
-    cuts = stratified.find_cuts(counts, THREE, stratify=True)
-    with pytest.raises(BuildError, match="INPUT changed while its splits were drawn"):
-        stratified.find_thresholds([], cuts, THREE, stratify=True)
 
 
 @examples(25)
