@@ -23,6 +23,7 @@ from shardwright.pipelines.commands.results import (
 )
 from shardwright.pipelines.job.build import BuildJob, describe_job
 from shardwright.pipelines.job.classes import class_lines, class_names_of, classes_from
+from shardwright.pipelines.local.batches import EvenSample
 from shardwright.pipelines.local.plan import BuildState, LocalPlan, plan_locally
 from shardwright.pipelines.options.arguments import make_parser
 from shardwright.pipelines.options.build import parse_options
@@ -78,11 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _plan(
     args: Sequence[str], asked: argparse.Namespace
 ) -> tuple[BuildJob, LocalPlan, BuildEstimate | None]:
-    estimator = None
-    if asked.estimate or asked.prices:
-        from shardwright.pipelines.estimates.estimator import Estimator  # not for a plan alone
-
-        estimator = Estimator(asked.prices)
     options = parse_options(args, "plan")
     if options.if_exists == "append":
         raise UsageError(
@@ -95,8 +91,13 @@ def _plan(
     if not is_local(runner):
         say(f"planning on this machine ({LOCAL_RUNNER}), not on {runner_of(runner)}")
     with ProgressDisplay(PROGRESS):
-        plan = plan_locally(job, estimator.sample if estimator else None)
-        return job, plan, estimator.estimate(job, plan) if estimator else None
+        if not asked.estimate:
+            return job, plan_locally(job), None
+        from shardwright.pipelines.estimates.estimator import estimate_plan  # not for a plan alone
+
+        sample = EvenSample()
+        plan = plan_locally(job, sample)
+        return job, plan, estimate_plan(job, plan, sample.rows())
 
 
 def outline(

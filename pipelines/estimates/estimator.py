@@ -1,25 +1,17 @@
-"""Estimate requests, time and memory of a build, for `shardwright plan --estimate`.
+"""Estimate the time and memory of a build, for `shardwright plan --estimate`.
 
-Money follows from prices that the user states: list prices change.
-
-The constants are counted or measured: the requests of a shard by a proxy before an S3 server
-(tests/pipelines/estimates), memory as in docs/dataflow.md and docs/limits.md. Utilization and
-start-up time of workers on other machines are assumed, as in docs/dataflow.md.
+Memory is as in docs/dataflow.md and docs/limits.md. Utilization and start-up time of workers on
+other machines are assumed, as in docs/dataflow.md.
 """
 
 from __future__ import annotations
 
-import math
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 
-from shardwright.errors import UsageError
 from shardwright.format import naming
-from shardwright.inspect.sample import TASK_RECORDS, sample_size, sampled_shards
 from shardwright.pipelines.estimates.work import (
     BuildEstimate,
     Figure,
@@ -28,155 +20,53 @@ from shardwright.pipelines.estimates.work import (
     workers_of,
 )
 from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.local.batches import EvenSample
 from shardwright.pipelines.local.plan import LocalPlan
 from shardwright.sizes import counted, show_bytes, show_seconds
-from shardwright.storage.counters import COUNTERS
-from shardwright.storage.objects import COALESCE_BYTES
-from shardwright.storage.uploads import PART_BYTES
 
 LONG_SHARD_SECONDS = 300.0
-# Of one shard in a store, counted at a server: plan, sidecar and shard four times each, the note
-# of the attempt twice.
-READS_OF_SHARD = 14
-READS_OF_BUILD = 31
-WRITES_BESIDE_SHARD = 2  # sidecar, and the note of the attempt
-BEGIN_AND_COMPLETE = 2
-WRITES_OF_BUILD = 8  # plan.json, manifest.json and the files beside it
-LISTS_OF_OUTPUT = 10
 PROCESS_BYTES = 250_000_000
 READ_AHEAD_BYTES, UPLOAD_BYTES = 64_000_000, 40_000_000  # of a shard in work
 LOCAL_BYTES, PLANNED_BYTES = 350_000_000, 190  # of a build in one process, and of a planned record
 START_SECONDS = 240  # of a worker on another machine: machine, container image and processes
 BUSY_READING, BUSY_DECODING = 0.5, 0.85  # share of the time in which a worker computes
 SHUFFLED_BYTES = 1_000  # of a record, in all shuffles: references only
-_REQUESTS = frozenset({"read", "write", "list"})  # per 1,000
-# Sections, and the prices that each may have.
-_KNOWN = {
-    "s3": _REQUESTS,
-    "gs": _REQUESTS,
-    "az": _REQUESTS,
-    # US dollars, and a fact about the machines.
-    "dataflow": frozenset({"vcpu_hour", "memory_gb_hour", "memory_gb_per_vcpu", "shuffle_gb"}),
-}
 
 
-class Estimator:
-    """Estimates of one build. Make it before the plan, because it counts the plan's requests.
-
-    Args:
-        prices: A file of prices, or None.
-
-    Attributes:
-        sample: To be shown the plan's references.
+def estimate_plan(job: BuildJob, plan: LocalPlan, sample: pa.RecordBatch | None) -> BuildEstimate:
+    """Time a sample of the plan's references, and return the estimates of the build.
 
     Raises:
-        UsageError: The file is invalid.
+        BuildError: The work on an image cannot continue, such as a lost decoder process.
     """
-
-    def __init__(self, prices: str | None) -> None:
-        self._prices = None if prices is None else Prices.read(prices)
-        self._requests = _num_requests()
-        self.sample = EvenSample()
-
-    def estimate(self, job: BuildJob, plan: LocalPlan) -> BuildEstimate:
-        """Time the sample and return the estimates.
-
-        Raises:
-            BuildError: The work on an image cannot continue, such as a lost decoder process.
-        """
-        requests = _num_requests() - self._requests
-        root = job.options.root
-        write_job = job.write_job.with_vocabularies(plan.vocabularies)
-        sample = time_sample(self.sample.rows(), write_job, root.below(naming.SPOOL_DIR))
-        records = (np.diff(cuts.starts).max() for cuts in plan.layout.cuts.values())
-        work = PlannedWork(
-            num_records=plan.layout.num_records,
-            shard_bytes=[each for split in plan.bytes_per_shard.values() for each in split],
-            largest_records=int(max(records, default=0)),
-            bytes_read=plan.known_bytes,
-            output=root.uri.partition("://")[0] if root.is_remote else "",
-            planning_requests=requests,
-            decodes=(
-                write_job.check == "decode"
-                or write_job.encode.decodes
-                or bool(write_job.transforms)
-            ),
-            sample=sample,
-            workers=workers_of(job.options.beam_args),
-        )
-        return estimate_build(work, self._prices)
+    root = job.options.root
+    write_job = job.write_job.with_vocabularies(plan.vocabularies)
+    records = (np.diff(cuts.starts).max() for cuts in plan.layout.cuts.values())
+    work = PlannedWork(
+        num_records=plan.layout.num_records,
+        shard_bytes=[each for split in plan.bytes_per_shard.values() for each in split],
+        largest_records=int(max(records, default=0)),
+        bytes_read=plan.known_bytes,
+        to_store=root.is_remote,
+        decodes=(
+            write_job.check == "decode" or write_job.encode.decodes or bool(write_job.transforms)
+        ),
+        sample=time_sample(sample, write_job, root.below(naming.SPOOL_DIR)),
+        workers=workers_of(job.options.beam_args),
+    )
+    return estimate_build(work)
 
 
-def _num_requests() -> int:
-    return COUNTERS.snapshot().get("requests", 0)
-
-
-def estimate_build(work: PlannedWork, prices: Prices | None = None) -> BuildEstimate:
-    """Return the estimates of a build, with costs if there are prices."""
-    workers = work.workers
-    requests, used = list(requests_of(work)), list(dataflow_use(work))
-    figures = [*requests, *sizes_of(work), *times_of(work), memory_of(work), *used]
+def estimate_build(work: PlannedWork) -> BuildEstimate:
+    """Return the estimates of a build."""
+    figures = [*sizes_of(work), *times_of(work), memory_of(work), *dataflow_use(work)]
     unknown: list[str] = []
-    if prices is not None:
-        costs = [*request_costs(requests, prices, unknown), *worker_costs(used, prices, unknown)]
-        if len(costs) > 1:
-            total = sum(cost.value for cost in costs)
-            costs.append(Figure("cost", total, "dollars", " + ".join(cost.shown for cost in costs)))
-        figures += costs
-        if not (workers.is_local or workers.is_dataflow):
-            unknown.append(f"cost of workers: no price of {workers.runner} machines")
+    workers = work.workers
     if workers.is_dataflow and workers.num_processes is None:
         unknown.append("time in all: give --max_num_workers and --worker_machine_type")
     if work.sample.wall_of_image is None:
         why = "INPUT must be unpacked first" if work.sample.spooled else "no image could be read"
         unknown.append(f"time: {why}")
     return BuildEstimate(figures, unknown, long_shard_warning(work))
-
-
-def requests_of(work: PlannedWork) -> Iterator[Figure]:
-    """Yield the requests by store and class, named `s3 reads`, `gs writes` and so on."""
-    shards = len(work.shard_bytes)
-    each_shard = counted(shards, "shard")
-    for store in sorted({*work.sample.stores, work.output} - {""}):
-        reads = round(work.num_records * work.sample.stores.get(store, 0.0))
-        told = [f"{reads:,} images"] if reads else []
-        if store == work.output:
-            pictures = _reads_of_report(work)
-            reads += READS_OF_SHARD * shards + READS_OF_BUILD + pictures
-            told.append(f"{READS_OF_SHARD} x {each_shard} + {READS_OF_BUILD}")
-            told.append(f"{pictures:,} for report.html")
-        yield Figure(f"{store} reads", reads, "requests", f"{' + '.join(told)} (GET, HEAD)")
-    if work.output:
-        spool = math.ceil(work.bytes_read * work.sample.spooled / PART_BYTES)
-        parts = spool + sum(
-            1 if size < PART_BYTES else math.ceil(size / PART_BYTES) + BEGIN_AND_COMPLETE
-            for size in work.shard_bytes
-        )
-        yield Figure(
-            f"{work.output} writes",
-            parts + WRITES_BESIDE_SHARD * shards + WRITES_OF_BUILD,
-            "requests",
-            f"{parts:,} for shards{' and spool' if spool else ''} in parts of "
-            f"{PART_BYTES >> 20} MiB + {WRITES_BESIDE_SHARD} x {each_shard} + {WRITES_OF_BUILD} "
-            "(PUT, POST)",
-        )
-    lists = work.planning_requests + (LISTS_OF_OUTPUT if work.output else 0)
-    if lists:
-        store = next(iter(work.sample.stores), work.output)
-        beside = f" + {LISTS_OF_OUTPUT} of OUTPUT" if work.output else ""
-        told_lists = f"{work.planning_requests:,} requests of this plan{beside} (counted as LIST)"
-        yield Figure(f"{store} lists".strip(), lists, "requests", told_lists)
-
-
-def _reads_of_report(work: PlannedWork) -> int:
-    """Return the requests for the pictures of the report, and for the index of their shards."""
-    number = pictures = sample_size(work.num_records)
-    # Records that are near each other share a request.
-    if sum(work.shard_bytes) < pictures * COALESCE_BYTES:
-        pictures = math.ceil(pictures / TASK_RECORDS)
-    shards = len(work.shard_bytes)
-    return pictures + min(shards, sampled_shards(number, work.num_records, shards))
 
 
 def sizes_of(work: PlannedWork) -> Iterator[Figure]:
@@ -231,7 +121,7 @@ def times_of(work: PlannedWork) -> Iterator[Figure]:
 
 def memory_of(work: PlannedWork) -> Figure:
     """Return the peak memory of the build's process, or of a worker machine."""
-    in_work = (READ_AHEAD_BYTES if work.sample.stores else 0) + (UPLOAD_BYTES if work.output else 0)
+    in_work = READ_AHEAD_BYTES * work.sample.in_store + UPLOAD_BYTES * work.to_store
     shard = f" + {show_bytes(in_work)} of reads and parts in work" if in_work else ""
     if work.workers.is_local:
         planned = PLANNED_BYTES * work.num_records
@@ -270,20 +160,6 @@ def long_shard_warning(work: PlannedWork) -> str:
     )
 
 
-def request_costs(
-    requests: Sequence[Figure], prices: Prices, unknown: list[str]
-) -> Iterator[Figure]:
-    """Yield the cost of the requests; adds those without a price to `unknown`."""
-    for each in requests:
-        store, _, kind = each.name.rpartition(" ")
-        price = prices.of(store, kind.removesuffix("s"))
-        if price is None:
-            unknown.append(f"cost of {each.name}: the prices have none")
-        else:
-            formula = f"{each.shown} x ${price:g} / 1,000"
-            yield Figure(f"cost of {each.name}", each.value * price / 1000, "dollars", formula)
-
-
 def dataflow_use(work: PlannedWork) -> Iterator[Figure]:
     """Yield what Dataflow charges for: the hours of its vCPUs, and the bytes of its shuffles."""
     workers, cpu = work.workers, work.sample.cpu_of_image
@@ -296,65 +172,3 @@ def dataflow_use(work: PlannedWork) -> Iterator[Figure]:
         yield Figure("vCPU hours", hours, "hours", f"work / {busy:.0%} busy (assumed){start}")
     formula = f"{work.num_records:,} x {SHUFFLED_BYTES:,} B of references"
     yield Figure("bytes shuffled", work.num_records * SHUFFLED_BYTES, "bytes", formula)
-
-
-def worker_costs(used: Sequence[Figure], prices: Prices, unknown: list[str]) -> Iterator[Figure]:
-    """Yield the cost of Dataflow's workers; adds what has no price to `unknown`."""
-    price = {name: prices.of("dataflow", name) for name in _KNOWN["dataflow"]}
-    for each in used:
-        if each.unit == "hours":
-            size, memory = price["memory_gb_per_vcpu"], price["memory_gb_hour"]
-            if (vcpu := price["vcpu_hour"]) is not None:
-                formula = f"{each.shown} x ${vcpu:g}"
-                yield Figure("cost of vCPUs", each.value * vcpu, "dollars", formula)
-            if size is not None and memory is not None:
-                formula = f"{each.shown} x {size:g} GB x ${memory:g}"
-                yield Figure("cost of memory", each.value * size * memory, "dollars", formula)
-        elif (shuffle := price["shuffle_gb"]) is not None:
-            formula = f"{each.shown} x ${shuffle:g} a GB"
-            yield Figure("cost of shuffle", each.value / 1e9 * shuffle, "dollars", formula)
-    if used and (missing := sorted(name for name, value in price.items() if value is None)):
-        unknown.append(f"cost of workers: [dataflow] of the prices lacks {', '.join(missing)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices in US dollars by section and name, such as `{"s3": {"read": 0.0004}}`."""
-
-    by_section: Mapping[str, Mapping[str, float]]
-
-    def of(self, section: str, name: str) -> float | None:
-        """Return a price, or None if there is none."""
-        return self.by_section.get(section, {}).get(name)
-
-    @classmethod
-    def read(cls, path: str | Path) -> Prices:
-        """Return the prices in a TOML file.
-
-        Raises:
-            UsageError: The file cannot be read, has an unknown name, or a price below 0.
-        """
-        try:
-            content = tomllib.loads(Path(path).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--prices {path} cannot be read: {error}") from error
-        prices: dict[str, dict[str, float]] = {}
-        for section, rows in content.items():
-            if section not in _KNOWN or not isinstance(rows, dict):
-                raise UsageError(
-                    f"--prices {path}: [{section}] is not one of the sections {', '.join(_KNOWN)}"
-                )
-            prices[section] = {}
-            for name, value in rows.items():
-                if name not in _KNOWN[section]:
-                    raise UsageError(
-                        f"--prices {path}: [{section}] has no price {name!r}, only "
-                        f"{', '.join(sorted(_KNOWN[section]))}"
-                    )
-                if type(value) not in (int, float) or not 0 <= value < math.inf:
-                    raise UsageError(
-                        f"--prices {path}: {name} of [{section}] must be a number of at least 0, "
-                        f"got {value!r}"
-                    )
-                prices[section][name] = float(value)
-        return cls(prices)

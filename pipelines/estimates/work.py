@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ class TimedSample:
 
     Attributes:
         num_rows: Rows sampled.
-        stores: Share of the rows with an image in a store, by scheme, such as `{"s3": 1.0}`.
+        in_store: True if images are in a store.
         spooled: Share of the rows with an image in the spool.
         num_timed: Images that were read and made into records; 0 if none could be.
         wall_seconds: The time that it took.
@@ -41,7 +40,7 @@ class TimedSample:
     """
 
     num_rows: int = 0
-    stores: Mapping[str, float] = field(default_factory=dict)
+    in_store: bool = False
     spooled: float = 0.0
     num_timed: int = 0
     wall_seconds: float = 0.0
@@ -71,9 +70,6 @@ def time_sample(rows: pa.RecordBatch | None, job: WriteJob, spool: Folder) -> Ti
         return TimedSample()
     uris = [uri or "" for uri in rows.column("uri").to_pylist()]
     in_spool = np.array([uri.startswith(f"{spool}/") for uri in uris])
-    schemes = Counter(
-        uri.partition("://")[0] for uri in uris if is_remote(uri) and not uri.startswith("http")
-    )
     to_time = rows.filter(pa.array(~in_spool))
     num_timed, wall, cpu = 0, 0.0, 0.0
     first, wanted, last = 0, _WARM_UP, 0.0
@@ -90,7 +86,7 @@ def time_sample(rows: pa.RecordBatch | None, job: WriteJob, spool: Folder) -> Ti
         wanted = max(_FEWEST, 2 * wanted)
     return TimedSample(
         rows.num_rows,
-        {scheme: number / rows.num_rows for scheme, number in schemes.items()},
+        any(map(is_remote, uris)),
         float(in_spool.mean()),
         num_timed,
         wall,
@@ -161,8 +157,7 @@ class PlannedWork:
         shard_bytes: Bytes of each shard, of all splits.
         largest_records: Most records of a shard.
         bytes_read: Bytes of all images and features.
-        output: Scheme of OUTPUT's store; "" for a local folder.
-        planning_requests: Requests to stores while this plan was made.
+        to_store: OUTPUT is in a store.
         decodes: Images are decoded.
         sample: The timed sample.
         workers: Workers of the runner.
@@ -172,8 +167,7 @@ class PlannedWork:
     shard_bytes: Sequence[int]
     largest_records: int
     bytes_read: int
-    output: str
-    planning_requests: int
+    to_store: bool
     decodes: bool
     sample: TimedSample
     workers: Workers
@@ -186,7 +180,7 @@ class Figure:
     Attributes:
         name: What is estimated.
         value: The estimate.
-        unit: "requests", "bytes", "seconds", "hours" or "dollars".
+        unit: "bytes", "seconds" or "hours".
         formula: How it follows from other figures.
     """
 
@@ -199,14 +193,10 @@ class Figure:
     def shown(self) -> str:
         """The value with its unit."""
         match self.unit:
-            case "requests":
-                return f"{self.value:,.0f}"
             case "bytes":
                 return show_bytes(self.value)
             case "hours":
                 return f"{self.value:,.2f} h"
-            case "dollars":
-                return f"${self.value:,.2f}" if self.value >= 0.01 else f"${self.value:.5f}"
         if self.value >= 60:
             return show_seconds(self.value)
         return f"{self.value:.3g} s" if self.value >= 1 else f"{1000 * self.value:.3g} ms"

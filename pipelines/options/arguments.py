@@ -307,12 +307,7 @@ def make_parser(command: str) -> OptionParser:
         parser.add_argument(
             "--estimate",
             action="store_true",
-            help="also estimate requests, bytes, time and memory on the runner, each with its "
+            help="also estimate bytes, time and memory on the runner, each with its "
             "formula; times at most 512 images of INPUT, for about two seconds",
-        )
-        parser.add_argument(
-            "--prices",
-            metavar="FILE",
-            help="TOML file of your prices: --estimate then states the cost, too",
         )
     return parser

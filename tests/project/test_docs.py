@@ -211,7 +211,6 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     others = {"--target", "--quick", "--save", "--seconds", "--ids", "--once", "--wait", "--json"}
     others |= {
         "--estimate",
-        "--prices",
         "--parallelism",
         "--pictures",
         "--version",
