@@ -22,7 +22,7 @@ from shardwright.pipelines.job.schema import (
 from shardwright.pipelines.options.build import BuildOptions, provenance_of
 from shardwright.pipelines.options.schema import kinds_of, main_image, shapes_of, with_given_names
 from shardwright.pipelines.runners.beam_options import is_local, num_processes
-from shardwright.schemas.ready import COLUMNS, READY_SCHEMAS
+from shardwright.schemas.ready import OBJECTS, READY_SCHEMAS
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
@@ -345,7 +345,7 @@ def request_for(
     options: BuildOptions, spool: Folder, declared: ExampleSchema | None
 ) -> SourceRequest:
     """Return the request for INPUT; `declared` is the schema of `--schema`, if it was read."""
-    stated = declared or COLUMNS.get(options.schema or "")
+    stated = declared or (ExampleSchema(OBJECTS) if options.schema == "detection" else None)
     columns = options.columns
     if options.labels is not None:  # the table has all others
         columns = {**dict.fromkeys(columns), "size": options.size_column}

@@ -11,7 +11,6 @@ from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
 from shardwright.pipelines.options.build import BuildOptions
 from shardwright.pipelines.options.schema import check_columns, load_schema
-from shardwright.schemas import multi_label
 from shardwright.schemas.image_classification import image_classification
 from shardwright.schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute
@@ -178,7 +177,8 @@ def _declared_schema(
             f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
             "--feature-names out"
         )
-    found = [column for column in dict.fromkeys(columns) if column.lower() in multi_label.COLUMNS]
+    usual = READY_SCHEMAS["multi_label"].columns
+    found = [column for column in dict.fromkeys(columns) if column.lower() in usual]
     if given == "multi_label" and len(found) > 1:
         feature = f'Feature("labels", FeatureKind.MULTI_LABEL, column="{found[-1]}")'
         raise UsageError(

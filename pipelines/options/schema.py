@@ -168,7 +168,7 @@ def load_schema(
     Raises:
         UsageError: The ready schema cannot be made from the columns.
     """
-    schema = READY_SCHEMAS[given](feature_names, columns, extras) if read is None else read
+    schema = READY_SCHEMAS[given].make(feature_names, columns, extras) if read is None else read
     stated = {extra.name: extra.names for extra in extras}
     features = tuple(
         replace(feature, names=stated[feature.name])

@@ -29,8 +29,8 @@ from shardwright.report.data import NearPair, ReportData, SplitRows
 from shardwright.report.page import report_html
 from shardwright.report.pictures import DrawnBox, Picture, Thumbnail
 from shardwright.report.rejects import REASONS, SHOWN, RejectedInput
-from shardwright.schemas.detection import detection
 from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.transforms.rejects import RejectReason
 
 VOID = {"meta", "img", "input"}
@@ -236,7 +236,11 @@ def test_the_pictures_of_many_classes_are_behind_a_click() -> None:
 
 
 def test_boxes_are_drawn_and_counted_by_class() -> None:
-    schema = detection("tfds", (), ()).with_vocabularies({"objects/label": ("cat", "<dog>")})
+    schema = (
+        READY_SCHEMAS["detection"]
+        .make("tfds", (), ())
+        .with_vocabularies({"objects/label": ("cat", "<dog>")})
+    )
     boxes = (DrawnBox(0.1, 0.2, 0.6, 0.7, 1), DrawnBox(0.5, 0.5, 0.4, 0.9, None))
     shown = [picture(0, label=None, boxes=boxes), picture(1, label=None)]
     page = page_of(ReportData(manifest_of(schema=schema), pictures=shown))
