@@ -6,7 +6,6 @@ import bz2
 import functools
 import gzip
 import lzma
-import posixpath
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -95,46 +94,15 @@ class TarReader:
         )
 
     def members(self) -> Iterator[Member]:
-        """Yield every file in order, then every link, as the file that it leads to.
-
-        Links need a second pass, because their files may come before them.
+        """Yield every file in order.
 
         Raises:
             ArchiveFault: The rest of the archive cannot be read.
             StorageError: The store fails.
         """
-        links: dict[str, str] = {}
-        fault = None
-        try:
-            for tar, info in self._headers():
-                if info.islnk() or info.issym():
-                    links[normal_path(info.name)] = _target(info)
-                elif not info.isdir():
-                    yield self._member(tar, info)
-        except ArchiveFault as error:
-            fault = error
-        if links:
-            yield from self._linked(links)
-        if fault is not None:
-            raise fault
-
-    def _linked(self, links: dict[str, str]) -> Iterator[Member]:
-        names: dict[str, list[str]] = {}
-        for name, end in _ends_of(links).items():
-            names.setdefault(end, []).append(name)
-        try:
-            for tar, info in self._headers():
-                # Popped: what is left at the end leads to nothing.
-                for name in names.pop(normal_path(info.name), ()) if info.isreg() else ():
-                    yield self._member(tar, info)._replace(path=name)
-        except ArchiveFault:  # the first pass raises the same fault
-            pass
-        for target, lost in names.items():
-            for name in lost:
-                is_image = has_image_name(name)
-                reason = RejectReason.MISSING_FILE if is_image else RejectReason.OTHER_FILE
-                detail = f"a link to {target!r}, which is not a file in the archive"
-                yield Member(name, 1, None, _nothing, (reason, detail))
+        for tar, info in self._headers():
+            if not info.isdir():
+                yield self._member(tar, info)
 
     def _member(self, tar: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
         offset = info.offset_data if self.compression is None else None
@@ -143,6 +111,11 @@ class TarReader:
         if info.issparse():
             detail = "a sparse member: pack the archive without --sparse"
             problem = RejectReason.UNSUPPORTED_FORMAT, detail
+        elif info.islnk() or info.issym():
+            is_image = has_image_name(info.name)
+            reason = RejectReason.UNSUPPORTED_FORMAT if is_image else RejectReason.OTHER_FILE
+            detail = f"a link to {info.linkname!r:.80}: pack the archive with tar --dereference "
+            problem = reason, f"{detail}--hard-dereference"
         elif not info.isreg():
             problem = RejectReason.UNREADABLE, "not a regular file"
         return Member(normal_path(info.name), info.size, offset, open_member, problem)
@@ -244,33 +217,6 @@ def _open_member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     file = tar.extractfile(info)
     assert file is not None  # it is a regular file
     return file
-
-
-def _nothing() -> IO[bytes]:
-    raise AssertionError("a member with a problem is not read")
-
-
-def _target(info: tarfile.TarInfo) -> str:
-    """Return a link's target: relative to the root if hard, to its own folder if symbolic."""
-    return normal_path(
-        info.linkname
-        if info.islnk()
-        else posixpath.join(posixpath.dirname(info.name), info.linkname)
-    )
-
-
-def _ends_of(links: dict[str, str]) -> dict[str, str]:
-    """Return the end of each link's chain, visiting each link once; a cycle ends in itself."""
-    ends: dict[str, str] = {}
-    for name in links:
-        chain: dict[str, None] = {}
-        # Ends at a file, at a link whose end is known, or at a link of this chain, which is a
-        # cycle.
-        while name in links and name not in ends and name not in chain:
-            chain[name] = None
-            name = links[name]
-        ends |= dict.fromkeys(chain, ends.get(name, name))
-    return ends
 
 
 @contextmanager
