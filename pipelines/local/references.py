@@ -36,7 +36,7 @@ from shardwright.transforms.features.vocabularies import (
     count_values,
     order_vocabularies,
 )
-from shardwright.transforms.hashing import joined, union
+from shardwright.transforms.hashing import joined
 from shardwright.transforms.inputs.tables.table_references import TableFacts, list_table
 from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
 from shardwright.transforms.near_duplicates.components import join_pairs
@@ -182,7 +182,7 @@ class LocalReferences:
             return
         # All of them, because an id of the lists that no reference has is known only at the end.
         batches, ids = list(batches), split_lists.read_lists(lists)
-        used = union(split_lists.find_used(batch, ids) for batch in batches)
+        used = {each for batch in batches for each in split_lists.find_used(batch, ids)}
         self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
         for batch in batches:
             yield from split_lists.take_listed(batch, ids)

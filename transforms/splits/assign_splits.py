@@ -7,7 +7,6 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.transforms.changes.known_files import KnownFile
-from shardwright.transforms.hashing import union
 from shardwright.transforms.routing import Route, Routed
 from shardwright.transforms.splits import grouped_splits, stratified
 from shardwright.transforms.splits.split_lists import (
@@ -72,8 +71,8 @@ class AssignSplits(beam.PTransform):
         ).with_output_types(pa.RecordBatch)
         used = (
             references
-            | "Used" >> beam.Map(find_used, ids=AsSingleton(ids))
-            | "AllUsed" >> beam.CombineGlobally(union)
+            | "Used" >> beam.FlatMap(find_used, ids=AsSingleton(ids)).with_output_types(str)
+            | "AllUsed" >> beam.combiners.ToSet()
         )
         unused = used | "Unused" >> Route(
             reject_unused, pa.RecordBatch, ids=AsSingleton(ids), known=self._known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +19,20 @@ from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
-from shardwright.transforms.hashing import hash64
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS, as_text, canonical_splits
 from shardwright.transforms.inputs.tables.table_files import (
     read_table_file,
     read_table_schema,
     table_format,
 )
-from shardwright.transforms.references import keep_rows, reject_rows, set_column
+from shardwright.transforms.references import reject_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.splits.split_rules import SplitFractions, units_of
 
-_SALT = "shardwright/listed"
 _MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table
 _ID_COLUMNS = (*ROLE_COLUMNS["id"], *ROLE_COLUMNS["image"])
 _Rows = Iterator[tuple[pa.Array, pa.Array]]  # ids, splits
+ListedIds = Mapping[str, str]  # id -> split, on every worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,81 +74,6 @@ class SplitLists:
         return cls(tuple(files), storage)
 
 
-class ListedIds:
-    """A table of ids and their splits, about 20 bytes and the text of each id on every worker.
-
-    Args:
-        ids: Ids, strings [ids].
-        splits: Their splits, strings [ids].
-
-    Raises:
-        BuildError: An id is in two splits.
-    """
-
-    def __init__(self, ids: pa.Array, splits: pa.Array) -> None:
-        hashes = hash64(ids, _SALT)
-        # Stable, so that of two lines with one id the first one stays.
-        order = np.argsort(hashes, kind="stable")
-        self._hashes, self._ids, self._splits = (
-            hashes[order],
-            ids.take(pa.array(order)),
-            splits.take(pa.array(order)),
-        )
-        self._drop_repeated()
-        _, runs = np.unique(self._hashes, return_counts=True)
-        # 1, unless 64-bit hashes of different ids collide: `find` compares this many candidates.
-        self._longest_run = int(runs.max(initial=1))
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def _drop_repeated(self) -> None:
-        same = np.zeros(len(self._ids), bool)
-        same[1:] = pc.equal(self._ids[1:], self._ids[:-1]).to_numpy(zero_copy_only=False)
-        torn = same.copy()
-        torn[1:] &= pc.not_equal(self._splits[1:], self._splits[:-1]).to_numpy(zero_copy_only=False)
-        if torn.any():
-            row = int(torn.argmax())
-            both = f"{self._splits[row - 1]} and {self._splits[row]}"
-            raise BuildError(
-                f"--split-ids puts {counted(int(torn.sum()), 'id')} in two splits, such as "
-                f"{str(self._ids[row])!r} in {both}: keep one"
-            )
-        if same.any():
-            kept = pa.array(~same)
-            self._hashes, self._ids, self._splits = (
-                self._hashes[~same],
-                self._ids.filter(kept),
-                self._splits.filter(kept),
-            )
-
-    def find(self, ids: pa.Array) -> np.ndarray:
-        """Return the position of each id in the list, or -1, as int64 [len(ids)]."""
-        found = np.full(len(ids), -1)
-        if not len(self):
-            return found
-        first = np.searchsorted(self._hashes, hash64(ids, _SALT))
-        for step in range(self._longest_run):
-            # Beyond the end it looks at the last id again, which changes nothing.
-            at = np.minimum(first + step, len(self) - 1)
-            found = np.where(
-                pc.equal(self._ids.take(pa.array(at)), ids).to_numpy(zero_copy_only=False),
-                at,
-                found,
-            )
-        return found
-
-    def splits_at(self, positions: np.ndarray) -> pa.Array:
-        """Return the splits of the ids at these positions, null at -1."""
-        return self._splits.take(pa.array(positions, mask=positions < 0))
-
-    def ids_without(self, positions: np.ndarray) -> list[str]:
-        """Return the ids at all other positions."""
-        others = np.ones(len(self), bool)
-        others[positions] = False
-        return self._ids.filter(pa.array(others)).to_pylist()
-
-
 def stated_splits(
     batch: pa.RecordBatch,
     ids: ListedIds | None,
@@ -165,7 +89,7 @@ def stated_splits(
     if given:
         return batch
     if ids is not None:
-        return set_column(batch, "split", ids.splits_at(ids.find(batch.column("id"))))
+        return set_column(batch, "split", _listed_splits(batch, ids))
     nulls = pa.nulls(batch.num_rows, pa.string())
     if grouped is None:
         return set_column(batch, "split", nulls)
@@ -173,30 +97,33 @@ def stated_splits(
     return set_column(batch, "split", drawn)
 
 
+def _listed_splits(batch: pa.RecordBatch, ids: ListedIds) -> pa.Array:
+    return pa.array(map(ids.get, batch.column("id").to_pylist()), pa.string())
+
+
 def take_listed(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
     """Yield the listed rows, if any, with their split."""
-    found = ids.find(batch.column("id"))
-    listed = keep_rows(batch, found >= 0)
+    listed = set_column(batch, "split", _listed_splits(batch, ids))
+    listed = listed.filter(pc.is_valid(listed.column("split")))
     if listed.num_rows:
-        yield set_column(listed, "split", ids.splits_at(found[found >= 0]))
+        yield listed
 
 
 def take_others(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
     """Yield the rows that are not listed, if any."""
-    others = keep_rows(batch, ids.find(batch.column("id")) < 0)
+    others = batch.filter(pc.is_null(_listed_splits(batch, ids)))
     if others.num_rows:
         yield others
 
 
-def find_used(batch: pa.RecordBatch, ids: ListedIds) -> np.ndarray:
-    """Return the positions of the listed ids that the batch has."""
-    found = np.unique(ids.find(batch.column("id")))
-    return found[found >= 0]
+def find_used(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[str]:
+    """Yield the listed ids that the batch has."""
+    yield from filter(ids.__contains__, batch.column("id").to_pylist())
 
 
-def reject_unused(used: np.ndarray, ids: ListedIds, known: KnownFile | None) -> Iterator[Reject]:
-    """Yield a reject for each listed id not at a `used` position, and not of a `known` record."""
-    unused = pa.array(ids.ids_without(used), pa.string())
+def reject_unused(used: Set[str], ids: ListedIds, known: KnownFile | None) -> Iterator[Reject]:
+    """Yield a reject for each listed id that is not `used`, and not of a `known` record."""
+    unused = pa.array([image_id for image_id in ids if image_id not in used], pa.string())
     if known is not None:
         unused = unused.filter(pa.array(known.open().find(unused) < 0))
     detail = "--split-ids lists this id, but INPUT has no image with it"
@@ -219,22 +146,26 @@ def read_lists(lists: SplitLists) -> ListedIds:
     Raises:
         BuildError: A file cannot be read, has no ids or no splits, or an id is in two splits.
     """
-    ids, splits = [pa.array([], pa.string())], [pa.array([], pa.string())]
+    found: dict[str, str] = {}
+    torn: dict[str, str] = {}
     for split, path in lists.files:
-        for file_ids, file_splits in _read_file(path, split, lists.storage):
-            kept = pc.is_valid(file_ids)
-            ids.append(file_ids.filter(kept))
-            splits.append(
-                file_splits.filter(kept) if split else canonical_splits(file_splits.filter(kept))
-            )
-    whole = pa.concat_arrays(splits)
-    for name in pc.unique(whole).to_pylist():
+        for ids, stated in _read_file(path, split, lists.storage):
+            splits = stated if split else canonical_splits(stated)
+            for image_id, name in zip(ids.to_pylist(), splits.to_pylist(), strict=True):
+                if image_id is not None and found.setdefault(image_id, name) != name:
+                    torn[image_id] = name
+    for name in dict.fromkeys(found.values()) | dict.fromkeys(torn.values()):
         if name is None or not is_split_name(name):
             raise BuildError(
                 f"--split-ids has the invalid split name {name!r}; "
                 "use letters, digits and underscores"
             )
-    return ListedIds(pa.concat_arrays(ids), whole)
+    for image_id, name in torn.items():
+        raise BuildError(
+            f"--split-ids puts {counted(len(torn), 'id')} in two splits, such as {image_id!r} in "
+            f"{found[image_id]} and {name}: keep one"
+        )
+    return found
 
 
 def _is_list(path: str) -> bool:

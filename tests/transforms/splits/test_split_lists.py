@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.transforms.splits import split_lists
 from shardwright.transforms.splits.split_lists import (
-    ListedIds,
     SplitLists,
     find_used,
     read_lists,
@@ -137,22 +134,12 @@ def test_wrong_files(tmp_path: Path, name: str, content: Any, message: str) -> N
         read(f"test={path}" if name == "a.txt" else path)
 
 
-def test_ids_with_equal_hashes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_length(texts: pa.Array, _: str) -> Any:
-        return pc.utf8_length(texts).to_numpy().astype("uint64")
-
-    monkeypatch.setattr(split_lists, "hash64", by_length)
-    listed = ListedIds(pa.array(["a", "b", "c", "dd"]), pa.array(["s", "t", "u", "v"]))
-    assert listed.find(pa.array(["c", "x", "a", "dd", "b", "ddd"])).tolist() == [2, -1, 0, 3, 1, -1]
-
-
 def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
-    listed = ListedIds(pa.array(["1", "2", "1"]), pa.array(["a", "b", "a"]))
+    listed = {"1": "a", "2": "b"}
     batch = references(["0", "1", "3"])
-    assert len(listed) == 2
     [others] = take_others(batch, listed)
     assert others["id"].to_pylist() == ["0", "3"]
-    rejects = [*reject_unused(find_used(batch, listed), listed, None), *reject_others(others)]
+    rejects = [*reject_unused({*find_used(batch, listed)}, listed, None), *reject_others(others)]
     assert [(reject.id, str(reject.reason)) for reject in rejects] == [
         ("2", "unused_id"),
         ("0", "unknown_split"),
@@ -161,6 +148,5 @@ def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
 
 
 def test_no_ids_at_all() -> None:
-    listed = ListedIds(pa.array([], pa.string()), pa.array([], pa.string()))
-    assert list(take_listed(references(["1"]), listed)) == []
-    assert [others.num_rows for others in take_others(references(["1"]), listed)] == [1]
+    assert list(take_listed(references(["1"]), {})) == []
+    assert [others.num_rows for others in take_others(references(["1"]), {})] == [1]
