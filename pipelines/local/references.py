@@ -39,16 +39,13 @@ from shardwright.transforms.features.vocabularies import (
 from shardwright.transforms.hashing import joined
 from shardwright.transforms.inputs.tables.table_references import TableFacts, list_table
 from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
-from shardwright.transforms.near_duplicates.components import join_pairs
 from shardwright.transforms.near_duplicates.groups import (
     HashGroups,
     choose_keepers,
-    collapse,
     leave_out_copies,
     listed_rows,
 )
 from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
-from shardwright.transforms.near_duplicates.pairs import find_pairs
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
 from shardwright.transforms.progress import PROGRESS
@@ -334,18 +331,13 @@ class LocalNearDuplicates:
     ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """Hold all batches, and yield the rows in groups, part by part."""
         options, hashed = self._job.options, HeldBatches(PLAIN_BYTES)
-        hashes = [np.zeros(0, np.uint64)]
+        hashes: list[np.ndarray] = []
         for batch in batches:
             held.add(batch)
             rows = hash_batch(batch, self._job.spool, options.storage, options.threads)
             hashes.append(rows.column(PHASH).to_numpy())
             hashed.add(rows)
-        distinct, repeated = collapse(hashes)
-        # Eight bytes for each image; the search for pairs makes tables of the same size.
-        del hashes
-        # A hash that several images have is a pair with itself, or they would be no group.
-        pairs = chain([(repeated, repeated)], find_pairs(distinct, options.near.distance))
-        groups = HashGroups.of(join_pairs(pairs))
+        groups = HashGroups.find(hashes, options.near.distance)
         parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for rows in hashed.take():
             for part, found in groups.rows_in_groups(rows):

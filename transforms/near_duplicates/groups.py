@@ -8,15 +8,17 @@ chain, such as frames of a video, whose ends are different pictures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from shardwright.transforms.duplicates.contents import is_among, row_keys
+from shardwright.transforms.near_duplicates.components import join_pairs
 from shardwright.transforms.near_duplicates.hash_files import NUM_PIXELS, PHASH
-from shardwright.transforms.near_duplicates.pairs import Pairs
+from shardwright.transforms.near_duplicates.pairs import find_pairs
 from shardwright.transforms.references import concat, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -51,8 +53,18 @@ class HashGroups:
     num_parts: int
 
     @classmethod
-    def of(cls, joined: Pairs) -> HashGroups:
-        """Return the groups that `join_pairs` has found."""
+    def find(cls, hashes: Iterable[np.ndarray], distance: int) -> HashGroups:
+        """Return the groups of images.
+
+        Memory: 8 bytes for each image, and tables of the same size (`find_pairs`).
+
+        Args:
+            hashes: The hashes of all images, uint64, in any order.
+            distance: The largest distance of a pair, in bits.
+        """
+        distinct, repeated = collapse([np.zeros(0, np.uint64), *hashes])
+        # A hash that several images have is a pair with itself, or they would be no group.
+        joined = join_pairs(chain([(repeated, repeated)], find_pairs(distinct, distance)))
         return cls(*joined, num_parts=1 + len(joined[0]) // _ROWS_PER_PART)
 
     def rows_in_groups(self, hashed: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwright.splitmix import MIX_1, MIX_2
 from shardwright.transforms.near_duplicates.tables import Bits, Table, make_tables, tables_pay
 
 LARGE_BUCKET = 1024
@@ -35,7 +34,7 @@ def find_pairs(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
         return
     narrow = varying.taken_from(hashes)
     for table in make_tables(len(hashes), distance, varying.number):
-        for left, right in find_in_table(narrow, table, distance):
+        for left, right in _find_in_table(narrow, table, distance):
             yield varying.put_into(left, hashes[0]), varying.put_into(right, hashes[0])
 
 
@@ -47,7 +46,7 @@ def _find_by_comparing(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
             yield left[near], right[near]
 
 
-def find_in_table(hashes: np.ndarray, table: Table, distance: int) -> Iterator[Pairs]:
+def _find_in_table(hashes: np.ndarray, table: Table, distance: int) -> Iterator[Pairs]:
     """Yield the pairs that are in one bucket of a table, and of no table before it."""
     ordered = table.reorder(hashes)
     ordered.sort()
@@ -57,34 +56,6 @@ def find_in_table(hashes: np.ndarray, table: Table, distance: int) -> Iterator[P
         first = table.finds_first(table.restore(left ^ right))
         if first.any():
             yield table.restore(left[first]), table.restore(right[first])
-
-
-def spread_table(
-    hashes: np.ndarray, table: Table, num_parts: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (part, hashes) so that each bucket of a table is in one part."""
-    yield from _spread(hashes, table.reorder(hashes) >> np.uint64(table.rest_bits), num_parts)
-
-
-def spread_hashes(hashes: np.ndarray, num_parts: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (part, hashes) so that equal hashes are in one part."""
-    yield from _spread(hashes, hashes, num_parts)
-
-
-def _spread(
-    hashes: np.ndarray, keys: np.ndarray, num_parts: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    parts = (_mixed(keys) % np.uint64(num_parts)).astype(np.int64)
-    order = np.argsort(parts, kind="stable")
-    found, starts = np.unique(parts[order], return_index=True)
-    yield from zip(found.tolist(), np.split(hashes[order], starts[1:]), strict=True)
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return `shardwright.splitmix.mix64` of each uint64 value."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(MIX_1)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(MIX_2)
-    return values ^ (values >> np.uint64(31))
 
 
 def _find_in_buckets(ordered: np.ndarray, rest_bits: int, distance: int) -> Iterator[Pairs]:

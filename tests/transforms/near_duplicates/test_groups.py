@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 
 from shardwright.transforms.duplicates.contents import row_keys
 from shardwright.transforms.near_duplicates import groups as groups_module
-from shardwright.transforms.near_duplicates.components import join_pairs
 from shardwright.transforms.near_duplicates.groups import (
     HashGroups,
     choose_keepers,
-    collapse,
     leave_out_copies,
     listed_rows,
 )
-from shardwright.transforms.near_duplicates.pairs import find_pairs
 from tests.support.random_tests import examples
 
 COLUMNS = {
@@ -45,9 +42,7 @@ def hashed(*rows: tuple[str, int], **columns: Any) -> pa.RecordBatch:
 
 def chosen(batches: list[pa.RecordBatch], distance: int) -> list[dict[str, Any]]:
     """Return the rows of all groups as `choose_keepers` does, part by part."""
-    distinct, repeated = collapse([batch["phash"].to_numpy() for batch in batches])
-    joined = join_pairs([(repeated, repeated), *find_pairs(distinct, distance)])
-    found = HashGroups.of(joined)
+    found = HashGroups.find([batch["phash"].to_numpy() for batch in batches], distance)
     parts: dict[int, list[pa.RecordBatch]] = {}
     for batch in batches:
         for part, rows in found.rows_in_groups(batch):
@@ -129,9 +124,7 @@ def test_groups_do_not_depend_on_order_or_batches(
 )
 def test_all_but_keepers_are_left_out(policy: str, reason: str) -> None:
     batch = hashed(("a", 0), ("b", 1), ("c", 3), label=["x", "x", "y"])
-    (_, rows), *_ = HashGroups.of(
-        join_pairs(find_pairs(batch["phash"].to_numpy(), 3))
-    ).rows_in_groups(batch)
+    (_, rows), *_ = HashGroups.find([batch["phash"].to_numpy()], 3).rows_in_groups(batch)
     keys, rejects = leave_out_copies(choose_keepers([rows], 3), policy)
     assert sorted(keys.tolist()) == sorted(row_keys(batch)[1:].tolist())
     kept = "from 'a', which is kept"

@@ -13,12 +13,9 @@ from shardwright.transforms.near_duplicates import components, pairs, tables
 from shardwright.transforms.near_duplicates.components import join_pairs
 from shardwright.transforms.near_duplicates.pairs import (
     Pairs,
-    find_in_table,
     find_pairs,
-    spread_hashes,
-    spread_table,
 )
-from shardwright.transforms.near_duplicates.tables import Bits, make_tables
+from shardwright.transforms.near_duplicates.tables import Bits
 from tests.support.random_tests import examples
 
 BITS = st.integers(0, (1 << 64) - 1)
@@ -75,30 +72,6 @@ def test_dense_hashes(distance: int, num_bits: int) -> None:
     found = sum(len(left) for left, _ in find_pairs(hashes, distance))
     apart = np.bitwise_count(hashes ^ hashes[0])
     assert found == len(hashes) * np.count_nonzero((apart > 0) & (apart <= distance)) // 2
-
-
-@examples(20)
-@given(some_hashes(), st.integers(1, 6), st.integers(1, 7), st.sampled_from([2, 10**6, 10**8]))
-def test_parts_of_tables_have_the_same_pairs(
-    hashes: np.ndarray, distance: int, num_parts: int, number: int
-) -> None:
-    """As on several workers, whatever the number of hashes that the tables are made for."""
-    found = [
-        pair
-        for table in make_tables(number, distance)
-        for _, part in spread_table(hashes, table, num_parts)
-        for pair in find_in_table(part, table, distance)
-    ]
-    assert as_set(found) == brute_force(hashes, distance)
-
-
-@examples(20)
-@given(some_hashes(), st.integers(1, 9))
-def test_equal_hashes_are_in_one_part(hashes: np.ndarray, num_parts: int) -> None:
-    parts = list(spread_hashes(np.concatenate([hashes, hashes]), num_parts))
-    assert sorted(np.concatenate([part for _, part in parts])) == sorted([*hashes, *hashes])
-    assert sum(len(set(part.tolist())) for _, part in parts) == len(hashes)
-    assert len({number for number, _ in parts} | {num_parts}) == len(parts) + 1
 
 
 @examples(30)
