@@ -513,6 +513,9 @@ class _SetListing:
             if item.bbox is UNSET or item.category_id is None:
                 raise ValueError(f"{place} has no bbox, or no category_id")
             points = _padded(item.keypoints, num_keypoints, place) if num_keypoints else []
+            text = "" if item.segmentation is None else _encode(item.segmentation)
+        except RecursionError:
+            return RejectReason.BAD_VALUE, f"{place} is nested too deeply"
         except ValueError as error:
             return RejectReason.BAD_VALUE, encodable(str(error))
         label = self._categories.get(key_of(item.category_id))
@@ -522,7 +525,6 @@ class _SetListing:
             )
             return RejectReason.UNKNOWN_LABEL, detail
         area = item.bbox[2] * item.bbox[3] if item.area is None else item.area
-        text = "" if item.segmentation is None else _encode(item.segmentation)
         found.objects.append(
             _Object(row, order, label, item.bbox, area, int(item.iscrowd), text, points)
         )

@@ -157,6 +157,8 @@ def read_item(item: Any, decoder: Decoder[T], place: str) -> T:
         return typed(item, decoder.type)
     except UnicodeDecodeError as error:
         raise _not_utf8(place, error) from error
+    except RecursionError as error:
+        raise ValueError(f"{place} is nested too deeply") from error
     except ValueError as error:
         raise ValueError(str(error).replace("$", place, 1)) from error
 
