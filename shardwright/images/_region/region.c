@@ -29,6 +29,7 @@ enum { LEAST_COLUMNS = 8, LARGEST_REDUCTION = 8 };
  * the next bits; 0: the code, or the first value, is longer. */
 typedef struct {
   jpeg_huffman source;
+  int is_built; /* or else all zeros, by which a block would never end, and which an empty table's source equals */
   int32_t last_code[17], first_value[17]; /* by length of code; no code: -1 */
   uint32_t symbol[1 << CODE_BITS];
   /* One symbol, or two: all bits, all places << 8, the first one's places << 16 and bits << 24, and both values << 32
@@ -167,7 +168,7 @@ static void fill(Table *table, uint64_t *single) {
 
 /* Make the table of a file, unless the last file had the same; return whether it is of 8-bit samples. */
 static int build(Decoder *decoder, Table *table, const jpeg_huffman *source, int is_ac) {
-  if (!memcmp(table->source.bits + 1, source->bits + 1, 16) && !memcmp(table->source.values, source->values, 256)) return 1;
+  if (table->is_built && !memcmp(table->source.bits + 1, source->bits + 1, 16) && !memcmp(table->source.values, source->values, 256)) return 1;
   memset(table, 0, sizeof *table);
   memcpy(table->source.values, source->values, 256);
   memcpy(table->source.bits, source->bits, 17);
@@ -176,17 +177,17 @@ static int build(Decoder *decoder, Table *table, const jpeg_huffman *source, int
     table->first_value[length] = count - code;
     code += source->bits[length];
     count += source->bits[length];
-    if (count > 256 || code > 1 << length) return table->source.bits[1] = 255, 0; /* of no file */
+    if (count > 256 || code > 1 << length) return 0;
     table->last_code[length] = source->bits[length] ? code - 1 : -1;
   }
   for (int number = 0; number < count; number++)
-    if (is_ac ? (source->values[number] & 15) > 10 : source->values[number] > 11) return table->source.bits[1] = 255, 0;
+    if (is_ac ? (source->values[number] & 15) > 10 : source->values[number] > 11) return 0;
   for (uint32_t bits = 0; bits < 1 << CODE_BITS; bits++) {
     uint32_t symbol = find(table, bits << (16 - CODE_BITS), is_ac);
     table->symbol[bits] = length_of(symbol) <= CODE_BITS ? symbol : 0;
   }
   if (is_ac) fill(table, decoder->single);
-  return 1;
+  return table->is_built = 1;
 }
 
 /* ---- Entropy-coded data ---- */

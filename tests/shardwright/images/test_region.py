@@ -17,10 +17,11 @@ from shardwright.errors import ImageFault
 from shardwright.images import regions
 from shardwright.images.crops import Crop
 from shardwright.images.decode import StoredImage
-from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
+from shardwright.images.jpeg import SCAN, decode_jpeg, jpeg_segments, read_jpeg_header
 from shardwright.images.specs import EvalImage, MultiCrop, TrainImage
 from tests import ROOT
 
+DHT = 0xC4  # the segment of Huffman tables
 FOLDER = ROOT / "shardwright" / "images" / "_region"
 FORMS: list[dict[str, Any]] = [
     {},
@@ -167,6 +168,23 @@ def test_impossible_parts(arguments: tuple[Any, ...]) -> None:
     Image.new("RGB", (48, 40)).save(file, "JPEG")
     with pytest.raises(ValueError, match=r"rectangle|reduction"):
         regions._extension().decode(file.getvalue(), *arguments)
+
+
+# No other file here uses the last two tables, so no decoder has made them before.
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("left", [0, 32])
+def test_a_table_without_codes_ends(left: int, number: int, rng: np.random.Generator) -> None:
+    """Decoding must not loop, neither in the columns of the crop nor left of them."""
+    file = io.BytesIO()
+    Image.fromarray(rng.integers(256, size=(64, 64), dtype=np.uint8)).save(file, "JPEG")
+    data = bytearray(file.getvalue())
+    for marker, start, end in [*jpeg_segments(bytes(data))][::-1]:
+        if marker == SCAN:
+            data[start + 6] = number  # of AC; that of DC is 0
+        elif marker == DHT and data[start + 4] >> 4:
+            data[start:end] = b"\xff\xc4\0\x13" + bytes([0x10 + number, *bytes(16)])
+    with pytest.raises(ValueError, match="not in the table"):
+        regions._extension().decode(bytes(data), 0, left, 64, left + 8, True, 1)
 
 
 def test_a_library_that_does_not_work_is_not_used(
