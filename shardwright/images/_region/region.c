@@ -32,8 +32,8 @@ typedef struct {
   int is_built; /* or else all zeros, by which a block would never end, and which an empty table's source equals */
   int32_t last_code[17], first_value[17]; /* by length of code; no code: -1 */
   uint32_t symbol[1 << CODE_BITS];
-  /* One symbol, or two: all bits, all places << 8, the first one's places << 16 and bits << 24, and both values << 32
-   * and << 48. Without a second symbol the first is there twice. */
+  /* One symbol, or two: all bits, all places << 8, the first one's places << 16, and both values << 32 and << 48. Without
+   * a second symbol the first value is there twice. */
   uint64_t pair[1 << PAIR_BITS];
   /* As many as fit: bits, places needed in the block << 8, and places moved on << 16; of `width` bits at 1 << width. */
   uint32_t many[2 << MANY_BITS];
@@ -45,10 +45,8 @@ typedef struct Decoder {
   jmp_buf escape;
   char message[JPEG_LONGEST_MESSAGE];
   Table dc[JPEG_TABLES], ac[JPEG_TABLES];
-  uint64_t single[2 << PAIR_BITS]; /* pairs without a second symbol, while tables are made; of `width` bits at 1 << width */
-  uint8_t *bytes; /* the scan without stuffing, and its restart intervals: their starts and its end */
-  const uint8_t **starts;
-  size_t num_bytes, num_starts, num_intervals, interval;
+  const uint8_t **starts; /* of the restart intervals, and the end of the last; behind them the scan without stuffing */
+  size_t num_bytes, num_intervals, interval; /* bytes allocated at `starts` */
   const uint8_t *next, *end;
   uint64_t reservoir;
   int held; /* bits in the reservoir, from its highest one on */
@@ -136,57 +134,56 @@ static void fill_many(Table *table, uint32_t code, uint32_t symbol, int width) {
     to[index] = own + (following ? following[index & mask] : 0);
 }
 
-static void fill_pairs(Table *table, uint64_t *single, uint32_t code, uint32_t symbol, int width) {
-  int rest = width - length_of(symbol) - size_of(symbol), is_end = places_of(symbol) == END_OF_BLOCK;
-  if (rest < 0) return;
-  uint64_t bits = length_of(symbol) + size_of(symbol), places = places_of(symbol);
-  for (uint32_t number = 0; number < 1u << size_of(symbol); number++) {
-    uint64_t value = (uint16_t)value_of((uint64_t)number << 1 << (63 - size_of(symbol)), size_of(symbol));
-    uint64_t own = bits | places << 8 | places << 16 | bits << 24 | value << 32 | value << 48;
-    uint32_t place = ((code << size_of(symbol)) + number) << rest;
-    for (uint32_t index = 0; index < 1u << rest; index++) {
-      uint64_t second = is_end || !rest ? 0 : single[(1 << rest) + index];
-      single[(1 << width) + place + index] = own;
-      if (width == PAIR_BITS) /* the sums of bits and places, and the second's value */
-        table->pair[place + index] = second ? ((own & 0xFFFFFFFFFFFF) + (second & 0xFFFF)) | (second & 0xFFFFull << 48) : own;
+/* One or two symbols that fit with their values into PAIR_BITS bits. */
+static void fill_pairs(Table *table) {
+  for (uint32_t index = 0; index < 1 << PAIR_BITS; index++) {
+    uint64_t left = (uint64_t)index << (64 - PAIR_BITS), pair = 0;
+    for (int used = 0, is_second = 0; is_second < 2; is_second++) {
+      uint32_t symbol = table->symbol[left >> (64 - CODE_BITS)];
+      uint64_t bits = length_of(symbol) + size_of(symbol), places = places_of(symbol);
+      if (!symbol || (used += bits) > PAIR_BITS) break;
+      uint64_t value = (uint16_t)value_of(left << length_of(symbol), size_of(symbol));
+      if (is_second) pair = (pair & 0xFFFFFFFFFFFF) + (bits | places << 8 | value << 48);
+      else pair = bits | places << 8 | places << 16 | value << 32 | value << 48;
+      if (places == END_OF_BLOCK) break;
+      left <<= bits;
     }
+    table->pair[index] = pair;
   }
 }
 
-static void fill(Table *table, uint64_t *single) {
-  memset(single, 0, sizeof(uint64_t) << (PAIR_BITS + 1));
+static void fill(Table *table) {
   for (int width = 1; width <= MANY_BITS; width++)
     for (int length = 1; length <= width; length++)
-      for (int32_t code = table->last_code[length] - table->source.bits[length] + 1; code <= table->last_code[length]; code++) {
-        uint32_t symbol = symbol_of(table->source.values[(code + table->first_value[length]) & 255], length, 1);
-        fill_many(table, code, symbol, width);
-        if (width <= PAIR_BITS) fill_pairs(table, single, code, symbol, width);
-      }
+      for (int32_t code = table->last_code[length] - table->source.bits[length] + 1; code <= table->last_code[length]; code++)
+        fill_many(table, code, symbol_of(table->source.values[(code + table->first_value[length]) & 255], length, 1), width);
   for (uint32_t bits = 1 << MANY_BITS; bits < 2 << MANY_BITS; bits++)
     if (!table->many[bits]) table->many[bits] = NEVER << 8;
+  fill_pairs(table);
 }
 
 /* Make the table of a file, unless the last file had the same; return whether it is of 8-bit samples. */
-static int build(Decoder *decoder, Table *table, const jpeg_huffman *source, int is_ac) {
+static int build(Table *table, const jpeg_huffman *source, int is_ac) {
   if (table->is_built && !memcmp(table->source.bits + 1, source->bits + 1, 16) && !memcmp(table->source.values, source->values, 256)) return 1;
   memset(table, 0, sizeof *table);
   memcpy(table->source.values, source->values, 256);
   memcpy(table->source.bits, source->bits, 17);
-  int32_t code = 0, count = 0;
-  for (int length = 1; length <= 16; length++, code <<= 1) {
+  int32_t code = 0, count = 0, is_valid = 1;
+  for (int length = 1; length <= 16 && is_valid; length++, code <<= 1) {
     table->first_value[length] = count - code;
     code += source->bits[length];
     count += source->bits[length];
-    if (count > 256 || code > 1 << length) return 0;
+    is_valid = count <= 256 && code <= 1 << length;
     table->last_code[length] = source->bits[length] ? code - 1 : -1;
   }
-  for (int number = 0; number < count; number++)
-    if (is_ac ? (source->values[number] & 15) > 10 : source->values[number] > 11) return 0;
+  for (int number = 0; number < count && is_valid; number++)
+    is_valid = is_ac ? (source->values[number] & 15) <= 10 : source->values[number] <= 11;
+  if (!is_valid) return 0;
   for (uint32_t bits = 0; bits < 1 << CODE_BITS; bits++) {
     uint32_t symbol = find(table, bits << (16 - CODE_BITS), is_ac);
     table->symbol[bits] = length_of(symbol) <= CODE_BITS ? symbol : 0;
   }
-  if (is_ac) fill(table, decoder->single);
+  if (is_ac) fill(table);
   return table->is_built = 1;
 }
 
@@ -195,22 +192,14 @@ static int build(Decoder *decoder, Table *table, const jpeg_huffman *source, int
 /* Copy the scan without stuffed zeros; return whether it is whole, with its restart markers and no other. */
 static int unstuff(Decoder *decoder, const uint8_t *from, size_t length, size_t num_intervals) {
   if (num_intervals > length) return 0;
-  if (decoder->num_bytes < length + PADDING) {
-    free(decoder->bytes);
-    decoder->num_bytes = length + length / 4 + PADDING;
-    decoder->bytes = malloc(decoder->num_bytes);
-  }
-  if (decoder->num_starts < num_intervals + 1) {
+  size_t needed = (num_intervals + 1) * sizeof *decoder->starts + length + PADDING;
+  if (decoder->num_bytes < needed) {
     free(decoder->starts);
-    decoder->num_starts = num_intervals + 1;
-    decoder->starts = malloc(decoder->num_starts * sizeof *decoder->starts);
+    decoder->starts = malloc(needed + length / 4);
+    decoder->num_bytes = decoder->starts ? needed + length / 4 : 0;
+    if (!decoder->starts) return 0;
   }
-  if (!decoder->bytes || !decoder->starts) {
-    decoder->num_bytes = decoder->bytes ? decoder->num_bytes : 0;
-    decoder->num_starts = decoder->starts ? decoder->num_starts : 0;
-    return 0;
-  }
-  uint8_t *to = decoder->bytes;
+  uint8_t *to = (uint8_t *)(decoder->starts + num_intervals + 1);
   const uint8_t *end = from + length;
   size_t found = 0;
   for (decoder->starts[found++] = to;;) {
@@ -267,19 +256,15 @@ static __attribute__((noinline)) uint32_t find_long(Decoder *decoder, const Tabl
     DROP(size_of(symbol)); \
     place += places_of(symbol); \
   } while (0)
+/* A second symbol behind the last coefficient is of the next block. */
 #define STORE() do { \
     uint64_t pair = ac->pair[reservoir >> (64 - PAIR_BITS)]; \
     int first = place + (int)(pair >> 16 & 255); \
-    if (__builtin_expect(!pair, 0)) { \
+    if (__builtin_expect(!pair || (first > 63 && first < END_OF_BLOCK), 0)) { \
       READ(ac, 1); \
       block[before[place]] = value; \
-      break; \
-    } \
-    block[before[first]] = pair >> 32; \
-    if (__builtin_expect(first > 63, 0)) { \
-      place = first; \
-      DROP((int)(pair >> 24 & 255)); \
     } else { \
+      block[before[first]] = pair >> 32; \
       place += pair >> 8 & 255; \
       block[before[place]] = pair >> 48; \
       DROP((int)(pair & 255)); \
@@ -293,6 +278,13 @@ static __attribute__((noinline)) uint32_t find_long(Decoder *decoder, const Tabl
       DROP((int)(many & 255)); \
     } \
   } while (0)
+/* All coefficients of a block but the first. */
+#define EACH(step) do { \
+    step(); \
+    REFILL(); \
+    if (place > 63) break; \
+    step(); \
+  } while (place <= 63)
 
 /* In place of libjpeg's. `blocks` are zeros; without them, and outside of the columns wanted, nothing is stored. */
 static int decode_mcu(jpeg_file *file, int16_t (**blocks)[64]) {
@@ -317,20 +309,8 @@ static int decode_mcu(jpeg_file *file, int16_t (**blocks)[64]) {
     if (is_wanted) {
       int16_t *block = *blocks[number];
       block[0] = decoder->last_dc[component];
-      do {
-        STORE();
-        REFILL();
-        if (place > 63) break;
-        STORE();
-      } while (place <= 63);
-    } else {
-      do {
-        PASS();
-        REFILL();
-        if (place > 63) break;
-        PASS();
-      } while (place <= 63);
-    }
+      EACH(STORE);
+    } else EACH(PASS);
     if (__builtin_expect(place > 64 && place <= END_OF_BLOCK, 0)) irregular(decoder, "too many coefficients in a block");
   }
   decoder->next = next;
@@ -349,7 +329,7 @@ static int take_over(Decoder *decoder, unsigned first_column, unsigned end_colum
   for (int number = 0; number < file->scan_components; number++) {
     int dc = file->scan[number]->dc_table, ac = file->scan[number]->ac_table;
     if (dc < 0 || dc >= JPEG_TABLES || ac < 0 || ac >= JPEG_TABLES || !file->dc_tables[dc] || !file->ac_tables[ac]) return 0;
-    if (!build(decoder, decoder->dc + dc, file->dc_tables[dc], 0) || !build(decoder, decoder->ac + ac, file->ac_tables[ac], 1)) return 0;
+    if (!build(decoder->dc + dc, file->dc_tables[dc], 0) || !build(decoder->ac + ac, file->ac_tables[ac], 1)) return 0;
   }
   size_t num_mcus = (size_t)file->mcus_per_row * file->mcu_rows, interval = file->restart_interval;
   if (!unstuff(decoder, file->source->next, file->source->left, interval ? (num_mcus + interval - 1) / interval : 1))
