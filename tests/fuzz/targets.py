@@ -37,6 +37,7 @@ from shardwright.transforms.inputs.archives.archive_source import normal_path, p
 from shardwright.transforms.inputs.arrays.array_source import records_in
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.splits.split_rules import parse_split
+from tests.fuzz import jpeg_part
 from tests.support import damage, input_forms
 from tests.support.listings import detect, list_source
 from tests.support.tfrecord_makers import example
@@ -73,6 +74,11 @@ def _image(data: bytes) -> None:
                 store_image(data, options, check=check, name="x.png")
             except ImageFault:
                 check_image(data or b"x", "none")
+
+
+def _jpeg_part(data: bytes) -> None:
+    with contextlib.suppress(ValueError):  # then the whole image is decoded
+        jpeg_part.parse(data)
 
 
 def _arrays(data: bytes) -> None:
@@ -140,6 +146,7 @@ PARSERS = {
     "records": Target(_records, [damage.frame(b"one") + damage.frame(_EXAMPLE), b""]),
     "example": Target(_example, [_EXAMPLE]),
     "image": Target(_image, _pictures()),
+    jpeg_part.NAME: Target(_jpeg_part, jpeg_part.make_seeds()),
     "arrays": Target(_arrays, _array_files()),
     "ids": Target(_ids, [b"x-train.tfrecord-00001-of-00002", b"a/../b", "Löwe/ü.png".encode()]),
     "addresses": Target(
