@@ -33,6 +33,7 @@ install: .venv/.installed  ## the package and its tools in .venv (about 3 minute
 	@$(call environment,.venv,--constraint $(LOCK) --editable '.[dev]')
 	@$(BIN)/python -m pip install --quiet --upgrade pip  # benchmarks and the fake of Dataflow use it
 	@$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
+	@$(BIN)/python -c 'from shardwright.images.regions import part_decoder_fix as fix; fix() and print(f"== JPEGs are decoded more slowly here: {fix()} (rm .venv/.installed)")'
 	@touch $@
 
 .uv/.installed:

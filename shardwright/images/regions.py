@@ -29,6 +29,7 @@ from shardwright.images.crops import Crop
 from shardwright.images.jpeg import JpegHeader, decode_jpeg
 
 OWN, LIBRARY, NONE = "shardwright", "libjpeg-turbo", "none"
+_EXTENSION = "shardwright.images._region"
 _SPACES = ("YCbCr", "RGB", "Gray")
 _LEAST_SIDE = 6  # libjpeg-turbo has faults in images that are narrower than its filters
 _SECONDS = 20.0
@@ -115,13 +116,24 @@ def part_decoder() -> str:
     return NONE if paths is None else _verdict(*paths)
 
 
+def part_decoder_fix() -> str:
+    """Return what to do for `part_decoder` to be "shardwright"; empty if it is."""
+    if part_decoder() == OWN:
+        return ""
+    if importlib.util.find_spec(_EXTENSION) is None:
+        return "install a C compiler (Debian: gcc and libc6-dev), then install shardwright again"
+    if _paths() is None:
+        return "install Pillow from a wheel for Linux or macOS, which brings libjpeg-turbo"
+    return "install another release of Pillow: its libjpeg-turbo does not work with the extension"
+
+
 @functools.cache
 def _extension() -> Any:
     """Return the extension with the library loaded; None if there is none that works."""
     paths = _paths()
     if paths is None or part_decoder() == NONE:
         return None
-    region = importlib.import_module("shardwright.images._region")
+    region = importlib.import_module(_EXTENSION)
     region.load(paths[1], part_decoder() == OWN)
     return region
 
@@ -129,7 +141,7 @@ def _extension() -> Any:
 @functools.cache
 def _paths() -> tuple[str, str] | None:
     """Return the paths of the extension and of Pillow's libjpeg-turbo; None if one is missing."""
-    extension, pillow = map(importlib.util.find_spec, ("shardwright.images._region", "PIL"))
+    extension, pillow = map(importlib.util.find_spec, (_EXTENSION, "PIL"))
     if extension is None or pillow is None or sys.byteorder != "little":
         return None
     folder = os.path.dirname(str(pillow.origin))

@@ -22,7 +22,7 @@ from shardwright.dataset import open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import CROPPED
 from shardwright.images.decode import StoredImage, stored_image
-from shardwright.images.regions import part_decoder
+from shardwright.images.regions import part_decoder, part_decoder_fix
 from shardwright.images.specs import DecodedImage, TrainImage
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -75,6 +75,7 @@ class Diagnosis:
         threads: Number of decoding threads of the reader.
         image_side: Height and width of the training images, in pixels.
         part_decoder: What decodes parts of JPEGs, as `images.regions.part_decoder` says.
+        part_decoder_fix: What to do if that is slower than it could be, or empty.
         stored_pixels: Mean width times mean height of the stored images, 0 if unknown.
         stored_bytes: Mean size of a stored record, in bytes.
         is_remote: True if the dataset is in a store.
@@ -89,6 +90,7 @@ class Diagnosis:
     threads: int
     image_side: int
     part_decoder: str
+    part_decoder_fix: str
     stored_pixels: float
     stored_bytes: float
     is_remote: bool
@@ -186,6 +188,7 @@ def diagnose(reader: Reader, seconds: float = 5.0) -> Diagnosis:
         threads=reader.engine.threads,
         image_side=image.shape[0],
         part_decoder=part_decoder(),
+        part_decoder_fix=part_decoder_fix(),
         stored_pixels=pixels,
         stored_bytes=sum(shard.info.num_bytes for shard in shards)
         / max(sum(shard.info.num_records for shard in shards), 1),
@@ -368,6 +371,8 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     ]
     if found.cores_busy < _BUSY * min(found.threads, found.cores) and limit != "read":
         lines.append("  other programs used the remaining cores: measure again on an idle machine")
+    if found.part_decoder_fix:
+        lines.append(f"  JPEGs can be decoded faster: {found.part_decoder_fix}")
     if target is not None:
         lines.append(
             f"  {target:,.0f} images/s need {math.ceil(found.cores_for(target))} such cores"

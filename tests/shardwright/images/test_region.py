@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,17 @@ def test_a_library_that_does_not_work_is_not_used(
     for file in kept:
         file.write_text("libjpeg-turbo")
     assert regions._verdict(path, library) == regions.LIBRARY, "it is not tried again"
+
+
+def test_without_the_extension_there_is_a_fix() -> None:
+    code = (
+        "import sys; sys.modules['shardwright.images._region'] = None\n"
+        "from shardwright.images import regions\n"
+        "print(regions.part_decoder(), regions.part_decoder_fix())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.startswith("none install a C compiler (Debian: gcc and libc6-dev)"), done
+    assert regions.part_decoder_fix() == ""
 
 
 PLACES = (

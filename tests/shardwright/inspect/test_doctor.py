@@ -32,7 +32,7 @@ def diagnosis(**changes: Any) -> Diagnosis:
     values = {
         "stage_msec": stages | changes.pop("stages", {}), "device": "memory: no accelerator here",
         "images_per_sec": 1600.0, "cores": 2, "cores_busy": 2.0, "threads": 2, "image_side": 224,
-        "part_decoder": "shardwright",
+        "part_decoder": "shardwright", "part_decoder_fix": "",
         "stored_pixels": 256.0 * 256, "stored_bytes": 80_000.0, "is_remote": False,
         "num_records": 3200,
     }  # fmt: skip
@@ -72,6 +72,9 @@ def test_rates_and_cores() -> None:
     assert "1,786 images/s need 3 such cores" in report
     assert "other programs used the remaining cores" in report
     assert "decode          1.000    85%   <- limits" in report
+    assert "JPEGs can" not in report
+    slow = diagnosis(part_decoder="none", part_decoder_fix="install a C compiler")
+    assert "JPEGs can be decoded faster: install a C compiler" in format_diagnosis(slow, None)
 
 
 @pytest.mark.parametrize(
