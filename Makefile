@@ -20,7 +20,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock torch servers demo test test-all golden mutants simulate torture torture-reader fuzz test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
+.PHONY: help install lock torch servers demo test test-all golden mutants simulate torture torture-reader fuzz test-pillow test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -97,6 +97,12 @@ fuzz: install .fuzz/.installed  ## every parser of bytes of others under atheris
 .fuzz/.installed:
 	$(BIN)/python -m pip install --quiet --no-deps --target .fuzz/site atheris==3.0.0
 	touch $@
+
+# Of the folder first on the path; `Pillow>=11` in pyproject.toml gives Pillow==11.
+test-pillow: install  ## parts of JPEGs with the libjpeg-turbo of the oldest Pillow allowed, and of the newest (under a minute)
+	for pillow in $$(grep -o -m1 'Pillow>=[0-9.]*' pyproject.toml | tr '>' '=') Pillow; do rm -rf .pillow \
+	&& $(BIN)/python -m pip install --quiet --no-deps --target .pillow $$pillow \
+	&& PYTHONPATH=$$PWD/.pillow $(BIN)/python -m pytest -n 0 tests/shardwright/images/test_region.py || exit 1; done
 
 test-prism: install  ## builds on Prism, which DirectRunner picks (needs Go; 4 minutes and 2 GB for Prism, 3 minutes for the tests)
 	tests/engines/install_prism.sh
@@ -263,4 +269,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .uv .venv .torch .peers .docs .servers .engines .airflow .signals .mutants .fuzz .browser demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .uv .venv .torch .peers .docs .servers .engines .airflow .signals .mutants .fuzz .pillow .browser demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
