@@ -30,13 +30,10 @@ RECORDS_A_TINY_SHARD = 4
 _TINY_CLASSES = 10
 # The loaders in read_torch.py; the others are in read_systems.py.
 IN_TORCH = ("torch", "webdataset", "streaming", "litdata", "lancedb")
-# Datasets of shardwright -> the options of their builds, beside those of all.
-_DATASETS = {
-    "dataset": (),
-}
+_DATASET = "dataset"  # shardwright's
 # System -> the folder that it reads, below the data folder.
 FORMATS = {
-    **dict.fromkeys(("reader", "reader.tf_data", "load", "tf.data"), "dataset"),
+    **dict.fromkeys(("reader", "reader.tf_data", "load", "tf.data"), _DATASET),
     **dict.fromkeys(("grain", "grain-simplejpeg", "array_record"), "array_record"),
     "lance": "lance",
     "webdataset": "tars",
@@ -58,9 +55,9 @@ def shard_bytes(photos: int) -> int:
     return min(32_000_000, photos * _PHOTO_BYTES // _FEWEST_SHARDS)
 
 
-def _make_dataset(folder: str, data: Path, shard_bytes: int) -> None:
-    options = ("--shard-size", str(shard_bytes), *_DATASETS[folder])
-    _run(shardwright_command("build", str(data / "photos"), str(data / folder), *options))
+def _make_dataset(data: Path, shard_bytes: int) -> None:
+    size = ("--shard-size", str(shard_bytes))
+    _run(shardwright_command("build", str(data / "photos"), str(data / _DATASET), *size))
 
 
 def _make_by_peer(system: str, data: Path, shard_bytes: int) -> None:
@@ -78,11 +75,7 @@ def make_data(root: Path, photos: int, systems: list[str]) -> Path:
     if not link.exists():
         link.symlink_to(made.folder, target_is_directory=True)
     for folder, system in {FORMATS[name]: name for name in systems if name in FORMATS}.items():
-        make = (
-            partial(_make_dataset, folder)
-            if folder in _DATASETS
-            else partial(_make_by_peer, system)
-        )
+        make = _make_dataset if folder == _DATASET else partial(_make_by_peer, system)
         _once(data, folder, partial(make, data, shard_bytes(photos)))
     return data
 

@@ -46,23 +46,23 @@ from read_feeds import (
 )
 
 
-def _reader(feed: Feed, folder: str = "dataset", **options: Any) -> Any:
+def _reader(feed: Feed, **options: Any) -> Any:
     import shardwright as sw
 
-    path = str(feed.data / folder)
+    path = str(feed.data / "dataset")
     return sw.Reader(
         path, "train", global_batch_size=feed.batch_size, shuffle=feed.shuffle, seed=0, **options
     )
 
 
-def _cropping_reader(feed: Feed, folder: str = "dataset") -> Any:
+def _cropping_reader(feed: Feed) -> Any:
     import shardwright as sw
 
-    return _reader(feed, folder, image=sw.TrainImage(SIDE), features=["image", "label"])
+    return _reader(feed, image=sw.TrainImage(SIDE), features=["image", "label"])
 
 
-def open_reader(feed: Feed, folder: str = "dataset") -> Iterator[Any]:
-    return (batch["image"] for batch in _cropping_reader(feed, folder))
+def open_reader(feed: Feed) -> Iterator[Any]:
+    return (batch["image"] for batch in _cropping_reader(feed))
 
 
 def open_reader_tf_data(feed: Feed) -> Iterator[Any]:
