@@ -54,6 +54,7 @@ from systems import HERE
 
 PARTS = ("feed", "raw", "random", "start", "memory")
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+_SIZES = {"500x375": (500, 375), "1600x1200": (1600, 1200), "4000x3000": (4000, 3000)}
 _BYTES_PER_PHOTO = 900_000  # 80 KB of photo in ten formats
 _TINY_BYTES_PER_SHARD = 40_000
 
@@ -74,6 +75,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help="in `feed`, of: " + ", ".join(SYSTEMS),
     )
     add("--photos", type=int, default=4200, help="number of different photos")
+    add(
+        "--pixels",
+        choices=_SIZES,
+        default="500x375",
+        help="their size: 400 of 1600x1200 and 100 of 4000x3000 have bytes enough",
+    )
     add("--seconds", type=float, default=4.0, help="timed seconds of a loader in `feed`")
     add("--warm-up", type=int, default=800, help="images before those")
     add("--records", type=int, default=60_000, help="records timed without decoding")
@@ -211,7 +218,9 @@ def main() -> int:
     of_part = {"feed": args.systems, "raw": [RAW], "random": RANDOM}
     used = [name for part in args.parts for name in of_part.get(part, ())]
     peers = environments.releases("read", used, dated=args.write)
-    need_bytes = args.photos * _BYTES_PER_PHOTO + args.shards * _TINY_BYTES_PER_SHARD
+    width, height = _SIZES[args.pixels]
+    photo_bytes = _BYTES_PER_PHOTO * width * height // (500 * 375)
+    need_bytes = args.photos * photo_bytes + args.shards * _TINY_BYTES_PER_SHARD
     folder = page.work_folder(args.dir, need_bytes)
     page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
     bench = Bench(folder, args)
@@ -220,6 +229,7 @@ def main() -> int:
             folder,
             args.photos,
             [READER, *(name for part in args.parts for name in of_part.get(part, ()))],
+            (width, height),
         )
         many = make_many_shards(folder, args.shards) if "start" in args.parts else None
         run_parts(bench, args, data, many)
@@ -232,8 +242,10 @@ def main() -> int:
         peers=peers,
     )
     runs = in_order(bench.results, args.systems)
-    raw = report.packed(Session(runs, bench.tuned, bench.chosen, args.shards))
-    name = "-".join(["read", *(args.parts if args.parts != list(PARTS) else [])])
+    raw = report.packed(Session(runs, bench.tuned, bench.chosen, args.shards, args.pixels))
+    parts = args.parts if args.parts != list(PARTS) else []
+    size = [] if args.pixels == "500x375" else [args.pixels]
+    name = "-".join(["read", *parts, *size])
     return raw_results.finish(raw_results.Result(name, about, raw), report, args)
 
 

@@ -33,7 +33,7 @@ IN_TORCH = ("torch", "webdataset", "streaming", "litdata", "lancedb")
 _DATASET = "dataset"  # shardwright's
 # System -> the folder that it reads, below the data folder.
 FORMATS = {
-    **dict.fromkeys(("reader", "reader.tf_data", "load", "tf.data"), _DATASET),
+    **dict.fromkeys(("reader", "reader.whole", "reader.tf_data", "load", "tf.data"), _DATASET),
     **dict.fromkeys(("grain", "grain-simplejpeg", "array_record"), "array_record"),
     "lance": "lance",
     "webdataset": "tars",
@@ -66,18 +66,40 @@ def _make_by_peer(system: str, data: Path, shard_bytes: int) -> None:
     _run([environments.python_of("read", system), str(HERE / script), *words])
 
 
-def make_data(root: Path, photos: int, systems: list[str]) -> Path:
-    """Make ROOT/read-PHOTOS with the photos and the formats of the systems, unless they exist."""
-    data = root / f"read-{photos}"
+def make_data(
+    root: Path, photos: int, systems: list[str], size: tuple[int, int] = (WIDTH, HEIGHT)
+) -> Path:
+    """Make a folder with photos of this width and height, and the formats of the systems."""
+    width, height = size
+    data = root / f"read-{photos}-{width}x{height}"
     data.mkdir(parents=True, exist_ok=True)
-    made = make_photos(root / "photos", photos=photos)
-    link = data / "photos"
-    if not link.exists():
-        link.symlink_to(made.folder, target_is_directory=True)
+    made, times = make_photos(root / "photos", photos=photos), width * height // (WIDTH * HEIGHT)
+    if size == (WIDTH, HEIGHT):
+        if not (data / "photos").exists():
+            (data / "photos").symlink_to(made.folder, target_is_directory=True)
+    else:
+        _once(data, "photos", partial(_write_mosaics, data / "photos", made.folder, size))
     for folder, system in {FORMATS[name]: name for name in systems if name in FORMATS}.items():
         make = _make_dataset if folder == _DATASET else partial(_make_by_peer, system)
-        _once(data, folder, partial(make, data, shard_bytes(photos)))
+        _once(data, folder, partial(make, data, shard_bytes(photos * times)))
     return data
+
+
+def _mosaic(photos: list[Path], first: int, width: int, height: int) -> Image.Image:
+    """Return photos side by side, the last ones cut: as many bytes a pixel as one of them."""
+    whole, columns = Image.new("RGB", (width, height)), -(-width // WIDTH)
+    for part in range(columns * -(-height // HEIGHT)):
+        with Image.open(photos[(first + part) % len(photos)]) as photo:
+            whole.paste(photo, (part % columns * WIDTH, part // columns * HEIGHT))
+    return whole
+
+
+def _write_mosaics(folder: Path, source: Path, size: tuple[int, int]) -> None:
+    photos = [path for path, _ in labelled(source)]
+    for number, path in enumerate(photos):
+        file = folder / path.relative_to(source)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _mosaic(photos, number, *size).save(file, quality=93)
 
 
 def make_photos_with_boxes(root: Path, photos: int) -> tuple[Path, float]:
@@ -87,16 +109,13 @@ def make_photos_with_boxes(root: Path, photos: int) -> tuple[Path, float]:
     """
     data = root / f"detection-{photos}"
     images = data / "images"
-    small = [str(path) for path, _ in labelled(make_photos(root / "photos", photos=photos).folder)]
+    small = [path for path, _ in labelled(make_photos(root / "photos", photos=photos).folder)]
 
     def make() -> None:
         images.mkdir(parents=True)
         rng, boxes = np.random.default_rng(0), []
         for number in range(photos):
-            whole = Image.new("RGB", (2 * WIDTH, 2 * HEIGHT))
-            for part in range(4):
-                with Image.open(small[(number + part) % photos]) as photo:
-                    whole.paste(photo, (part % 2 * WIDTH, part // 2 * HEIGHT))
+            whole = _mosaic(small, number, 2 * WIDTH, 2 * HEIGHT)
             whole.save(images / f"{number:06d}.jpg", quality=93)
             sizes = rng.integers(20, (WIDTH, HEIGHT), (7, 2))
             corners = rng.integers(0, (2 * WIDTH, 2 * HEIGHT) - sizes)

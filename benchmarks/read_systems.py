@@ -5,6 +5,7 @@ torch's are in read_torch.py.
 
 feed NAME   224x224 random-resized crops with flips, batches of uint8
   reader            shardwright.Reader, NumPy batches
+  reader.whole      the same, without the extension that decodes parts of JPEGs
   reader.tf_data    shardwright.Reader(...).tf_data()
   load              shardwright.load(decode=False), cropped in a map as in `tf.data`
   tf.data           a hand-tuned pipeline on the same shards (read_tf.py)
@@ -63,6 +64,11 @@ def _cropping_reader(feed: Feed) -> Any:
 
 def open_reader(feed: Feed) -> Iterator[Any]:
     return (batch["image"] for batch in _cropping_reader(feed))
+
+
+def open_reader_of_whole_images(feed: Feed) -> Iterator[Any]:
+    sys.modules["shardwright.images._region"] = None  # type: ignore[assignment]  # not installed
+    return open_reader(feed)
 
 
 def open_reader_tf_data(feed: Feed) -> Iterator[Any]:
@@ -233,6 +239,7 @@ _GRAIN = ("grain", "grain.sources", "cv2", "simplejpeg")
 TASKS: dict[str, dict[str, Loader]] = {
     "feed": {
         "reader": Loader(open_reader, _READER),
+        "reader.whole": Loader(open_reader_of_whole_images, _READER),
         "reader.tf_data": Loader(open_reader_tf_data, _READER_TF),
         "load": Loader(open_load, _LOAD),
         "tf.data": Loader(open_tf_data, _TF),
