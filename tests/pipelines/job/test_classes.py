@@ -61,7 +61,10 @@ def make_inputs(root: Path) -> dict[str, tuple[Path, str]]:
             "2 classes: 0, 1; from .cls",
         ),
         "table": (written(tables, files, "t.csv"), "2 classes: cat, dog; from column 'class'"),
-        "embedded": (root / "embedded.parquet", "8 classes: 0, 1, 2, 3, 4, ...; from column 'label'"),
+        "embedded": (
+            root / "embedded.parquet",
+            "8 classes: 0, 1, 2, 3, 4, ...; from column 'label'",
+        ),
         "arrays": (root / "a.npz", "7 classes: 0, 1, 2, 3, 4, ...; from column 'label'"),
         "coco": (
             written(root / "c", {**det.pictures("."), "a.json": json.dumps(det.coco())}, "a.json"),
