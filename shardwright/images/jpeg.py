@@ -241,7 +241,10 @@ def decode_jpeg(header: JpegHeader, *, fast: bool, reduction: int = 1) -> NDArra
 
 
 def _read(data: bytes | memoryview) -> JpegHeader:
-    height, width, space, _ = simplejpeg().decode_jpeg_header(data)
+    try:
+        height, width, space, _ = simplejpeg().decode_jpeg_header(data)
+    except KeyError as error:  # of 4:4:1, which turbojpeg knows and simplejpeg 1.9 does not
+        raise ValueError(_ODD_SAMPLING) from error
     return JpegHeader(data, height, width, space)
 
 

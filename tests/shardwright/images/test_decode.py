@@ -200,6 +200,7 @@ def odd_jpegs() -> Iterator[tuple[str, bytes]]:
     # simplejpeg refuses these.
     yield "3-to-1-sampling", make.jpeg_of_gray_blocks((24, 8), (3, 1))
     yield "1-to-3-sampling", make.jpeg_of_gray_blocks((8, 24), (1, 3))
+    yield "1-to-4-sampling", make.jpeg_of_gray_blocks((8, 32), (1, 4))
 
 
 BMPS = {
