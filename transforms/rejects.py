@@ -61,7 +61,7 @@ class RejectReason(StrEnum):
     BAD_VALUE = "bad_value"
     TRANSFORM = "transform"  # a --transform function dropped it or failed
     OTHER_FILE = "other_file"  # not an image by name or content: listed, but no fault
-    EMPTY_BOX = "empty_box"  # a box without area in its image, which is kept: no fault
+    EMPTY_BOX = "empty_box"  # a box without area in its image, which is kept
     UNMATCHED_LABEL = "unmatched_label"  # a row of a --labels table matches no image of INPUT
     AMBIGUOUS_LABEL = "ambiguous_label"  # a row of a --labels table matches several images
     UNUSED_ID = "unused_id"  # an id of a split list is not in INPUT

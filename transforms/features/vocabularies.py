@@ -265,7 +265,7 @@ def read_class_names(text: str, path: str) -> tuple[str, ...]:
         UsageError: A name occurs twice, or there is none.
     """
     # Not splitlines, because TFDS splits names files at "\n" only.
-    names = [line.strip() for line in text.removeprefix("\ufeff").split("\n") if line.strip()]
+    names = [line.strip() for line in text.split("\n") if line.strip()]
     doubled = (
         next((name for name in names if names.count(name) > 1), None)
         if len(set(names)) < len(names)

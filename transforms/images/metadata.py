@@ -38,6 +38,7 @@ from shardwright.images.png import png_chunks, precedes_pixels
 from shardwright.images.webp import riff_chunks, riff_end
 
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
+_MAX_EXIF_BYTES = 1 << 17  # of a JPEG it is 64 KiB
 _JPEG_PROFILE = b"ICC_PROFILE\0"  # then number and count of the part, a byte each
 _MAX_PROFILE_BYTES = 16 << 20  # of a PNG's, which is compressed and may inflate to gigabytes
 _PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
@@ -56,8 +57,10 @@ def _exif_blocks(data: bytes, header: Header) -> Iterator[bytes]:
     image_format, start = header.info.format, header.exif
     if image_format == "jpeg" and start:
         yield data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
-    # A search first, to walk the chunks only if one may be the EXIF chunk.
-    elif image_format == "png" and data.find(b"eXIf", 33) > 0:
+    # A search of both ends first: a walk of the chunks, or a search of the pixels, takes longer.
+    elif image_format == "png" and (
+        precedes_pixels(data, b"eXIf") or b"eXIf" in data[-_MAX_EXIF_BYTES:]
+    ):
         for chunk in png_chunks(data):
             if chunk.kind == b"eXIf" and chunk.is_intact(data):
                 yield chunk.body(data)

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardwright.errors import ImageFault
+from shardwright.format.stats_keys import EXIF_KEPT
 from shardwright.images.headers import read_header
 from shardwright.images.kinds import Header, ImageInfo, check_bomb
 from shardwright.transforms.images.checks import check_header, look_at
@@ -40,7 +41,8 @@ class ImageToStore(NamedTuple):
     Attributes:
         data: Its bytes; for an unchanged image, the same object that was given.
         info: Their properties.
-        fixes: The names of the fixed faults, and 'profile' if colors were converted to sRGB.
+        fixes: The names of the fixed faults; 'profile' if colors were converted to sRGB, and
+            `EXIF_KEPT` for an image that viewers turn by its EXIF and training does not.
     """
 
     data: bytes
@@ -159,13 +161,15 @@ def _converts(data: bytes, header: Header, options: EncodeOptions) -> bool:
 
 def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> ImageToStore:
     info = check_header(data, header, check, stored=True)
+    # With the action "fix" it is upright, or it would not be kept.
+    orientation = orientation_of(data, header)
     if options.tells_orientation:
-        info = info._replace(orientation=orientation_of(data, header))
+        info = info._replace(orientation=orientation)
     if options.strip_metadata or options.profile == "drop":
         data = strip(
             data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop"
         )
-    return ImageToStore(data, info)
+    return ImageToStore(data, info, (EXIF_KEPT,) if orientation != 1 else ())
 
 
 def _encoded_anew(

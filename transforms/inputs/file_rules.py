@@ -49,7 +49,17 @@ NO_IMAGE_NAME: Problem = (
     RejectReason.OTHER_FILE,
     "its name has no image's extension: add one, or name the file in a table",
 )
-_LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
+# Files and folders that programs leave behind, in lower case: thumbnails, recycle bins, temporary
+# folders; then the ends of names of downloads and editors' copies. Names with a dot in front, such
+# as .DS_Store, ._a.jpg, .Trash-1000 and .a.swp, are hidden anyway.
+_LEFT_BEHIND = frozenset(
+    (
+        "thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "recycler",
+        "#recycle", "@recycle", "system volume information", "lost+found", "_temporary",
+    )
+)  # fmt: skip
+_HALF_FILES = ("~", ".part", ".partial", ".filepart", ".crdownload", ".download", ".tmp", ".swp")
+LITTER: Problem = (RejectReason.OTHER_FILE, "hidden, or left behind by a program")
 
 
 def place_of(split_folders: Sequence[str], relative: str) -> tuple[str | None, str | None]:
@@ -113,8 +123,9 @@ def has_image_magic(data: bytes) -> bool:
 
 
 def is_litter(name: str) -> bool:
-    """Return whether a name is hidden, or that of a file left by an operating system."""
-    return name.startswith(".") or name.lower() in _LITTER
+    """Return whether a file or folder is hidden, or left behind by a program, going by its name."""
+    lower = name.lower()
+    return lower.startswith((".", "~$")) or lower in _LEFT_BEHIND or lower.endswith(_HALF_FILES)
 
 
 def has_image_name(name: str) -> bool:

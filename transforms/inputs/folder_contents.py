@@ -27,7 +27,6 @@ from shardwright.transforms.inputs.file_rules import (
 )
 
 _WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
-_HIDDEN = re.compile(r"(^|/)\.")
 # What `companions_in` looks at: folders, their depth, and names of each extension in a folder.
 _LOOK_FOLDERS, _LOOK_DEPTH, _LOOK_NAMES = 64, 4, 1000
 _BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
@@ -103,7 +102,7 @@ def _names_in(folder: str, pattern: str) -> list[str]:
     except OSError as error:
         raise StorageError(f"cannot list {folder}: {error.strerror or error}") from error
     found = fnmatch.filter(names, pattern)
-    return found if pattern.startswith(".") else [one for one in found if one[0] != "."]
+    return [name for name in found if is_litter(pattern) or not is_litter(name)]
 
 
 def _matching_objects(uri: str, storage: StorageOptions) -> list[tuple[str, str]]:
@@ -113,18 +112,17 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[tuple[str, str]
     # Without a slash only the folder's own objects can match: those below it are not listed.
     pages = list_pages(client, prefix) if "/" in pattern else [list_folder(client, prefix)[1]]
     start = len(prefix) + 1 if prefix else 0
+    # As in a shell, a wildcard matches hidden names only if it has a leading dot itself.
     wanted = [
-        re.compile("|".join(map(fnmatch.translate, expand_braces(part))))
+        (re.compile("|".join(map(fnmatch.translate, expand_braces(part)))), is_litter(part))
         for part in pattern.split("/")
     ]
     found = []
     for row in (row for page in pages for row in page):
         parts = row.key[start:].split("/")
-        # As in a shell, a wildcard matches hidden names only if it has a leading dot itself.
-        if _HIDDEN.search(row.key[start:]) and not _HIDDEN.search(pattern):
-            continue
         if len(parts) == len(wanted) and all(
-            one.match(part) for one, part in zip(wanted, parts, strict=True)
+            one.match(part) and (takes_litter or not is_litter(part))
+            for (one, takes_litter), part in zip(wanted, parts, strict=True)
         ):
             found.append((f"{store}/{row.key}", row.key[start:]))
     return found

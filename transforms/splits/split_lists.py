@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS, as_text, canonical_splits
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.tables.table_files import (
     read_table_file,
     read_table_schema,
@@ -122,12 +123,29 @@ def find_used(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[str]:
 
 
 def reject_unused(used: Set[str], ids: ListedIds, known: KnownFile | None) -> Iterator[Reject]:
-    """Yield a reject for each listed id that is not `used`, and not of a `known` record."""
-    unused = pa.array([image_id for image_id in ids if image_id not in used], pa.string())
+    """Yield a reject for each listed id that is not `used`, and not of a `known` record.
+
+    Raises:
+        BuildError: A split has no ids but such.
+    """
+    unused = [image_id for image_id in ids if image_id not in used]
     if known is not None:
-        unused = unused.filter(pa.array(known.open().find(unused) < 0))
-    detail = "--split-ids lists this id, but INPUT has no image with it"
-    for image_id in unused.to_pylist():
+        places = known.open().find(pa.array(unused, pa.string()))
+        unused = [image_id for image_id, place in zip(unused, places, strict=True) if place < 0]
+    listed = Counter(ids.values())
+    for split, number in Counter(map(ids.__getitem__, unused)).items():
+        if number == listed[split]:
+            first = next(image_id for image_id in unused if ids[image_id] == split)
+            raise BuildError(
+                f"--split-ids lists {counted(number, 'id')} for {split}, and INPUT has no image "
+                f"with any of them, such as {first!r}: write ids as a build without --split-ids "
+                "has them in its index, such as 'cat/1.jpg'"
+            )
+    detail = (
+        f"INPUT has no image with this id, and with {len(unused)} of the {len(ids)} ids that "
+        "--split-ids lists"
+    )
+    for image_id in unused:
         yield Reject(image_id, "", RejectReason.UNUSED_ID, detail)
 
 
@@ -178,11 +196,11 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
         yield from _read_table(path, split, storage)
         return
     try:
-        data = files_of(path, storage).read_bytes(path)
+        text = decode_text(files_of(path, storage).read_bytes(path))
         rows = (
-            list(_of_json(load_json(data.removeprefix(BOM_UTF8), max_bytes=_MAX_JSON_BYTES), split))
+            list(_of_json(load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), split))
             if path.lower().endswith(".json")
-            else _of_lines(data.decode().removeprefix("\ufeff"), split)
+            else _of_lines(text, split)
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BuildError(

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.annotations import boxes
-from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.rejects import Reject, RejectReason
 from tests.support.detection_makers import picture, write
+from tests.support.helpers import references
 
 SIDES = st.integers(1, 60_000)
 NAN, INF = math.nan, math.inf
@@ -81,7 +82,8 @@ def test_objects_as_lists_of_their_images() -> None:
     corners = np.array([[0, 0, 0.5, 1], [0.5, 0.5, 0.5, 1], [0.25, 0.5, 2, 0.75]])
     labels, names = {boxes.LABEL: pa.array(["x", "y", "z"])}, ["i#1", "k#1", "k#2"]
     found = boxes.ObjectRows(np.array([0, 2, 2]), corners, labels, names)
-    columns, [reject] = boxes.object_columns(found, ["/i", "/j", "/k"])
+    columns, [(reject, row)] = boxes.object_columns(found, ["/i", "/j", "/k"])
+    assert row == 2
     assert {name: column.to_pylist() for name, column in columns.items()} == {
         "x/objects/bbox": [[[0, 0, 0.5, 1]], [], [[0.25, 0.5, 1, 0.75]]],
         "x/objects/label": [["x"], [], ["z"]],
@@ -89,6 +91,20 @@ def test_objects_as_lists_of_their_images() -> None:
     assert columns["x/objects/bbox"].type == pa.list_(boxes.BOX_TYPE)
     assert (reject.id, reject.uri, reject.reason) == ("k#1", "/k", RejectReason.EMPTY_BOX)
     assert "(ymin=0.5, xmin=0.5, ymax=0.5, xmax=1, as fractions)" in reject.detail
+
+
+@pytest.mark.parametrize("wrong", [
+    (0.5, 0.5, 0.4, 1), (0.5, 0.5, 1, 0.4), (NAN, 0, 1, 1), (0, 0, INF, 1),
+])  # fmt: skip
+def test_an_image_with_an_invalid_box_is_rejected(wrong: tuple[float, ...]) -> None:
+    corners = np.array([[0, 0, 0.5, 1], wrong, wrong, [0.5, 0.5, 0.5, 1], [0, 0, 1, 1]])
+    labels, names = {boxes.LABEL: pa.array(list("abcde"))}, [f"#{row}" for row in range(5)]
+    found = boxes.ObjectRows(np.array([0, 0, 0, 0, 1]), corners, labels, names)
+    reject, batch = boxes.with_objects(references(["i", "j"]), found)
+    assert isinstance(reject, Reject)
+    assert (reject.id, reject.reason) == ("i", RejectReason.BAD_VALUE)
+    assert reject.detail.startswith(f"box #1 is ymin={wrong[0]:g}, ")
+    assert batch.column("x/objects/label").to_pylist() == [["e"]]
 
 
 def test_no_objects_at_all() -> None:

@@ -273,6 +273,6 @@ def test_damaged_files_beside_the_records(tmp_path: Path, caplog: pytest.LogCapt
     assert "class names follow from the records alone" in message
     assert f"{tmp_path}/features.json" in message
     (tmp_path / "labels.txt").write_bytes(b"\xff\xfe\xff")
-    told = r"labels.txt must hold class names in UTF-8, one per line"
+    told = r"labels.txt must hold class names, one per line: not UTF-8: save it as UTF-8"
     with pytest.raises(UsageError, match=told):
         source_of(tmp_path)

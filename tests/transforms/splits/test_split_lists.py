@@ -135,16 +135,25 @@ def test_wrong_files(tmp_path: Path, name: str, content: Any, message: str) -> N
 
 
 def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
-    listed = {"1": "a", "2": "b"}
+    listed = {"1": "a", "2": "a"}
     batch = references(["0", "1", "3"])
     [others] = take_others(batch, listed)
     assert others["id"].to_pylist() == ["0", "3"]
     rejects = [*reject_unused({*find_used(batch, listed)}, listed, None), *reject_others(others)]
+    assert rejects[0].detail.endswith("and with 1 of the 2 ids that --split-ids lists")
     assert [(reject.id, str(reject.reason)) for reject in rejects] == [
         ("2", "unused_id"),
         ("0", "unknown_split"),
         ("3", "unknown_split"),
     ]
+
+
+def test_a_split_of_which_no_id_is_in_input_ends_the_build() -> None:
+    listed = {"cat/1.jpg": "a", "cat/2": "b", "cat/3": "b"}
+    used = {*find_used(references(["cat/1.jpg", "cat/2.jpg"]), listed)}
+    told = "lists 2 ids for b, and INPUT has no image with any of them, such as 'cat/[23]'"
+    with pytest.raises(BuildError, match=told):
+        list(reject_unused(used, listed, None))
 
 
 def test_no_ids_at_all() -> None:

@@ -1,13 +1,15 @@
 """Box geometry, and the columns and features that all detection formats share; follows TFDS.
 
 A box is ymin, xmin, ymax, xmax as fractions of the image's height and width (`tfds.features.BBox`),
-clipped to the image. A box without area inside the image, or with an edge that is not finite, is
-dropped and listed as EMPTY_BOX; its image is kept.
+clipped to the image. A box without area inside the image is dropped and listed as EMPTY_BOX; its
+image is kept. A box with swapped corners, a negative size or an edge that is not finite rejects its
+image, which would train as background.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +21,13 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.images.headers import read_header
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.references import STATED_SIZE, STATED_SIZE_TYPE, extra_name
+from shardwright.transforms.references import (
+    STATED_SIZE,
+    STATED_SIZE_TYPE,
+    extra_name,
+    keep_rows,
+    with_columns,
+)
 from shardwright.transforms.rejects import Reject, RejectReason
 
 BOX, LABEL, AREA, IS_CROWD, SEGMENTATION, KEYPOINTS = (
@@ -51,7 +59,7 @@ def corners_of_pixels(
         widths: Widths of the boxes' images in pixels, shape [n].
     """
     x, y, width, height = boxes.T
-    with np.errstate(over="ignore", invalid="ignore"):  # `object_columns` drops inf and nan
+    with np.errstate(over="ignore", invalid="ignore"):  # `with_objects` rejects inf and nan
         return np.stack(
             [y / heights, x / widths, (y + height) / heights, (x + width) / widths], axis=1
         )
@@ -96,7 +104,44 @@ def settle_boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDA
     boxes = np.clip(corners, 0.0, 1.0).astype(np.float32)
     # After the rounding to float32, which may make the two edges of a thin box equal.
     has_area = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
-    return boxes, has_area & np.isfinite(corners).all(axis=1)
+    return boxes, has_area & ~_invalid(corners)
+
+
+def _invalid(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return a mask, shape [n], of boxes with swapped corners, or an edge that is not finite."""
+    ymin, xmin, ymax, xmax = corners.T
+    return ~np.isfinite(corners).all(axis=1) | (ymax < ymin) | (xmax < xmin)
+
+
+def with_objects(
+    batch: pa.RecordBatch, found: ObjectRows, extras: Mapping[str, pa.Array] = MappingProxyType({})
+) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield references with columns of their objects, and rejects of boxes and images.
+
+    Args:
+        batch: References of images.
+        found: The objects of these images.
+        extras: Further columns.
+    """
+    invalid = np.flatnonzero(_invalid(found.corners))
+    keep = np.ones(batch.num_rows, bool)
+    keep[found.rows[invalid]] = False
+    ids, uris = batch.column("id").to_pylist(), batch.column("uri").to_pylist()
+    columns, empty = object_columns(found, uris)
+    # Of an image, the first invalid box.
+    for row, place in dict(
+        zip(found.rows[invalid[::-1]].tolist(), invalid[::-1], strict=True)
+    ).items():
+        told = f"box {found.names[place]} is {_shown(found.corners[place])}: its corners must be"
+        yield Reject(
+            ids[row],
+            uris[row],
+            RejectReason.BAD_VALUE,
+            f"{told} finite, and ymin <= ymax and xmin <= xmax",
+        )
+    yield from (reject for reject, row in empty if keep[row])
+    if keep.any():
+        yield keep_rows(with_columns(batch, {**columns, **extras}), keep)
 
 
 def list_array(values: pa.Array, rows: NDArray[np.int64], num_rows: int) -> pa.ListArray:
@@ -134,8 +179,8 @@ class ObjectRows(NamedTuple):
 
 def object_columns(
     found: ObjectRows, uris: Sequence[str]
-) -> tuple[dict[str, pa.Array], list[Reject]]:
-    """Return objects as columns of a reference batch, and an EMPTY_BOX reject per dropped box.
+) -> tuple[dict[str, pa.Array], list[tuple[Reject, int]]]:
+    """Return objects as columns of a reference batch; an EMPTY_BOX reject and row per dropped box.
 
     Args:
         found: The objects.
@@ -143,11 +188,15 @@ def object_columns(
     """
     boxes, keep = settle_boxes(found.corners)
     empty = [
-        Reject(
-            found.names[place],
-            uris[found.rows[place]],
-            RejectReason.EMPTY_BOX,
-            _told_box(found.corners[place]),
+        (
+            Reject(
+                found.names[place],
+                uris[found.rows[place]],
+                RejectReason.EMPTY_BOX,
+                f"the box has no area inside the image ({_shown(found.corners[place])}): box "
+                "dropped, image kept",
+            ),
+            int(found.rows[place]),
         )
         for place in np.flatnonzero(~keep).tolist()
     ]
@@ -166,12 +215,10 @@ def object_columns(
     return columns, empty
 
 
-def _told_box(corners: Iterable[float]) -> str:
-    told = ", ".join(
-        f"{name}={value:.6g}"
-        for name, value in zip(("ymin", "xmin", "ymax", "xmax"), corners, strict=True)
-    )
-    return f"the box has no area inside the image ({told}, as fractions): box dropped, image kept"
+def _shown(corners: Iterable[float]) -> str:
+    names = ("ymin", "xmin", "ymax", "xmax")
+    pairs = zip(names, corners, strict=True)
+    return ", ".join(f"{name}={value:.6g}" for name, value in pairs) + ", as fractions"
 
 
 def box_features(class_names: Sequence[str]) -> tuple[Feature, ...]:

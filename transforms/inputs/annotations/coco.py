@@ -51,6 +51,7 @@ from shardwright.transforms.inputs.annotations.coco_files import (
 )
 from shardwright.transforms.inputs.file_rules import Problem, split_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
+from shardwright.transforms.inputs.foreign_text import peek_text
 from shardwright.transforms.inputs.image_paths import is_whole_path, look_up_batch, resolve_paths
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.input_files import find_files
@@ -69,9 +70,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 
 CAPTIONS, IMAGE_ID = "captions", "image_id"
 _ENDING = ".json"
-_SECTIONS = re.compile(
-    rb'(\xef\xbb\xbf)?\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL
-)
+_SECTIONS = re.compile(r'\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL)
 _START_BYTES = 1 << 16
 # Prefixes of COCO's own file names. Roboflow writes `_BESIDE` next to the images.
 _KINDS = ("instances", "person_keypoints", "stuff", "panoptic", "image_info", "captions")
@@ -147,7 +146,9 @@ def look(request: SourceRequest) -> CocoFacts | None:
     files = _find(request)
     if not request.forced:
         files = [
-            uri for uri in files if _SECTIONS.match(read_start(uri, request.storage, _START_BYTES))
+            uri
+            for uri in files
+            if _SECTIONS.match(peek_text(read_start(uri, request.storage, _START_BYTES)))
         ]
     if not files:
         request.refuse_if_forced(
@@ -574,8 +575,12 @@ class _SetListing:
         pixels = np.array([item.box for item in objects], float).reshape(-1, 4)
         corners = boxes.corners_of_pixels(pixels, *of_objects.T)
         rows = boxes.ObjectRows(places, corners, columns, names, of_objects)
-        of_images, empty = boxes.object_columns(rows, batch.column("uri").to_pylist())
-        return with_columns(batch, of_images), rejects + empty
+        for part in boxes.with_objects(batch, rows):
+            if isinstance(part, Reject):
+                rejects.append(part)
+            else:
+                return part, rejects
+        return batch.slice(0, 0), rejects
 
     def _sizes(
         self, batch: pa.RecordBatch, with_objects: set[int]

@@ -18,10 +18,10 @@ from shardwright.errors import BuildError
 from shardwright.format.json_files import load_json, typed
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.foreign_text import utf8_of
 
 MAX_INT64 = 2**63 - 1
 _DIGITS = re.compile(r"-?[0-9]{1,19}")
-_BOM = b"\xef\xbb\xbf"
 T = TypeVar("T")
 
 # Tools write 7, 7.0 and "7" for the same id.
@@ -110,7 +110,7 @@ def read_coco(uri: str, storage: StorageOptions) -> CocoFile[Any]:
         BuildError: The file is not a JSON object, or its sections are not lists.
         StorageError: The file cannot be read.
     """
-    data = files_of(uri, storage).read_bytes(uri).removeprefix(_BOM)
+    data = utf8_of(files_of(uri, storage).read_bytes(uri))
     try:
         return _decode(data)
     except UnicodeDecodeError as error:

@@ -14,13 +14,14 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.annotations.boxes import ImageSize, ObjectRows, object_columns
+from shardwright.transforms.inputs.annotations.boxes import ImageSize, ObjectRows, with_objects
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folders.folder_files import listed_below
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.top_folders import names_state_splits
-from shardwright.transforms.references import BATCH_ROWS, with_columns
+from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
@@ -140,10 +141,12 @@ def read_lists(
     """
     for file in files:
         try:
-            data = files_of(file.uri, storage).read_bytes(file.uri)
+            text = decode_text(files_of(file.uri, storage).read_bytes(file.uri))
         except StorageError as error:
             raise BuildError(f"cannot read the split list {file.uri}: {error}") from error
-        yield file, data.decode("utf-8-sig", "replace").splitlines()
+        except UnicodeError as error:
+            raise BuildError(f"the split list {file.uri} is {error}") from error
+        yield file, text.splitlines()
 
 
 def list_labelled(
@@ -157,7 +160,7 @@ def list_labelled(
     in_pixels: bool = False,
     extras: Callable[[Sequence[ImageRow]], Mapping[str, pa.Array]] = lambda _: {},
 ) -> Rows:
-    """Yield images with their objects, and a reject for each bad label file and empty box.
+    """Yield images with their objects, and a reject for each bad label file and bad box.
 
     Args:
         pairs: The images, each with its label file, or None.
@@ -189,14 +192,10 @@ def list_labelled(
         if images:
             edges = corners(np.array([one.box for one in objects], float).reshape(-1, 4))
             found_objects = _object_rows(images, rows, objects, edges, columns, in_pixels=in_pixels)
-            of_objects, empty = object_columns(found_objects, [image.uri for image in images])
-            yield from empty
-            yield with_columns(
-                image_references(
-                    [image._replace(split=split_of_path(image.id)) for image in images]
-                ),
-                {**of_objects, **extras(images)},
+            references = image_references(
+                [image._replace(split=split_of_path(image.id)) for image in images]
             )
+            yield from with_objects(references, found_objects, extras(images))
 
 
 def _object_rows(

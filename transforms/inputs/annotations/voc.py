@@ -36,6 +36,7 @@ from shardwright.transforms.inputs.annotations.label_trees import (
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folder_contents import read_starts
+from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.references import (
@@ -51,7 +52,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
 _NO_POSE = "unspecified"
 _START_BYTES = 4096
-_IS_ANNOTATION = re.compile(rb"<annotation[\s>]")  # CVAT has <annotations>
+_IS_ANNOTATION = re.compile(r"<annotation[\s>]")  # CVAT has <annotations>
 # Folder of masks, in lower case -> the column of its images.
 MASKS: Mapping[str, str] = {
     "segmentationclass": "segmentation",
@@ -154,7 +155,16 @@ def _parse_xml(data: bytes) -> Element:
         return builder.close()
     # LookupError: an unknown encoding.
     except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
-        raise BadLabel(f"it is not XML: {error}") from error
+        raise BadLabel(f"it is not XML: {error}{_encoding_fault(data)}") from error
+
+
+def _encoding_fault(data: bytes) -> str:
+    """Return what is wrong with the encoding of a text that is not XML, "" if nothing is."""
+    try:
+        decode_text(data)
+    except UnicodeError as error:
+        return f" (it is {error})"
+    return ""
 
 
 def _refuse_doctype(*_: object) -> NoReturn:
@@ -235,7 +245,7 @@ def _bases(request: SourceRequest) -> list[str]:
     """Return the folders of VOC's layout, or of images and xmls: INPUT, or those in `VOCdevkit`."""
     xmls = request.listings.companions_in(request.uri).labels("xml")
     starts = read_starts(request.uri, probes(xmls), request.storage, _START_BYTES)
-    if not request.forced and not any(map(_IS_ANNOTATION.search, starts)):
+    if not request.forced and not any(map(_IS_ANNOTATION.search, map(peek_text, starts))):
         return []
     return sorted({f"{request.uri}/{_base(path)}".rstrip("/") for path in xmls})
 

@@ -36,6 +36,7 @@ from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.companions import image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folder_contents import read_start, read_starts
+from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.references import reference_schema
@@ -89,10 +90,14 @@ def parse_yolo(
         point_shape: What the values after each box are; None if there are no keypoints.
 
     Raises:
-        BadLine: A line is not `class x y width height`, nor `class x y x y x y ...`, in fractions,
-            nor, with keypoints, a box and its keypoints.
+        BadLine: It is neither UTF-8 nor UTF-16, or a line is not `class x y width height`, nor
+            `class x y x y x y ...`, in fractions, nor, with keypoints, a box and its keypoints.
     """
-    for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+    try:
+        lines = decode_text(data).splitlines()
+    except UnicodeError as error:
+        raise BadLine(str(error)) from error
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 yield _object_of(line.split(), number, num_classes, point_shape)
@@ -150,11 +155,7 @@ def _keypoints_of(values: list[float], shape: PointShape) -> tuple[tuple[float, 
 def looks_like_labels(start: bytes) -> bool:
     """Return whether a text file starts like a label file: with a class and four fractions."""
     first = next(
-        (
-            line.split()
-            for line in start.decode("utf-8-sig", "replace").splitlines()
-            if line.strip()
-        ),
+        (line.split() for line in peek_text(start).splitlines() if line.strip()),
         [],
     )
     try:
@@ -193,7 +194,7 @@ def read_names(text: str, path: str) -> tuple[str, ...]:
     Raises:
         UsageError: A line before the last name is empty: class numbers are numbers of lines.
     """
-    names = tuple(map(str.strip, text.removeprefix("\ufeff").rstrip().splitlines()))
+    names = tuple(map(str.strip, text.rstrip().splitlines()))
     if "" in names:
         raise UsageError(
             f"{path}: line {names.index('') + 1} is empty, so it is unclear which numbers the "
@@ -251,7 +252,7 @@ def _parse_yaml(text: str, path: str) -> dict[str, Any]:
     try:
         # It makes texts, lists and maps only, so numbers stay as written, and tags make nothing.
         # Not CBaseLoader: deep nesting ends the process there.
-        values = yaml.load(text.removeprefix("\ufeff"), Loader=yaml.BaseLoader)
+        values = yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
         raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
@@ -390,12 +391,15 @@ def _read_text(uri: str, storage: StorageOptions) -> str:
     """Return the text of a small file; "" if it cannot be read.
 
     Raises:
-        UsageError: It is not small.
+        UsageError: It is not small, or neither UTF-8 nor UTF-16.
     """
     start = read_start(uri, storage, _CONFIG_BYTES + 1)
     if len(start) > _CONFIG_BYTES:
         raise UsageError(f"{uri} is longer than {_CONFIG_BYTES:,} bytes: it holds no settings")
-    return start.decode("utf-8", "replace")
+    try:
+        return decode_text(start)
+    except UnicodeError as error:
+        raise UsageError(f"{uri} is {error}") from error
 
 
 def _root_of(config: YoloConfig, request: SourceRequest) -> str:

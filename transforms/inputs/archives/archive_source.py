@@ -18,6 +18,7 @@ from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.companions import find_companions
 from shardwright.transforms.inputs.file_rules import (
+    LITTER,
     NO_IMAGE_NAME,
     SPLIT_FOLDERS,
     Problem,
@@ -138,14 +139,14 @@ def path_problem(path: str) -> Problem | None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        return RejectReason.BAD_ID, "the member's name is not UTF-8: rename it"
+        return RejectReason.BAD_ID, "the member's name is not UTF-8: pack it with a name in UTF-8"
     if not path:
         return RejectReason.BAD_ID, "the member has no name: rename it"
     parts = path.split("/")
     if ".." in parts:
         return RejectReason.BAD_ID, "the member's path leads out of the archive: rename it"
     if any(map(is_litter, parts)):
-        return RejectReason.OTHER_FILE, "hidden, or left by an operating system"
+        return LITTER
     return None
 
 

@@ -38,6 +38,7 @@ from shardwright.transforms.inputs.archives.archive_source import (
 from shardwright.transforms.inputs.archives.tars import TAR, TarReader, is_tar_name, tar_stem
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS, extra_feature, find_roles
 from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, Problem, has_image_name
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.label_values import can_be_classes, class_text
@@ -55,6 +56,7 @@ _FIELD_TYPES: Mapping[pa.DataType, tuple[tuple[type, ...], range]] = {
     pa.float64(): ((float, int), range(-(2**53), 2**53 + 1)),
     pa.string(): ((str,), range(0)),
 }
+_EMPTY: tuple[object, ...] = (None, [])  # values of a json that have no type
 _TEXTS = frozenset({LABEL, CAPTION, JSON})
 COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # with these, an image forms a sample
 _MAX_TEXT_BYTES = 16 << 20
@@ -194,8 +196,7 @@ def read_json(sample: Sample) -> Mapping[str, Any] | None:
     """
     if JSON not in sample.texts:
         return None
-    raw = sample.texts[JSON]
-    text = raw.decode(json.detect_encoding(raw))  # json.loads accepts half of a surrogate pair
+    text = decode_text(sample.texts[JSON])
     fields = json.loads(text)
     if "\\u" in text:
         json.dumps(fields, ensure_ascii=False).encode()  # fails for such a half as an escape
@@ -224,7 +225,9 @@ def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.Dat
         # Arrow makes 0.0 of the False in [0.0, False].
         if item_kind in _FIELD_TYPES and all(fits(value, kind) for value in values):
             kinds[name] = kind
-    return kinds, [name for name in names if name not in kinds]
+    # Without one without any value: a later value of it rejects its sample.
+    filled = {name for record in records for name, value in record.items() if value not in _EMPTY}
+    return kinds, [name for name in names if name not in kinds and name in filled]
 
 
 def fits(value: object, kind: pa.DataType) -> bool:
@@ -355,7 +358,7 @@ class SampleLayout:
         left += [
             f"the json's {name}"
             for name, value in fields.items()
-            if name not in names and value is not None
+            if name not in names and value not in _EMPTY
         ]
         for one in left:
             if one not in self.ignored:
@@ -470,9 +473,9 @@ def _fields_of(sample: Sample) -> Mapping[str, Any]:
 
 def _text_of(sample: Sample, suffix: str) -> str | None:
     try:
-        return sample.texts[suffix].decode() if suffix in sample.texts else None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the .{suffix} is not UTF-8: {error}") from error
+        return decode_text(sample.texts[suffix]) if suffix in sample.texts else None
+    except UnicodeError as error:
+        raise ValueError(f"the .{suffix} is {error}") from error
 
 
 def _role_text(value: object, role: str, name: str) -> str | None:

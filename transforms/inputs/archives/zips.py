@@ -103,7 +103,7 @@ class ZipReader:
                 )
                 open_member = functools.partial(self._archive.open, info)
                 yield Member(
-                    normal_path(info.filename),
+                    normal_path(_name_of(info)),
                     info.file_size,
                     start,
                     open_member,
@@ -136,6 +136,14 @@ class ZipReader:
             return info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
 
         return list(map_reads(look, infos) if is_remote(self._uri) else map(look, infos))
+
+
+def _name_of(info: zipfile.ZipInfo) -> str:
+    """Return a member's name as UTF-8, which `zipfile` reads as cp437 unless a flag is set."""
+    if info.flag_bits & _UTF8 or info.orig_filename.isascii():
+        return info.filename
+    # As in a tar: bytes that are not UTF-8 make the member a reject.
+    return info.orig_filename.encode("cp437").decode("utf-8", "surrogateescape")
 
 
 def _problem(info: zipfile.ZipInfo) -> Problem | None:

@@ -18,6 +18,7 @@ from shardwright.storage.listing import LONG_KEYS, ObjectRow, cut_prefix, list_p
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.file_rules import (
+    LITTER,
     NO_IMAGE_NAME,
     Problem,
     etag_of,
@@ -126,12 +127,7 @@ def _entries(
         )
         return
     for entry in entries:
-        litter = is_litter(entry.name)
-        yield (
-            prefix + entry.name,
-            entry,
-            (RejectReason.OTHER_FILE, "hidden, or left by an operating system") if litter else None,
-        )
+        yield prefix + entry.name, entry, LITTER if is_litter(entry.name) else None
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -243,7 +239,7 @@ def _object_problem(relative: str, row: ObjectRow) -> Problem | None:
     if not row.num_bytes and "." not in relative.rpartition("/")[2]:
         return RejectReason.OTHER_FILE, "stands for a folder"
     if any(is_litter(part) for part in relative.split("/") if part not in (".", "..")):
-        return RejectReason.OTHER_FILE, "hidden, or left by an operating system"
+        return LITTER
     if problem := key_problem(row.key):
         return RejectReason.BAD_ID, f"the object {problem}"
     return size_problem(row.num_bytes)

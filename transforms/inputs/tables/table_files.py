@@ -6,7 +6,6 @@ timestamp. Text formats may be gzipped.
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import re
@@ -29,6 +28,7 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.columns import check_width
 from shardwright.transforms.inputs.file_rules import has_image_name
+from shardwright.transforms.inputs.foreign_text import Utf8Stream
 from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -281,7 +281,7 @@ def _check_last_quote(path: str, by: str, last: str, storage: StorageOptions) ->
         BuildError: The last value with a line break, or the last line, has no closing quote.
     """
     end = b""
-    with open_file(path, storage) as file:
+    with open_text(path, storage) as file:
         while block := file.read(BLOCK_BYTES):
             # A gzip stream cannot be read from its end.
             end = (end + block)[-BLOCK_BYTES:]
@@ -347,6 +347,10 @@ def open_file(path: str, storage: StorageOptions) -> pa.NativeFile:
     return pa.CompressedInputStream(file, "gzip") if path.lower().endswith(_GZIP) else file
 
 
+def open_text(path: str, storage: StorageOptions) -> Utf8Stream:
+    return Utf8Stream(open_file(path, storage))
+
+
 def _read_parts(
     path: str, kind: str, schema: pa.Schema, storage: StorageOptions
 ) -> Iterator[pa.RecordBatch | Reject]:
@@ -367,7 +371,7 @@ def table_faults(path: str) -> Iterator[None]:
         yield
     except MissingError as error:
         raise BuildError(f"the table {error}") from error
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         text = str(error)
         if "straddling object" in text:
             raise BuildError(
@@ -376,15 +380,17 @@ def table_faults(path: str) -> Iterator[None]:
             ) from error
         if "Empty CSV file" in text or "Empty JSON file" in text:
             raise BuildError(f"the table {path} is empty: it has no rows") from error
-        if isinstance(error, UnicodeDecodeError) or re.search("utf-?8", text, re.IGNORECASE):
-            raise BuildError(f"the table {path} is not UTF-8: save it as UTF-8 ({text})") from error
+        if isinstance(error, UnicodeError):
+            raise BuildError(f"the table {path} is {text}") from error
+        if re.search("utf-?8", text, re.IGNORECASE):  # in a Parquet file, or an escape in JSON
+            raise BuildError(f"the table {path} is not UTF-8 ({text})") from error
         raise BuildError(f"cannot read the table {path}: {text}") from error
 
 
 def read_json_lines(
     path: str, storage: StorageOptions, schema: pa.Schema | None = None
 ) -> pa.Table:
-    with open_file(path, storage) as file:
+    with open_text(path, storage) as file:
         table = pa_json.read_json(
             _BoundedLines(file, path),
             read_options=pa_json.ReadOptions(block_size=BLOCK_BYTES),
@@ -398,7 +404,7 @@ def read_json_lines(
 class _BoundedLines(io.RawIOBase):
     """A file of JSON lines for Arrow, whose parser recurses, and so crashes on deep nesting."""
 
-    def __init__(self, file: pa.NativeFile, path: str) -> None:
+    def __init__(self, file: Utf8Stream, path: str) -> None:
         self._file, self._path, self._rest = file, path, b""
 
     def readable(self) -> bool:
@@ -429,28 +435,12 @@ class _BoundedLines(io.RawIOBase):
         return data
 
 
-class _Utf8(io.RawIOBase):
-    """A file of UTF-8 for Arrow, which prints a traceback for a bad line that is not UTF-8."""
-
-    def __init__(self, file: pa.NativeFile) -> None:
-        self._file, self._decoder = file, codecs.getincrementaldecoder("utf-8")()
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._file.read(size)
-        # Only to check: a character may lie across two reads, so each read alone cannot tell.
-        self._decoder.decode(data, final=not data)
-        return data
-
-
 def find_delimiter(path: str, kind: str, storage: StorageOptions) -> str:
     """Return the delimiter of a CSV or TSV: the usual one unless its first line has another only.
 
     Spreadsheets of many countries write semicolons.
     """
-    with open_file(path, storage) as file:
+    with open_text(path, storage) as file:
         header = file.read(_HEADER_BYTES).partition(b"\n")[0].decode(errors="replace")
     if _SEPARATOR_LINE.match(header):
         raise UsageError(
@@ -482,7 +472,7 @@ def open_csv(
         return "skip"
 
     return pa_csv.open_csv(
-        _Utf8(open_file(path, storage)),
+        open_text(path, storage),
         read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
         parse_options=pa_csv.ParseOptions(
             delimiter=delimiter,

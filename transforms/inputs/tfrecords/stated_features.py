@@ -29,6 +29,7 @@ from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
 from shardwright.transforms.inputs.file_rules import has_image_magic
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.label_values import can_be_classes
 
 _LOG = logging.getLogger("shardwright.inputs")
@@ -228,10 +229,10 @@ def _read_object(folder: Folder, name: str, kind: type[T]) -> T | None:
 
 def _read_names(folder: Folder, name: str) -> tuple[str, ...]:
     try:
-        text = folder.read_bytes(name).decode("utf-8-sig")
-    except (UnicodeDecodeError, MissingError) as error:
+        text = decode_text(folder.read_bytes(name))
+    except (UnicodeError, MissingError) as error:
         raise UsageError(
-            f"{folder.path(name)} must hold class names in UTF-8, one per line: {error}"
+            f"{folder.path(name)} must hold class names, one per line: {error}"
         ) from error
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
