@@ -26,7 +26,7 @@ from shardwright.transforms.features.numerics import (
     to_integers,
 )
 from shardwright.transforms.features.tensors import encode_tensors
-from shardwright.transforms.features.texts import check_pattern
+from shardwright.transforms.features.texts import check_words
 from shardwright.transforms.references import PICTURE_TYPE
 
 BYTES_TYPES = (
@@ -120,7 +120,8 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
         return True
     if feature.kind in TEXT_KINDS:
         return not (pa.types.is_nested(value) or pa.types.is_union(value))
-    check_pattern((feature.vocabulary or VocabularyRule()).token_pattern)
+    if feature.kind in WORDS:
+        check_words(feature.names, feature.vocabulary or VocabularyRule())
     is_class = feature.kind not in WORDS and any(test(value) for test in _CLASSES)
     return is_class or is_text(value) or any(test(value) for test in BYTES_TYPES)
 

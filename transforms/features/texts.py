@@ -125,6 +125,22 @@ def check_pattern(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
+def check_words(words: Sequence[str], rule: VocabularyRule) -> None:
+    """Check that texts can have the words of a vocabulary: others would be stored as no words.
+
+    Raises:
+        UsageError: The rule never makes a token of a word, or its pattern is invalid.
+    """
+    tokenize = _tokenizer(rule)
+    for word in words:
+        if word != UNKNOWN and tokenize(word) != [word]:
+            raise UsageError(
+                f"no text has the word {word!r}: token_pattern {rule.token_pattern!r} with "
+                f"lowercase={rule.lowercase} finds {tokenize(word)} in it: change the rule or the "
+                "word"
+            )
+
+
 def _tokenizer(rule: VocabularyRule) -> Callable[[str], list[str]]:
     find = check_pattern(rule.token_pattern).findall
     return (lambda text: find(text.lower())) if rule.lowercase else find

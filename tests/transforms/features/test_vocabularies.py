@@ -240,7 +240,6 @@ def test_more_labels_than_classes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("text", "names"), [
     ("dog\ncat\n", ("dog", "cat")),
     (" dog \r\n\r\ncat", ("dog", "cat")),
-    ("\ufeffdog\ncat", ("dog", "cat")),
     ("two words\nline\u2028separator", ("two words", "line\u2028separator")),
 ])  # fmt: skip
 def test_class_names_file(text: str, names: tuple[str, ...]) -> None:

@@ -228,7 +228,7 @@ EMPTY = "is empty: it has no rows"
     ("t.csv", b"a,b\n1,caf\xe9\n",
      r"the table .*t.csv is not UTF-8: save it as UTF-8 \('utf-8' codec can't decode byte 0xe9"),
     ("t.csv", b"a,b\n1,x\n\xff,y,z\n", "not UTF-8: save it as UTF-8 .*byte 0xff in position 8"),
-    ("t.csv", "a,b\n1,x\n".encode("utf-16-le"), "is not UTF-8: save it as UTF-8 .it begins"),
+    ("t.csv", "a,b\n1,x\n".encode("utf-16-le"), "save it as UTF-8 .it begins with NUL"),
     ("t.jsonl", b'{"a": "caf\xe9"}\n', "is not UTF-8"),
     ("t.jsonl", '{"a": 1}\n{"a": "x"}\n',
      r"cannot read the table .*Column\(/a\) changed from number to string in row 1"),
