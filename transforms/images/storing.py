@@ -163,13 +163,14 @@ def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> Im
     info = check_header(data, header, check, stored=True)
     # With the action "fix" it is upright, or it would not be kept.
     orientation = orientation_of(data, header)
+    is_unseen = orientation != 1 and not options.tells_orientation
     if options.tells_orientation:
         info = info._replace(orientation=orientation)
     if options.strip_metadata or options.profile == "drop":
         data = strip(
             data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop"
         )
-    return ImageToStore(data, info, (EXIF_KEPT,) if orientation != 1 else ())
+    return ImageToStore(data, info, (EXIF_KEPT,) if is_unseen else ())
 
 
 def _encoded_anew(

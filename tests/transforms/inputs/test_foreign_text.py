@@ -40,7 +40,7 @@ def test_a_text_is_read_back_whole_and_in_blocks(text: str, encoding: str, size:
 ])  # fmt: skip
 def test_other_encodings_have_a_fix(data: bytes) -> None:
     for read in (decode_text, lambda data: Utf8Stream(io.BytesIO(data)).read()):
-        with pytest.raises(UnicodeError, match="^not UTF-8: save it as UTF-8 "):
+        with pytest.raises(UnicodeError, match=r"^not UTF-8: save it as UTF-8 "):
             read(data)
 
 
