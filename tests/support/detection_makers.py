@@ -127,7 +127,7 @@ def expected_boxes(name: str) -> list[list[float]]:
 
 def listed(uri: Path | str, options: StorageOptions = NO_OPTIONS, **forced: Any) -> Listing:
     """Return INPUT's source, its rows and its rejects; its batches have the source's schema."""
-    source = detect(str(uri), {}, storage=options, **forced)
+    source = detect(str(uri), **{"columns": {}, "storage": options, **forced})
     parts = list(list_source(source))
     for part in parts:
         if not isinstance(part, Reject):  # nullability apart, which arrays do not state

@@ -44,6 +44,11 @@ def write(root: Path) -> Path:
             root / "parts" / f"part-{part}.csv",
             [{"path": f"../{row['path']}", "label": row["species"]} for row in rows[part::2]],
         )
+    sides = {"xmin": 1, "ymin": 2, "xmax": 9, "ymax": 10}
+    _write_csv(root / "boxes.csv", [
+        {"filename": path.removeprefix("photos/"), "class": path.split("/")[1], **sides}
+        for path in paths * 2
+    ])  # fmt: skip
     patients = [{**row, "patient": f"p{number // 4}"} for number, row in enumerate(rows)]
     _write_csv(root / "patients.csv", patients)
     ids = [path.removeprefix("photos/") for path in paths[:20]]
@@ -84,7 +89,7 @@ def _write_photos(root: Path) -> list[str]:
     return sorted(paths)
 
 
-def _write_csv(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+def _write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

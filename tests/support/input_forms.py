@@ -113,7 +113,7 @@ def sharded_csv(_: Path, pictures: Pictures) -> Files:
     return {**images_of(pictures), "in/t-0.csv": csv_of(rows[:3]), "in/t-1.csv": csv_of(rows[3:])}
 
 
-def csv_of(rows: list[dict[str, str]], delimiter: str = ",") -> str:
+def csv_of(rows: Sequence[Mapping[str, object]], delimiter: str = ",") -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
@@ -220,6 +220,15 @@ def coco(_: Path, pictures: Pictures) -> Files:
     return files
 
 
+def table_of_boxes(_: Path, pictures: Pictures) -> Files:
+    box = {"width": SIDE, "height": SIDE, "xmin": 0, "ymin": 0, "xmax": SIDE, "ymax": SIDE // 2}
+    rows = [
+        {"filename": f"images/{p.name}", "class": p.label, "split": p.split, **box}
+        for p in pictures
+    ]
+    return {**images_of(pictures), "in/t.csv": csv_of(rows)}
+
+
 def voc(_: Path, pictures: Pictures) -> Files:
     box = f"<bndbox><xmin>0</xmin><ymin>0</ymin><xmax>{SIDE}</xmax><ymax>4</ymax></bndbox>"
     size = f"<size><width>{SIDE}</width><height>{SIDE}</height><depth>3</depth></size>"
@@ -266,6 +275,7 @@ FORMS = (
     Form("tfrecord", tfrecords),
     Form("hub-parquet", hub_parquet),
     Form("arrow", arrow_files),
+    Form("box-table", table_of_boxes, "in/t.csv", label="objects"),
     Form("coco", coco, label="objects"),
     Form("voc", voc, label="objects"),
     Form("yolo", yolo, label="objects"),

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import StorageError, UsageError
 from shardwright.storage.addresses import HIDDEN, is_remote, parse_address, redact
+from shardwright.storage.folder import files_of
 from shardwright.storage.object_reads import head_object
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
@@ -174,6 +175,14 @@ def look_up(
         yield from map_reads(lambda one: _look_up_object(*one, storage, *place), signed)
     else:
         yield from (_look_up_file(uri, listed_in, folder) for uri in uris)
+
+
+def file_exists(uri: str, storage: StorageOptions) -> bool:
+    """Return whether a file or object exists; False if the store does not say."""
+    try:
+        return files_of(uri, storage).num_bytes_of(uri) is not None
+    except (StorageError, ValueError):  # ValueError: a path with a NUL in it
+        return False
 
 
 def look_up_pictures(

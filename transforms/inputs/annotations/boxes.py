@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from shardwright.errors import ImageFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.images.headers import read_header
+from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
+from shardwright.storage.reads import map_reads
 from shardwright.transforms.references import (
     STATED_SIZE,
     STATED_SIZE_TYPE,
@@ -266,6 +268,31 @@ def stated_size(height: object, width: object) -> ImageSize | None:
             return None
         sides.append(float(value))
     return ImageSize(*sides)
+
+
+def sizes_of(
+    stated: Sequence[ImageSize | None],
+    with_objects: Iterable[int],
+    uris: Sequence[str],
+    storage: StorageOptions,
+) -> list[ImageSize | None]:
+    """Return the size of each image: as stated, else from its header; None if that has none.
+
+    Args:
+        stated: The sizes that are known.
+        with_objects: The rows of images with objects. The size of others does not matter.
+        uris: Addresses of the images.
+        storage: Options of their store.
+    """
+    unknown = sorted(row for row in set(with_objects) if stated[row] is None)
+
+    def read(row: int) -> ImageSize | None:
+        return read_size(uris[row], storage)
+
+    remote = bool(unknown) and is_remote(uris[unknown[0]])
+    found = map_reads(read, unknown) if remote else map(read, unknown)
+    known = dict(zip(unknown, found, strict=True))
+    return [known.get(row, size or ImageSize(1, 1)) for row, size in enumerate(stated)]
 
 
 def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:

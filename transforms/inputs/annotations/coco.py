@@ -24,13 +24,10 @@ from msgspec import UNSET
 from msgspec.json import Decoder
 from numpy.typing import NDArray
 
-from shardwright.errors import BuildError, StorageError, UsageError
+from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.sizes import counted
-from shardwright.storage.addresses import is_remote
-from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.annotations import boxes
 from shardwright.transforms.inputs.annotations.coco_files import (
     ANNOTATION,
@@ -52,7 +49,12 @@ from shardwright.transforms.inputs.annotations.coco_files import (
 from shardwright.transforms.inputs.file_rules import Problem, split_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
 from shardwright.transforms.inputs.foreign_text import peek_text
-from shardwright.transforms.inputs.image_paths import is_whole_path, look_up_batch, resolve_paths
+from shardwright.transforms.inputs.image_paths import (
+    file_exists,
+    is_whole_path,
+    look_up_batch,
+    resolve_paths,
+)
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.input_files import find_files
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
@@ -461,7 +463,7 @@ class _SetListing:
         probes = pa.array(relative, pa.string())
         for folder in self._set.folders:
             if any(
-                _exists(uri, self._facts.storage)
+                file_exists(uri, self._facts.storage)
                 for uri in resolve_paths(probes, folder)[1].to_pylist()
             ):
                 return folder
@@ -587,22 +589,11 @@ class _SetListing:
     ) -> Sequence[boxes.ImageSize | None]:
         """Return each image's size: as stated, else from its header if the image has boxes."""
         rows, uris = batch.column("row").to_pylist(), batch.column("uri").to_pylist()
-        sizes = [
+        stated = [
             boxes.stated_size(self._images[row].height, self._images[row].width) for row in rows
         ]
-        unknown = [
-            place
-            for place, (row, size) in enumerate(zip(rows, sizes, strict=True))
-            if size is None and row in with_objects
-        ]
-
-        def read(place: int) -> boxes.ImageSize | None:
-            return boxes.read_size(uris[place], self._facts.storage)
-
-        found = map_reads(read, unknown) if is_remote(self._facts.uri) else map(read, unknown)
-        known = dict(zip(unknown, found, strict=True))
-        # The size of an image without boxes does not matter.
-        return [size or known.get(place, boxes.ImageSize(1, 1)) for place, size in enumerate(sizes)]
+        places = [place for place, row in enumerate(rows) if row in with_objects]
+        return boxes.sizes_of(stated, places, uris, self._facts.storage)
 
 
 def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[float]:
@@ -626,13 +617,6 @@ def _of_batch(annotations: Sequence[T], batch: pa.RecordBatch) -> tuple[NDArray[
 
 def _reject(batch: pa.RecordBatch, place: int, problem: Problem) -> Reject:
     return Reject(batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *problem)
-
-
-def _exists(uri: str, storage: StorageOptions) -> bool:
-    try:
-        return files_of(uri, storage).num_bytes_of(uri) is not None
-    except (StorageError, ValueError):  # ValueError: a path with a NUL in it
-        return False
 
 
 # A json, a wildcard, or a folder with them in `annotations/` or beside the images.

@@ -1,10 +1,12 @@
 """Tables of images or labels: the place of each image, and the values of its row.
 
-A table is one file, several that a wildcard matches, or a folder of nothing else.
+A table is one file, several that a wildcard matches, or a folder of nothing else. Its rows are
+images, or boxes of images (`box_rows`).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +25,10 @@ from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.annotations.box_rows import BoxColumns, list_images
 from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.columns import (
+    ROLE_COLUMNS,
     TEXT_ROLES,
     Columns,
     as_text,
@@ -43,6 +47,7 @@ from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.image_paths import (
     SCHEME,
     STORE,
+    file_exists,
     has_addresses,
     look_up_batch,
     look_up_pictures,
@@ -78,6 +83,14 @@ from shardwright.transforms.rejects import Reject, RejectReason
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
+# Open Images has ids without an extension in place of paths, and codes in place of class names.
+_BOX_ROLES = {
+    **ROLE_COLUMNS,
+    "id": ("image_id", "imageid", "id"),
+    "label": (*ROLE_COLUMNS["label"], "labelname", "label_name"),
+}
+_SUFFIXES = ("", ".jpg", ".jpeg", ".png")
+_PROBES = 5  # images looked up to find the folder of all
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
@@ -109,6 +122,8 @@ class TableLayout(Columns):
             joined.
         key: The join key of a table of labels, "id", "path" or "stem".
         folders: As in `SourceFacts`, for the further images of a table of labels.
+        boxes: The columns of boxes if each row is one; None if each row is an image.
+        suffix: The extension of the images, if their paths lack it.
     """
 
     path: str
@@ -121,6 +136,8 @@ class TableLayout(Columns):
     num_bytes: int = 0
     key: str = "id"
     folders: tuple[str, ...] = ()
+    boxes: BoxColumns | None = None
+    suffix: str = ""
 
     @property
     def root(self) -> str:
@@ -139,13 +156,17 @@ class TableLayout(Columns):
     def facts(self) -> TableFacts:
         """The facts about this table as INPUT."""
         number = f" of {counted(len(self.files), 'file')} below" if self.files else " at"
-        return self.facts_as(
-            TableFacts,
-            f"a {self.format} table{number} {self.path}, columns {self.describe(self.extras)}",
-            columns=tuple(self.columns.names),
-            label_paths_root=self.root,
-            layout=self,
-        )
+        table = f"a {self.format} table{number} {self.path}"
+        found = {"label_paths_root": self.root, "layout": self, "columns": None}
+        if self.boxes is None:
+            found["columns"] = tuple(self.columns.names)
+            table += f", columns {self.describe(self.extras)}"
+        else:
+            found |= self.boxes.facts() | {"may_have_labels": False}
+            others = [one.name for one in self.boxes.objects if one.name != self.label]
+            table += f" with a row for each box ({', '.join(self.boxes.edges)}), columns "
+            table += self.describe(others)
+        return self.facts_as(TableFacts, table, **found)
 
     def for_features(self, features: Sequence[Feature]) -> TableLayout:
         """Return the table with only the columns of these features.
@@ -153,6 +174,10 @@ class TableLayout(Columns):
         Image paths among them are looked up. Text features of a CSV or TSV keep their text as
         written, where "1.50" could be a number.
         """
+        if self.boxes is not None:
+            return self
+        if self.boxes is not None:
+            return self
         there = set(self.columns.names)
         wanted = {one.column_name: one for one in features if one.column_name in there}
         pictures = tuple(name for name, one in wanted.items() if one.kind in PICTURES)
@@ -197,7 +222,8 @@ class TableFacts(SourceFacts):
     layout: TableLayout
 
     def parts(self) -> Iterator[str]:
-        yield from self.layout.files or ("",)
+        # The rows of an image may be in several files.
+        yield from ("",) if self.layout.boxes else self.layout.files or ("",)
 
     def for_features(self, features: Sequence[Feature]) -> TableFacts:
         return self.layout.for_features(features).facts
@@ -232,7 +258,13 @@ def open_label_table(
             f"{request.argument} {request.uri} is a folder; "
             "give a .csv, .tsv, .jsonl or .parquet table"
         )
-    return open_table(request, TableOf.LABELS).of_labels(key, root, folders).facts
+    table = open_table(request, TableOf.LABELS)
+    if (boxes := _box_columns(request, table.columns)) and len(boxes.edges) > 1:
+        raise UsageError(
+            f"{request.argument} {request.uri} has a row for each box ({', '.join(boxes.edges)}): "
+            "give it as INPUT, with --image-root and the folder of the images"
+        )
+    return table.of_labels(key, root, folders).facts
 
 
 def is_table(request: SourceRequest) -> bool:
@@ -307,8 +339,11 @@ def table_of(
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
     is_text = kind in ("csv", "tsv")  # in which every type can have a role
+    boxes = _box_columns(request, schema) if rows is TableOf.IMAGES else None
+    declared = () if is_text else request.kinds
+    usual = ROLE_COLUMNS if boxes is None else _BOX_ROLES
     first = _FirstRows(paths, kind, schema, request.storage)
-    roles = _find_roles(first, request.columns, rows, () if is_text else request.kinds)
+    roles = _find_roles(first, request.columns, rows, declared, usual)
     texts = {roles[role] for role in TEXT_ROLES if role != "label"}
     if is_text:  # an id "1.5" or "true" is text
         schema = pa.schema(
@@ -319,7 +354,7 @@ def table_of(
             check_labels(first.column(column), column)
         elif column is not None:
             (check_sizes if role == "size" else check_text)(schema.field(column).type, column)
-    return TableLayout(
+    table = TableLayout(
         path=path,
         format=kind,
         columns=schema,
@@ -330,6 +365,36 @@ def table_of(
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
     )
+    return table if boxes is None else _of_boxes(table, boxes)
+
+
+def _box_columns(request: SourceRequest, columns: pa.Schema) -> BoxColumns | None:
+    """Return the columns of boxes, unless the schema has no image, or fills features from them."""
+    found = None if request.image is None else BoxColumns.find(columns)
+    return None if found is None or request.kinds.keys() & {*found.edges} else found
+
+
+def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
+    """Return a table of boxes; images are where the first of them are, with their extension."""
+    kinds = {one.name: one for one in table.columns}
+    boxes = boxes.with_objects(
+        kinds[table.label] if table.label else None, [kinds[name] for name in table.extras]
+    )
+    table = replace(table, boxes=boxes, may_lack_images=False)
+    first = table.files[0] if table.files else ""
+    parts = read_table_file(table.path_of(first), table.format, table.columns, table.storage)
+    batch = next((part for part in parts if isinstance(part, pa.RecordBatch)), None)
+    if batch is None:
+        return table
+    names = pc.unique(pc.fill_null(role_text(batch, table.image), ""))[:_PROBES]
+    suffixes = ("",) if all(map(has_image_name, names.to_pylist())) else _SUFFIXES
+    own = table.folder_of(first)
+    for folder, suffix in itertools.product((own, f"{own}/images"), suffixes):
+        _, uris = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
+        if any(file_exists(uri, table.storage) for uri in uris.to_pylist()):
+            root = table.image_root if folder == own else folder
+            return replace(table, image_root=root, suffix=suffix)
+    return table
 
 
 class _FirstRows:
@@ -355,6 +420,7 @@ def _find_roles(
     given: Mapping[str, str | None],
     rows: TableOf,
     declared: Collection[str],
+    usual: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return role -> column; none of `declared` by its name, unless its type suits it."""
     path, schema = first.path, first.schema
@@ -377,7 +443,9 @@ def _find_roles(
         return name not in declared or can_be_text(kind)
 
     missing = f"is not in {path}, which has the columns {quoted(names)}"
-    roles = find_roles(names, given, missing, suits, spelled=folded)
+    roles = find_roles(names, given, missing, suits, usual, spelled=folded)
+    if usual is _BOX_ROLES:  # a column called id may number the boxes
+        roles |= {"image": roles["image"] or roles["id"], "id": given.get("id")}
     if rows is TableOf.RECORDS:
         return roles | {"image": None, "size": None}
     if rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
@@ -410,43 +478,76 @@ def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
 
 
 def list_part(facts: TableFacts, part: str) -> Rows:
-    """Yield the rows of one of a table's files."""
-    return list_table(facts.layout, part)
+    """Yield the rows of one of a table's files; of a table of boxes, the images of all files."""
+    files = facts.layout.files if facts.layout.boxes else ()
+    return list_table(facts.layout, *(files or (part,)))
 
 
-def list_table(table: TableLayout, name: str = "") -> Rows:
-    """Yield the rows of one of the table's files as reference batches, and rejects of bad rows.
+def list_table(table: TableLayout, *names: str) -> Rows:
+    """Yield the rows of some of the table's files as reference batches, and rejects of bad rows.
 
     Args:
-        name: One of `table.files`; "" for a table in one file. Rows are numbered per file.
+        names: Some of `table.files`; none for a table in one file. Rows are numbered per file.
     """
+    names = names or ("",)
+    if table.boxes is not None:
+        rows = (row for name in names for row in _boxes_in(table, table.boxes, name))
+
+        def locate(batch: pa.RecordBatch) -> Rows:
+            return _located(table, batch, names[0])
+
+        yield from list_images(rows, table.boxes, table.num_bytes, locate, table.storage)
+        return
+    for name in names:
+        for batch in _checked_rows(table, name):
+            if isinstance(batch, Reject):
+                yield batch
+                continue
+            for found in _located(table, batch, name):
+                if isinstance(found, Reject) or (found.num_rows and not table.pictures):
+                    yield found
+                elif found.num_rows:
+                    folder = table.folder_of(name)
+                    pictures = with_pictures(found, table.pictures, folder, table.storage)
+                    yield from keep_inside(pictures, table.folders) if table.folders else pictures
+
+
+def _boxes_in(table: TableLayout, boxes: BoxColumns, name: str) -> Rows:
+    """Yield the rows of a file as `list_images` takes them."""
+    for found in _checked_rows(table, name):
+        is_reject = isinstance(found, Reject)
+        yield found if is_reject else boxes.read(found, f"{name}: " if name else "")
+
+
+def _checked_rows(table: TableLayout, name: str) -> Rows:
+    """Yield references that are not looked up, whose extra columns still have the table's types."""
     first_row = 0
+    where = escaped(f"{name}: ") if name else ""
     for part in read_table_file(table.path_of(name), table.format, table.columns, table.storage):
         if isinstance(part, Reject):
             yield part
             continue
-        for found in _references(table, part, first_row, name):
-            if isinstance(found, Reject) or (found.num_rows and not table.pictures):
-                yield found
-            elif found.num_rows:
-                folder = table.folder_of(name)
-                pictures = with_pictures(found, table.pictures, folder, table.storage)
-                yield from keep_inside(pictures, table.folders) if table.folders else pictures
+        batch, no_class = _raw_references(table, part, first_row, name)
+        if table.boxes is not None:  # rejects its image, not only its row
+            label = pc.if_else(
+                pa.array(no_class), pa.scalar(None, pa.string()), batch.column("label")
+            )
+            batch = set_column(batch, "label", label)
+        else:
+            detail = f"{where}row {{row}}: the label {{label}} {escaped(NOT_A_CLASS)}"
+            yield from reject_rows(batch, no_class, RejectReason.BAD_VALUE, detail)
+            batch = keep_rows(batch, ~no_class)
+        # One rule after another, each on what the earlier ones have left: a row has one reject.
+        for column, is_bad, reason, detail in _text_rules(table, where):
+            mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
+            yield from reject_rows(batch, mask, reason, detail)
+            batch = keep_rows(batch, ~mask)
+        yield batch
         first_row += part.num_rows
 
 
-def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str) -> Rows:
-    """Yield references whose extra columns still have the table's types."""
-    where = escaped(f"{name}: ") if name else ""
-    batch, no_class = _raw_references(table, raw, first_row, name)
-    detail = f"{where}row {{row}}: the label {{label}} {escaped(NOT_A_CLASS)}"
-    yield from reject_rows(batch, no_class, RejectReason.BAD_VALUE, detail)
-    batch = keep_rows(batch, ~no_class)
-    # One rule after another, each on what the earlier ones have left: a row has one reject.
-    for column, is_bad, reason, detail in _text_rules(table, where):
-        mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
-        yield from reject_rows(batch, mask, reason, detail)
-        batch = keep_rows(batch, ~mask)
+def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
+    """Yield references with the length of their image, and rejects of those without."""
     if table.may_lack_images and table.names_files:
         absent = pc.equal(batch.column("uri"), "").to_numpy(zero_copy_only=False)
         # They refer to no bytes of their table.
@@ -456,7 +557,7 @@ def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: s
         yield set_column(set_column(bare, "offset", nothing), "num_bytes", nothing)
         batch = keep_rows(batch, ~absent)
     if table.size is not None:
-        yield from settle_sizes(batch, where)
+        yield from settle_sizes(batch, escaped(f"{name}: ") if name else "")
     elif table.names_files:
         problems, batch = look_up_batch(batch, table.storage, folder=table.folder_of(name))
         yield from problems
@@ -510,7 +611,12 @@ def _raw_references(
         labels, no_class = class_texts(raw.column(table.label), table.label)
     rows = pa.array(np.arange(first_row, first_row + raw.num_rows))
     folder = table.folder_of(name)
-    written, queries = split_queries(pc.fill_null(role_text(raw, table.image), ""))
+    paths = pc.fill_null(role_text(raw, table.image), "")
+    if table.suffix:
+        paths = pc.if_else(
+            pc.equal(paths, ""), "", pc.binary_join_element_wise(paths, table.suffix, "")
+        )
+    written, queries = split_queries(paths)
     relative, uris = resolve_paths(written, folder)
     if folder != table.root:  # two folders may each have their a.png
         relative, _ = resolve_paths(uris, table.root)

@@ -1,0 +1,275 @@
+"""Tables with a row for each box: their rows become the objects of images, in any order of rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import FeatureKind
+from shardwright.transforms.inputs.annotations import box_rows
+from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.tables.table_references import open_label_table
+from tests.support.detection_makers import (
+    CLASSES,
+    HEIGHT,
+    OBJECTS,
+    WIDTH,
+    coco,
+    listed,
+    picture,
+    pictures,
+    reasons,
+    write,
+)
+from tests.support.listings import NONE, Rows
+from tests.support.random_tests import examples
+
+# Rows of datitran/raccoon_dataset, data/raccoon_labels.csv.
+RACCOON = """\
+filename,width,height,class,xmin,ymin,xmax,ymax
+raccoon-117.jpg,640,448,raccoon,100,124,266,324
+raccoon-118.jpg,448,297,raccoon,109,31,307,297
+raccoon-117.jpg,640,448,raccoon,342,101,570,297
+"""
+# Rows of Shenggan/BCCD_Dataset, test.csv: no size, and a column of classes with its own name.
+BCCD = """\
+filename,cell_type,xmin,xmax,ymin,ymax
+BloodImage_00000.jpg,WBC,260,491,177,376
+BloodImage_00000.jpg,RBC,78,184,336,435
+BloodImage_00001.jpg,WBC,68,286,315,480
+"""
+# Rows of Open Images, oidv6-train-annotations-bbox.csv: fractions, and ids in place of paths.
+OPEN_IMAGES = """\
+ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf
+000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0
+000002b66c9c498e,xclick,/m/01g317,1,0.025000,0.276563,0.714063,0.948438,0,1,0
+"""
+# Rows in the form of Kaggle's global-wheat-detection, train.csv: an image without a class.
+WHEAT = """\
+image_id,width,height,bbox,source
+b6ab77fd7,1024,1024,"[834.0, 222.0, 56.0, 36.0]",usask_1
+b6ab77fd7,1024,1024,"[226.0, 548.0, 130.0, 58.0]",usask_1
+"""
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def by_id(rows: Rows) -> dict[str, Rows]:
+    return {row["id"]: row for row in sorted(rows, key=lambda row: row["id"])}
+
+
+def fractions(width: int, height: int, *corners: float) -> Any:
+    x_min, y_min, x_max, y_max = corners
+    return pytest.approx([y_min / height, x_min / width, y_max / height, x_max / width], abs=1e-6)
+
+
+def test_raccoons(tmp_path: Path) -> None:
+    names = ("raccoon-117.jpg", "raccoon-118.jpg")
+    write(tmp_path, {"labels.csv": RACCOON, **dict.fromkeys(names, picture())})
+    source, rows, rejects = listed(tmp_path / "labels.csv")
+    first, second = by_id(rows).values()
+    assert first["x/objects/bbox"] == [
+        fractions(640, 448, 100, 124, 266, 324), fractions(640, 448, 342, 101, 570, 297),
+    ]  # fmt: skip
+    assert second["x/objects/label"] == ["raccoon"]
+    assert (first["stated_size"], rejects) == ([448.0, 640.0], [])
+    assert source.facts.description == (
+        f"a csv table at {tmp_path}/labels.csv with a row for each box (xmin, ymin, xmax, ymax), "
+        "columns image='filename', label='class'"
+    )
+    assert [one.name for one in source.facts.features] == ["objects/bbox", "objects/label"]
+
+
+def test_blood_cells(tmp_path: Path) -> None:
+    """The images' headers have the size, and --label-column names the class."""
+    names = ("BloodImage_00000.jpg", "BloodImage_00001.jpg")
+    images = {f"images/{name}": picture(640, 480) for name in names}
+    write(tmp_path, {"test.csv": BCCD, **images})
+    columns = {**NONE, "label": "cell_type"}
+    source, rows, rejects = listed(tmp_path / "test.csv", columns=columns)
+    first, second = by_id(rows).values()
+    assert first["x/objects/bbox"][1] == fractions(640, 480, 78, 336, 184, 435)
+    assert (first["x/objects/label"], second["x/objects/label"]) == (["WBC", "RBC"], ["WBC"])
+    assert (second["stated_size"], rejects) == ([480.0, 640.0], [])
+    assert source.facts.label_paths_root == f"{tmp_path}/images"
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ""])
+def test_open_images(tmp_path: Path, suffix: str) -> None:
+    name = f"000002b66c9c498e{suffix}"
+    write(tmp_path, {"boxes.csv": OPEN_IMAGES, name: picture()})
+    source, [row], rejects = listed(tmp_path / "boxes.csv")
+    assert row["id"] == name
+    assert row["x/objects/bbox"][0] == fractions(1, 1, 0.0125, 0.148438, 0.195312, 0.5875)
+    assert row["x/objects/label"] == ["/m/01g317"] * 2
+    assert (row["x/objects/IsTruncated"], row["x/objects/Confidence"]) == ([1, 1], [1, 1])
+    assert (row["stated_size"], rejects) == (None, [])
+    assert {one.sequence for one in source.facts.features} == {"objects"}
+
+
+def test_wheat(tmp_path: Path) -> None:
+    write(tmp_path, {"train.csv": WHEAT, "train/b6ab77fd7.jpg": picture()})
+    source, [row], rejects = listed(tmp_path / "train.csv", image_root=str(tmp_path / "train"))
+    assert row["x/objects/bbox"][0] == fractions(1024, 1024, 834, 222, 890, 258)
+    assert (row["x/objects/source"], rejects) == (["usask_1"] * 2, [])
+    assert "objects/label" not in [one.name for one in source.facts.features]
+
+
+COLUMNS = "image,xmin,ymin,xmax,ymax,label\n"
+
+
+@pytest.mark.parametrize(("table", "reason", "told"), [
+    ("a.png,x,2,12,12,cat\na.png,4,2,12,12,cat\n", "bad_value", "row 0: xmin is 'x', not a number"),
+    ("a.png,4,,12,12,cat\n", "bad_value", "only some of xmin, ymin, xmax, ymax have a value"),
+    ("a.png,4,2,12,12,\n", "bad_value", "row 0: label has no class for its box"),
+    ("a.png,4,2,12,12,cat\na.png,.1,.1,.2,.3,cat\n", "bad_value",
+     "row 1: its box is a fraction of the image, and those of other rows are in pixels"),
+    ("gone.png,4,2,12,12,cat\n", "missing_file", "there is no such file"),
+    (",4,2,12,12,cat\n", "bad_value", "row 0: the image column 'image' is empty"),
+])  # fmt: skip
+def test_bad_rows(tmp_path: Path, table: str, reason: str, told: str) -> None:
+    """A row that cannot be read rejects its image, as a bad annotation of COCO does."""
+    good = "b.png,4,2,12,12,cat\n"
+    write(tmp_path, {"t.csv": f"{COLUMNS}{table}{good}", "a.png": picture(), "b.png": picture()})
+    _, rows, [reject] = listed(tmp_path / "t.csv")
+    assert [row["id"] for row in rows] == ["b.png"]
+    assert (str(reject.reason), told in reject.detail) == (reason, True), reject.detail
+
+
+@pytest.mark.parametrize(("columns", "values", "told"), [
+    ("split", ("train", "test"), "its rows have several values of split, 'train' and 'test'"),
+    ("width,height", ("40,20", "20,40"), "several values of height, 20.0 and 40.0"),
+])  # fmt: skip
+def test_rows_that_contradict(tmp_path: Path, columns: str, values: Any, told: str) -> None:
+    text = "".join(f"a.png,4,2,12,12,cat,{each}\n" for each in values)
+    text = f"{COLUMNS.strip()},{columns}\n{text}b.png,4,2,12,12,cat,{values[0]}\n"
+    write(tmp_path, {"t.csv": text, "a.png": picture(), "b.png": picture()})
+    _, [row], [reject] = listed(tmp_path / "t.csv")
+    assert (row["id"], reject.id, told in reject.detail) == ("b.png", "a.png", True), reject.detail
+
+
+def test_boxes_that_are_none(tmp_path: Path) -> None:
+    """A row without a box says that its image has none; a box without area is left out, listed."""
+    text = f"{COLUMNS}a.png,,,,,nothing\nb.png,9,2,3,12,cat\nb.png,4,2,inf,12,cat\n"
+    write(tmp_path, {"t.csv": text, "a.png": picture(), "b.png": picture()})
+    _, rows, rejects = listed(tmp_path / "t.csv")
+    assert [row["x/objects/bbox"] for row in rows] == [[], []]
+    assert reasons(rejects) == [("b.png#1", "empty_box"), ("b.png#2", "empty_box")]
+
+
+def test_an_image_of_unknown_size(tmp_path: Path) -> None:
+    text = f"{COLUMNS}a.png,4,2,12,12,cat\nb.png,4,2,12,12,dog\nc.png,4,2,12,12,cat\n"
+    images = {"a.png": picture(), "b.png": b"no image", "c.png": picture()}
+    _, rows, [reject] = listed(write(tmp_path, {"t.csv": text, **images}) / "t.csv")
+    assert [row["x/objects/label"] for row in rows] == [["cat"], ["cat"]]
+    assert (reject.id, "its boxes have no scale" in reject.detail) == ("b.png", True)
+
+
+@pytest.mark.parametrize(("header", "row", "told"), [
+    ("image,label,class,xmin,ymin,xmax,ymax,bbox", "a.png,cat,b,4,2,12,12,x",
+     "column 'bbox' would be the feature 'objects/bbox'"),
+    ("image,xmin,ymin,xmax,ymax,width,height", "a.png,4,2,12,12,8,10",
+     "the columns height and width hold heights and widths of boxes"),
+])  # fmt: skip
+def test_columns_that_clash(tmp_path: Path, header: str, row: str, told: str) -> None:
+    write(tmp_path, {"t.csv": f"{header}\n{row}\n", "a.png": picture()})
+    with pytest.raises((UsageError, BuildError), match=told):
+        listed(tmp_path / "t.csv")
+
+
+def test_columns_that_a_schema_names_are_no_boxes(tmp_path: Path) -> None:
+    write(tmp_path, {"t.csv": f"{COLUMNS}a.png,4,2,12,12,cat\n", "a.png": picture()})
+    _, [row], _ = listed(tmp_path / "t.csv", kinds={"xmin": FeatureKind.INT64})
+    assert (row["x/xmin"], row["label"]) == (4, "cat")
+
+
+Object = tuple[str, int, int, int, int]
+LISTS = st.lists(
+    st.tuples(
+        st.sampled_from(CLASSES), st.integers(2, 39), st.integers(0, 19), st.integers(-2, 50),
+        st.integers(-2, 30),
+    ), max_size=5
+)  # fmt: skip
+
+
+@examples(10)
+@given(
+    objects=st.fixed_dictionaries(dict.fromkeys(OBJECTS, LISTS)),
+    form=st.sampled_from(["csv", "jsonl", "parquet", "bbox"]),
+    has_size=st.booleans(),
+    buckets=st.sampled_from([26, 2]),
+    data=st.data(),
+)
+def test_the_same_as_coco_in_any_order(
+    objects: Mapping[str, list[Object]],
+    form: str,
+    has_size: bool,
+    buckets: int,
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = write(tmp_path_factory.mktemp("boxes"), pictures(""))
+    size = {"width": WIDTH, "height": HEIGHT} if has_size else {}
+    rows: list[dict[str, Any]] = []
+    annotations = []
+    for number, (name, found) in enumerate(objects.items()):
+        for label, x, y, w, h in [*found, ("cat", 5, 5, 5, 5)]:
+            box: dict[str, Any] = {"xmin": x, "xmax": x + w, "ymin": y, "ymax": y + h}
+            box = {"bbox": [x, y, w, h]} if form == "bbox" else box
+            rows.append({"file_name": f"{name}.png", **size, "class": label, **box})
+            more = {"category_id": 10 * CLASSES.index(label), "bbox": [x, y, w, h]}
+            annotations.append({"id": len(rows), "image_id": number, **more})
+    rows = data.draw(st.permutations(rows))
+    names = {"csv": "t.csv", "jsonl": "t.jsonl", "parquet": "t.parquet", "bbox": "t.csv"}
+    table = root / names[form]
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), table)
+    else:
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        table.write_text(lines if form == "jsonl" else csv_of(rows))
+    write(root, {"c.json": json.dumps(coco(annotations=annotations))})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(box_rows, "_BUCKET_BITS", buckets)
+        _, of_table, dropped = listed(table)
+    _, of_coco, same = listed(root / "c.json")
+
+    def of(rows: Rows) -> list[Any]:
+        return [
+            (row["id"], row["stated_size"], sorted(zip(
+                row["x/objects/label"], map(tuple, row["x/objects/bbox"]), strict=True)))
+            for row in by_id(rows).values()
+        ]  # fmt: skip
+
+    assert of(of_table) == of(of_coco)
+    assert len(dropped) == len(same)
+
+
+def test_rows_in_several_files(tmp_path: Path) -> None:
+    """The rows of an image may be in several files; classes of whole numbers stay numbers."""
+    texts = [f"{COLUMNS}a.png,4,2,12,12,{label}\n" for label in (10, 9)]
+    files = {f"t-{number}.csv": text for number, text in enumerate(texts)}
+    _, [row], rejects = listed(f"{write(tmp_path, {**files, 'a.png': picture()})}/t-*.csv")
+    assert (row["x/objects/label"], rejects) == ([10, 9], [])
+
+
+def test_a_table_of_labels(tmp_path: Path) -> None:
+    request = SourceRequest(str(write(tmp_path, {"t.csv": RACCOON}) / "t.csv"), "--labels")
+    with pytest.raises(UsageError, match="give it as INPUT, with --image-root"):
+        open_label_table(request, key="id", root=None)

@@ -1,0 +1,463 @@
+"""Make objects of tables with a row for each box: find their columns, and gather an image's rows.
+
+The rows of an image may be anywhere in a table. They meet in buckets by a hash of its path, in a
+temporary file, so memory holds one bucket: 64 to 128 MB of the table's text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import Feature
+from shardwright.storage.options import StorageOptions
+from shardwright.transforms.batch_file import BatchFile, Place
+from shardwright.transforms.features.lists import is_list, is_text, plain
+from shardwright.transforms.hashing import hash64, spread_rows
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.columns import extra_feature, folded
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.references import (
+    BATCH_ROWS,
+    QUERY,
+    REFERENCE_SCHEMA,
+    STATED_SIZE,
+    STATED_SIZE_TYPE,
+    concat,
+    extra_columns,
+    extra_name,
+    keep_rows,
+    reference_schema,
+    set_column,
+    with_columns,
+)
+from shardwright.transforms.rejects import Reject, RejectReason
+
+_CORNERS = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x_min", "y_min", "x_max", "y_max"),
+    ("x1", "y1", "x2", "y2"),
+)
+_LIST = ("bbox",)  # COCO's [x, y, width, height]
+_SIZES = (("height", "width"), ("image_height", "image_width"), ("img_height", "img_width"))
+# Fractions may be larger than 1, as boxes reach out of images. No image of 2 pixels has boxes.
+_MOST_FRACTION = 2.0
+_BUCKET_BITS = 26  # 64 MB of a table
+_FAULT = "fault"
+_SEPARATOR = re.compile(r"\s*[,;\s]\s*")
+_BRACKETS = " \t[]()"
+_REFERENCE_COLUMNS = frozenset({*REFERENCE_SCHEMA.names, QUERY})
+_EDGES = ("x_min", "y_min", "x_max", "y_max")
+_SIZE = ("height", "width")
+_SHARED = ("id", "split", "group", *_SIZE)  # equal in all rows of an image
+
+Locate = Callable[[pa.RecordBatch], Rows]
+
+
+class ObjectColumn(NamedTuple):
+    """A column with a value for each object: its name in the table, its feature, and its type."""
+
+    name: str
+    feature: str
+    kind: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class BoxColumns:
+    """The columns of a table with a row for each box.
+
+    Attributes:
+        edges: The columns of xmin, ymin, xmax and ymax, or one of COCO's [x, y, width, height].
+        size: The columns of the image's height and width in pixels; () if there are none.
+        objects: The class, if there is one, and all other columns without a role.
+    """
+
+    edges: tuple[str, ...]
+    size: tuple[str, ...]
+    objects: tuple[ObjectColumn, ...] = ()
+
+    @classmethod
+    def find(cls, columns: pa.Schema) -> BoxColumns | None:
+        """Return the columns of boxes by their names, in any case; None if there are none."""
+        there = {folded(one.name): one for one in reversed(columns)}
+        for edges in (*_CORNERS, _LIST):
+            found = [there[name] for name in edges if name in there]
+            if len(found) == len(edges) and all(_may_hold(one.type, edges) for one in found):
+                sizes = (names for names in _SIZES if all(name in there for name in names))
+                size = tuple(there[name].name for name in next(sizes, ()))
+                return cls(tuple(one.name for one in found), size)
+        return None
+
+    def with_objects(self, label: pa.Field | None, others: Iterable[pa.Field]) -> BoxColumns:
+        """Return these columns with those of the class and of other values.
+
+        Raises:
+            UsageError: A value would have the name of the boxes or of the classes.
+        """
+        objects = []
+        if label is not None:
+            is_number = pa.types.is_integer(label.type) or pa.types.is_floating(label.type)
+            kind = pa.int64() if is_number else pa.string()
+            objects.append(ObjectColumn(label.name, boxes.LABEL, kind))
+        for one in others:
+            if one.name in (*self.edges, *self.size):
+                continue
+            feature = f"objects/{one.name}"
+            if feature in (boxes.BOX, boxes.LABEL):
+                raise UsageError(
+                    f"column {one.name!r} would be the feature {feature!r}, which the columns of "
+                    "boxes and classes fill: rename it, or leave it out"
+                )
+            kind = one.type.value_type if pa.types.is_dictionary(one.type) else one.type
+            objects.append(ObjectColumn(one.name, feature, kind))
+        return replace(self, objects=tuple(objects))
+
+    @property
+    def columns(self) -> list[tuple[str, pa.DataType]]:
+        """Names and types of the extra columns of references."""
+        lists = [(one.feature, pa.list_(one.kind)) for one in self.objects]
+        return [(boxes.BOX, pa.list_(boxes.BOX_TYPE)), *lists, (STATED_SIZE, STATED_SIZE_TYPE)]
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of these columns. Raises `BuildError` if tf.Example cannot hold one."""
+        box, label = boxes.box_features(())
+        values = (label if one.feature == label.name else _feature(one) for one in self.objects)
+        return box, *values
+
+    def facts(self) -> dict[str, Any]:
+        """Return the `SourceFacts` about an input with these columns that follow from them."""
+        try:
+            features, unstorable = self.features, ""
+        except BuildError as error:
+            features, unstorable = (), str(error)
+        return {
+            "schema": reference_schema(self.columns),
+            "features": features,
+            "unstorable": unstorable,
+        }
+
+    def read(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+        """Return rows of a table with their boxes as numbers, for `list_images`.
+
+        Args:
+            batch: References with all columns of the table.
+            where: The start of details: the table's file if it has several.
+        """
+        edges, faults = _read_edges(batch, self.edges)
+        missing = np.isnan(edges)
+        has_box = ~missing.all(axis=1)
+        for row in np.flatnonzero(missing.any(axis=1) & has_box).tolist():
+            faults.setdefault(row, f"only some of {', '.join(self.edges)} have a value")
+        values = {one.feature: _values(batch, one) for one in self.objects}
+        if boxes.LABEL in values:
+            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(unknown & has_box).tolist():
+                faults.setdefault(row, f"{self.objects[0].name} has no class for its box")
+        details: list[str | None] = [None] * batch.num_rows
+        for row, fault in faults.items():
+            details[row] = f"{where}row {batch.column('row')[row].as_py()}: {fault}"
+        sizes = [_numbers(batch.column(extra_name(name)))[0] for name in self.size]
+        bare = batch.drop_columns(extra_columns(batch.schema))
+        return with_columns(
+            set_column(bare, "label", pa.nulls(batch.num_rows, pa.string())),
+            {
+                **dict(zip(_EDGES, map(pa.array, edges.T), strict=True)),
+                **{
+                    name: pa.array(one, from_pandas=True)
+                    for name, one in zip(_SIZE, sizes, strict=False)
+                },
+                _FAULT: pa.array(details, pa.string()),
+                **values,
+            },
+        )
+
+
+def _may_hold(kind: pa.DataType, edges: tuple[str, ...]) -> bool:
+    """Return whether a column may hold edges of boxes, or lists of them."""
+    if is_text(kind) or pa.types.is_null(kind):
+        return True
+    if is_list(kind) != (edges == _LIST):
+        return False
+    value = kind.value_type if is_list(kind) else kind
+    return pa.types.is_integer(value) or pa.types.is_floating(value)
+
+
+def _feature(column: ObjectColumn) -> Feature:
+    if is_list(column.kind):
+        raise BuildError(
+            f"column {column.name!r} holds lists, and each row is one object of an image: "
+            "drop the column"
+        )
+    found = extra_feature(column.name, column.kind)
+    return replace(found, name=column.feature, shape=(None,), sequence="objects")
+
+
+def _values(batch: pa.RecordBatch, column: ObjectColumn) -> pa.Array:
+    is_class = column.feature == boxes.LABEL
+    return plain(batch.column("label" if is_class else extra_name(column.name))).cast(column.kind)
+
+
+def _read_edges(
+    batch: pa.RecordBatch, names: tuple[str, ...]
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Return the corners of each row's box, NaN where there is none; and row -> fault."""
+    columns = [plain(batch.column(extra_name(name))) for name in names]
+    faults: dict[int, str] = {}
+    if len(names) > 1:
+        edges = []
+        for name, column in zip(names, columns, strict=True):
+            numbers, odd = _numbers(column)
+            faults |= {row: f"{name} is {text!r}, not a number" for row, text in odd.items()}
+            edges.append(numbers)
+        return np.stack(edges, axis=1), faults
+    found = np.full((batch.num_rows, 4), np.nan)
+    for row, value in enumerate(columns[0].to_pylist()):
+        items = _SEPARATOR.split(value.strip(_BRACKETS)) if isinstance(value, str) else value
+        if not items or items == [""]:
+            continue
+        try:
+            x, y, width, height = map(float, items)
+        except (TypeError, ValueError):
+            faults[row] = f"{names[0]} is {value!r}, not [x, y, width, height]"[:200]
+        else:
+            found[row] = x, y, x + width, y + height
+    return found, faults
+
+
+def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Return numbers, NaN where there is none, and the texts that are none by their rows."""
+    column = plain(column)
+    if not is_text(column.type):
+        return column.cast(pa.float64()).to_numpy(zero_copy_only=False), {}
+    numbers, odd = np.full(len(column), np.nan), {}
+    for row, text in enumerate(column.to_pylist()):
+        if text is not None and text.strip():
+            try:
+                numbers[row] = float(text)
+            except ValueError:
+                odd[row] = text[:40]
+    return numbers, odd
+
+
+def list_images(
+    rows: Rows, columns: BoxColumns, num_bytes: int, locate: Locate, storage: StorageOptions
+) -> Rows:
+    """Yield the images of a table with their objects in the order of its rows, and rejects.
+
+    Args:
+        rows: Batches of `BoxColumns.read`, and rejects.
+        columns: The table's columns.
+        num_bytes: The bytes of its rows, which decide the number of buckets.
+        locate: Looks up images: yields references with their length, and rejects.
+        storage: Options of the images' stores.
+
+    Raises:
+        BuildError: The temporary folder is full, or heights and widths are those of boxes.
+    """
+    file, buckets = BatchFile(), defaultdict[int, list[Place]](list)
+    num_buckets = 1 << (num_bytes >> _BUCKET_BITS).bit_length()
+    largest, counts = 0.0, np.zeros(2, np.int64)
+    for found in rows:
+        if isinstance(found, Reject):
+            yield found
+            continue
+        paths = found.column("uri").dictionary_encode()
+        # Of a sorted table, a path is hashed once.
+        hashes = hash64(paths.dictionary, "shardwright/boxes")[paths.indices.to_numpy()]
+        for bucket, piece in spread_rows(found, hashes, num_buckets):
+            buckets[bucket].append(file.add(piece))
+        edges = _stacked(found, _EDGES)
+        largest = max(largest, np.abs(edges[np.isfinite(edges)]).max(initial=0.0))
+        if columns.size:
+            sides = edges[:, 3:1:-1] - edges[:, 1::-1]
+            is_inside = edges[:, :2].min(axis=1) > 0
+            counts += (
+                is_inside.sum(),
+                ((sides == _stacked(found, _SIZE)).all(axis=1) & is_inside).sum(),
+            )
+    if 2 * counts[1] > counts[0]:
+        raise BuildError(
+            f"the columns {' and '.join(columns.size)} hold heights and widths of boxes, and must "
+            "hold those of images: rename them, or leave them out"
+        )
+    for bucket in sorted(buckets):
+        whole = concat([file.read(place) for place in buckets.pop(bucket)])
+        for images in _by_image(whole):
+            yield from _Images(images, columns, largest > _MOST_FRACTION).list(locate, storage)
+
+
+def _by_image(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield rows sorted by image, and in their order of an image, of `BATCH_ROWS` images a time."""
+    images = rows.column("uri").dictionary_encode().indices.to_numpy()
+    order = np.argsort(images, kind="stable")
+    ends = np.arange(BATCH_ROWS, images.max() + 1 + BATCH_ROWS, BATCH_ROWS)
+    start = 0
+    for stop in np.searchsorted(images[order], ends).tolist():
+        yield rows.take(pa.array(order[start:stop]))
+        start = stop
+
+
+def _stacked(rows: pa.RecordBatch, names: tuple[str, ...]) -> NDArray[np.float64]:
+    """Return columns of numbers, shape [rows, names]."""
+    return np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in names], axis=1)
+
+
+class _Images:
+    """Images with all their rows.
+
+    Args:
+        rows: The rows, sorted by image.
+        columns: The table's columns.
+        in_pixels: False if boxes are fractions.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, columns: BoxColumns, in_pixels: bool) -> None:
+        self._rows, self._columns, self._in_pixels = rows, columns, in_pixels
+        self._edges = _stacked(rows, _EDGES)
+        images = rows.column("uri").dictionary_encode().indices.to_numpy()
+        # The first row of each row's image.
+        self._firsts = np.searchsorted(images, images)
+
+    def list(self, locate: Locate, storage: StorageOptions) -> Rows:
+        firsts = np.unique(self._firsts)
+        faults = self._faults()
+        there = [name for name in self._rows.schema.names if name in _REFERENCE_COLUMNS]
+        images = self._rows.select(there).take(pa.array(firsts))
+        for place, first in enumerate(firsts.tolist()):
+            if first in faults:
+                image_id, uri = (images.column(name)[place].as_py() for name in ("id", "uri"))
+                yield Reject(image_id, uri, RejectReason.BAD_VALUE, faults[first])
+        for found in locate(keep_rows(images, ~np.isin(firsts, [*faults]))):
+            if isinstance(found, Reject):
+                yield found
+            elif found.num_rows:
+                yield from self._with_objects(found, storage)
+
+    def _faults(self) -> dict[int, str]:
+        """Return the first fault of each image that has one, by its first row."""
+        faults: dict[int, str] = {}
+        details = self._rows.column(_FAULT)
+        for row in _true_rows(details.is_valid()):
+            faults.setdefault(int(self._firsts[row]), details[row].as_py())
+        firsts = pa.array(self._firsts)
+        for name in _SHARED:
+            if name not in self._rows.schema.names:
+                continue
+            column = self._rows.column(name)
+            of_first = column.take(firsts)
+            same = pc.fill_null(pc.equal(column, of_first), False)
+            both_empty = pc.and_(column.is_null(), of_first.is_null())
+            for row in _true_rows(pc.invert(pc.or_(same, both_empty))):
+                values = f"{of_first[row].as_py()!r} and {column[row].as_py()!r}"
+                told = f"its rows have several values of {name}, {values}"
+                faults.setdefault(int(self._firsts[row]), told)
+        if self._in_pixels:
+            # A box within the first pixel means that some rows are fractions.
+            ends, starts = self._edges[:, 2:], self._edges[:, :2]
+            is_small = ((ends <= 1) & (starts < ends)).all(axis=1)
+            for row in np.flatnonzero(is_small & (starts >= 0).all(axis=1)).tolist():
+                told = (
+                    f"row {self._rows.column('row')[row].as_py()}: its box is a fraction of the "
+                    "image, and those of other rows are in pixels: use one unit"
+                )
+                faults.setdefault(int(self._firsts[row]), told)
+        return faults
+
+    def _with_objects(self, images: pa.RecordBatch, storage: StorageOptions) -> Rows:
+        """Yield located images with their objects, and rejects."""
+        places = pc.index_in(self._rows.column("uri"), value_set=images.column("uri"))
+        is_object = places.is_valid().to_numpy(zero_copy_only=False)
+        is_object &= ~np.isnan(self._edges).all(axis=1)
+        objects = self._rows.filter(pa.array(is_object))
+        rows = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
+        stated = None
+        if self._in_pixels:
+            stated = dict.fromkeys(range(images.num_rows))
+            if self._columns.size:
+                sizes = _stacked(objects, _SIZE).tolist()
+                stated |= {
+                    row: boxes.stated_size(*size)
+                    for row, size in zip(rows.tolist(), sizes, strict=True)
+                }
+        values = {one.feature: objects.column(one.feature) for one in self._columns.objects}
+        found = PlacedBoxes(rows, self._edges[is_object], values, objects.column("row").to_pylist())
+        yield from place_boxes(images, found, stated, storage)
+
+
+def _true_rows(mask: pa.BooleanArray) -> list[int]:
+    found: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return found
+
+
+class PlacedBoxes(NamedTuple):
+    """Boxes of a batch of images.
+
+    Attributes:
+        rows: The row of each one's image, ascending.
+        edges: xmin, ymin, xmax and ymax of each, shape [n, 4].
+        values: Feature -> one value for each box.
+        numbers: The number of each box in rejects.
+    """
+
+    rows: NDArray[np.int64]
+    edges: NDArray[np.float64]
+    values: dict[str, pa.Array]
+    numbers: Sequence[int]
+
+
+def place_boxes(
+    images: pa.RecordBatch,
+    found: PlacedBoxes,
+    stated: Mapping[int, boxes.ImageSize | None] | None,
+    storage: StorageOptions,
+) -> Rows:
+    """Yield images with their objects, and a reject for each empty box and image of unknown size.
+
+    Args:
+        images: References.
+        found: Their boxes.
+        stated: Row -> the size of its image, None to read it from the image's header; None without
+            a row if boxes are fractions.
+        storage: Options of the images' stores.
+    """
+    ids, uris = (images.column(name).to_pylist() for name in ("id", "uri"))
+    rows, corners, sizes = found.rows, found.edges[:, [1, 0, 3, 2]], None
+    if stated is not None:
+        known = boxes.sizes_of([stated.get(row) for row in range(len(ids))], rows, uris, storage)
+        unknown = np.array([size is None for size in known], bool)
+        for row in np.flatnonzero(unknown).tolist():
+            told = "no size is stated, and the image's header has none: its boxes have no scale"
+            yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, told)
+        if unknown.any():
+            keep, moved = ~unknown[rows], np.cumsum(~unknown) - 1
+            left = PlacedBoxes(
+                moved[rows[keep]],
+                found.edges[keep],
+                {name: column.filter(pa.array(keep)) for name, column in found.values.items()},
+                np.array(found.numbers)[keep].tolist(),
+            )
+            good = dict(enumerate(size for size in known if size is not None))
+            if good:
+                yield from place_boxes(keep_rows(images, ~unknown), left, good, storage)
+            return
+        sizes = np.array(known, float).reshape(-1, 2)[rows]
+        corners = corners / np.tile(sizes, 2)
+    names = [
+        f"{ids[row]}#{number}" for row, number in zip(rows.tolist(), found.numbers, strict=True)
+    ]
+    columns, empty = boxes.object_columns(
+        boxes.ObjectRows(rows, corners, found.values, names, sizes), uris
+    )
+    yield from empty
+    columns.setdefault(STATED_SIZE, pa.nulls(len(ids), STATED_SIZE_TYPE))
+    yield with_columns(images, columns)
