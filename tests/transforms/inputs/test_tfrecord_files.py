@@ -39,8 +39,9 @@ def test_names() -> None:
     known = [
         "x.tfrecord", "x.TFRecords", "x.tfrec", "x.tfrecord.gz", "x.tfrecords-1",
         "flowers-train.tfrecord-00003-of-00012", "train-00000-of-01024",
+        "train.record", "coco_train.record-00003-of-00100", "data_tfrecord-00000-of-00001.gz",
     ]  # fmt: skip
-    others = ["train-00000-of-00002.parquet", "x.tar", "tfrecord", "x.png"]
+    others = ["train-00000-of-00002.parquet", "record", "x.tar", "tfrecord", "x.png"]
     assert [name for name in known + others if is_tfrecord_name(name)] == known
 
 

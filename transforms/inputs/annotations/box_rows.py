@@ -50,7 +50,7 @@ _CORNERS = (
 _LIST = ("bbox",)  # COCO's [x, y, width, height]
 _SIZES = (("height", "width"), ("image_height", "image_width"), ("img_height", "img_width"))
 # Fractions may be larger than 1, as boxes reach out of images. No image of 2 pixels has boxes.
-_MOST_FRACTION = 2.0
+MOST_FRACTION = 2.0
 _BUCKET_BITS = 26  # 64 MB of a table
 _FAULT = "fault"
 _SEPARATOR = re.compile(r"\s*[,;\s]\s*")
@@ -293,7 +293,7 @@ def list_images(
     for bucket in sorted(buckets):
         whole = concat([file.read(place) for place in buckets.pop(bucket)])
         for images in _by_image(whole):
-            yield from _Images(images, columns, largest > _MOST_FRACTION).list(locate, storage)
+            yield from _Images(images, columns, largest > MOST_FRACTION).list(locate, storage)
 
 
 def _by_image(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -17,9 +17,11 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 
 _BUFFER_BYTES = 1 << 20
-# x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz; also a bare
-# train-00000-of-01024.
-_NAME = re.compile(r"(?i).*\.(tfrecords?|tfrec)([-._].*)?|.*-\d{5,}-of-\d{5,}")
+# x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz, and x.record of the
+# Object Detection API; also a bare train-00000-of-01024, and TFX's data_tfrecord-00000-of-00001.gz.
+_NAME = re.compile(
+    r"(?i).*\.(tfrecords?|tfrec)([-._].*)?|.*\.record(-\d+-of-\d+)?(\.gz)?|.*-\d{5,}-of-\d{5,}(\.gz)?"
+)
 
 
 class Compression(StrEnum):

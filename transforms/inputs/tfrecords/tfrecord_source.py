@@ -39,6 +39,7 @@ from shardwright.transforms.inputs.input_files import (
 from shardwright.transforms.inputs.label_values import class_text
 from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
+from shardwright.transforms.inputs.tfrecords.detection_records import DetectionKeys
 from shardwright.transforms.inputs.tfrecords.stated_features import (
     NOTHING_STATED,
     RecordStatistics,
@@ -57,7 +58,7 @@ from shardwright.transforms.rejects import Reject, RejectReason, incomplete
 
 LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
 # The first that exists is the id. Other file names are not: they may repeat across classes.
-ID_NAMES = ("id", "image_id", "image/filename")
+ID_NAMES = ("id", "image_id", "image/filename", "image/source_id")
 # Model Garden's features of the encoded image: recomputed when a record is written.
 _DERIVED = ("image/format", "image/height", "image/width")
 _LABEL_TEXT = "image/class/text"
@@ -82,11 +83,13 @@ class RecordLayout(Columns):
     Attributes:
         left_out: Keys that are recomputed from the image.
         may_lack_images: True if a record without an image is not a reject.
+        detection: The features of boxes, which become objects, or None.
         is_of_bytes: True if records are not parsed, but fill one column with all their bytes.
     """
 
     left_out: tuple[str, ...] = ()
     may_lack_images: bool = False
+    detection: DetectionKeys | None = None
     is_of_bytes: bool = False
 
     @property
@@ -94,13 +97,19 @@ class RecordLayout(Columns):
         return self.image is not None or PICTURE_TYPE in self.columns.types
 
 
-def make_layout(seen: RecordStatistics, request: SourceRequest, stated: Stated) -> RecordLayout:
+def make_layout(
+    seen: RecordStatistics,
+    request: SourceRequest,
+    stated: Stated,
+    detection: DetectionKeys | None = None,
+) -> RecordLayout:
     """Return the roles and types of the features.
 
     Args:
         seen: Statistics of the first records.
         request: The request for INPUT.
         stated: The features that the folder states.
+        detection: The features of boxes, or None.
 
     Raises:
         UsageError: No feature holds images, or a given feature is missing or does not suit its
@@ -150,10 +159,12 @@ def make_layout(seen: RecordStatistics, request: SourceRequest, stated: Stated) 
     left_out = tuple(key for key in seen.features if image and key in stated.derived)
     if image == "image/encoded" and not stated.derived:
         left_out = tuple(key for key in _DERIVED if key in seen.features)
+    boxes = {} if detection is None else detection.stored
+    left_out += () if detection is None else detection.left_out
     known = {
         key: _feature_of(key, seen, stated)
         for key in dict.fromkeys([*stated.features, *seen.features])  # as stated, then by name
-        if key in seen.features and key not in kinds and key not in left_out
+        if key in seen.features and key not in {*kinds, *left_out, *boxes}
     }
     for key, feature in known.items():
         kind = PICTURE_TYPE
@@ -164,7 +175,8 @@ def make_layout(seen: RecordStatistics, request: SourceRequest, stated: Stated) 
     label = roles["label"]
     names = stated.class_names_of(label) if label and kinds[label] == pa.int64() else None
     return RecordLayout(
-        columns=pa.schema([*kinds.items()]),
+        columns=pa.schema([*kinds.items(), *boxes.items()]),
+        detection=detection,
         image=image,
         **roles,
         class_names={} if names is None else {label: names},
@@ -265,17 +277,22 @@ def look(request: SourceRequest) -> TFRecordFacts | None:
     is_model_garden = any(one.name.startswith(_MODEL_GARDEN) for one in layout.features)
     anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
     told = describe_files(request, files, "TFRecord file")
+    found = {"labels_from": "" if label is None else f"feature {label!r}"}
+    if layout.detection is not None:
+        others = tuple(key for key in layout.extras if key not in layout.detection.stored)
+        found |= layout.detection.facts(replace(layout, brought=others))
+        told += " with boxes (Object Detection API)"
     return layout.facts_as(
         TFRecordFacts,
         f"{told}, {layout.describe(layout.extras)}{anew}",
         columns=None,
         states_splits=layout.split is not None or files_state_splits(request, files),
         feature_names="model-garden" if is_model_garden else None,
-        labels_from="" if label is None else f"feature {label!r}",
         labels_are_indices=has_indices,
         request=request,
         base=base_of(files),
         layout=layout,
+        **found,
     )
 
 
@@ -296,7 +313,9 @@ def _layout_of(
             known={WHOLE_RECORD: Feature(WHOLE_RECORD, FeatureKind.BYTES)},
             is_of_bytes=True,
         )
-    return make_layout(seen, request, stated)
+    folder = UserFolder(os.path.dirname(files[0].uri), request.storage)
+    detection = None if request.image is None else DetectionKeys.find(seen, folder, request.kinds)
+    return make_layout(seen, request, stated, detection)
 
 
 def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
@@ -396,10 +415,19 @@ def list_records(
         num_rows += 1
         num_bytes += maker.value_bytes
         if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
-            yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
+            yield from _batch_of(rows, facts)
             rows, num_bytes = [], 0
     if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
+        yield from _batch_of(rows, facts)
+
+
+def _batch_of(rows: list[dict[str, Any]], facts: TFRecordFacts) -> Rows:
+    layout = facts.layout
+    batch = pa.RecordBatch.from_pylist(rows, schema=layout.reference_schema)
+    if layout.detection is None:
+        yield batch
+    else:
+        yield from layout.detection.with_objects(batch, facts.request.storage)
 
 
 def _reject(file: InputFile, number: int, reason: RejectReason, detail: str) -> Reject:
@@ -588,6 +616,7 @@ def list_part(facts: TFRecordFacts, part: str) -> Rows:
             yield from list_records(facts, file, frames, ImagePlace(part, 0, *state))
             return
         # A compressed file cannot be read at an offset, so its images go to the spool.
+        detection = facts.layout.detection
         yield from spooled_part(
             facts.request,
             file,
@@ -596,6 +625,7 @@ def list_part(facts: TFRecordFacts, part: str) -> Rows:
             columns=facts.layout.to_json(),
             left_out=facts.layout.left_out,
             may_lack_images=facts.layout.may_lack_images,
+            **({} if detection is None else {"label_map": sorted(detection.names.items())}),
         )
 
 

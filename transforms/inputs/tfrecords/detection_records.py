@@ -1,0 +1,196 @@
+r"""Make objects of the records of TensorFlow's Object Detection API.
+
+The features are those of `object_detection/dataset_tools/create_coco_tf_record.py`: a list for each
+edge of boxes, as fractions, and lists of the same length for classes and other values. Class names
+are in the records, or in a label map beside them (`string_int_label_map.proto` as text).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.text_encoding import CUnescape
+
+from shardwright.errors import UsageError
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.box_rows import (
+    MOST_FRACTION,
+    BoxColumns,
+    ObjectColumn,
+    PlacedBoxes,
+    place_boxes,
+)
+from shardwright.transforms.inputs.columns import Columns
+from shardwright.transforms.inputs.source import Rows
+from shardwright.transforms.inputs.tfrecords.stated_features import RecordStatistics
+from shardwright.transforms.references import extra_name, keep_rows, reference_schema
+from shardwright.transforms.rejects import Reject, RejectReason
+
+_OBJECT = "image/object/"
+_EDGES = tuple(f"{_OBJECT}bbox/{edge}" for edge in ("xmin", "ymin", "xmax", "ymax"))
+_TEXT, _NUMBER = f"{_OBJECT}class/text", f"{_OBJECT}class/label"
+_CLASSES = (_TEXT, _NUMBER)
+_STRING = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
+_ITEM = re.compile(rf"\bitem\s*:?\s*\{{((?:[^{{}}\"']|{_STRING}|\{{[^{{}}]*\}})*)\}}")
+_FIELD = re.compile(rf"\b(id|name|display_name)\s*:\s*(-?\d+|{_STRING})")
+_NESTED = re.compile(r"\{[^{}]*\}")
+_MAX_MAP_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionKeys:
+    """The features of records with boxes.
+
+    Attributes:
+        columns: The boxes' edges, the class, and other features with a value for each box.
+        stored: Each of these features -> its type in the columns of records.
+        left_out: Features that say the same as the class.
+        names: Class number -> its name, from a label map; {} to take the class as it is stored.
+    """
+
+    columns: BoxColumns
+    stored: Mapping[str, pa.DataType]
+    left_out: tuple[str, ...]
+    names: Mapping[int, str]
+
+    @classmethod
+    def find(
+        cls, seen: RecordStatistics, folder: Folder, declared: Collection[str]
+    ) -> DetectionKeys | None:
+        """Return the features of boxes; None if there are none, or a schema fills features of them.
+
+        Args:
+            seen: Statistics of the first records.
+            folder: The folder that may hold a label map.
+            declared: The features that a schema takes.
+
+        Raises:
+            UsageError: There are several label maps, or one that cannot be read.
+        """
+        keys = {*_EDGES}
+        if not keys <= seen.features.keys() or keys & {*declared}:
+            return None
+        if any(seen.stored(key) != pa.float32() for key in _EDGES):
+            return None
+        lengths = seen.features[_EDGES[0]].lengths
+        # A list of another length has no value for each box.
+        lists = [
+            key
+            for key, one in seen.features.items()
+            if key.startswith(_OBJECT) and key not in keys and one.lengths == lengths
+        ]
+        names = read_label_map(folder) if _NUMBER in lists else {}
+        classes = [key for key in ((_NUMBER,) if names else _CLASSES) if key in lists][:1]
+        is_number = classes == [_NUMBER] and not names
+        label = [
+            ObjectColumn(key, boxes.LABEL, pa.int64() if is_number else pa.string())
+            for key in classes
+        ]
+        others = [key for key in lists if key not in _CLASSES]
+        values = [
+            ObjectColumn(key, f"objects/{key.removeprefix(_OBJECT)}", seen.stored(key))
+            for key in others
+        ]
+        stored = {key: pa.list_(seen.stored(key)) for key in (*_EDGES, *classes, *others)}
+        left_out = tuple(key for key in _CLASSES if key in lists and key not in classes)
+        return cls(BoxColumns(_EDGES, (), (*label, *values)), stored, left_out, names)
+
+    def facts(self, others: Columns) -> dict[str, Any]:
+        """Return the `SourceFacts` that follow; `others` are the records' other features."""
+        found = self.columns.facts()
+        names = tuple(dict.fromkeys(self.names[number] for number in sorted(self.names)))
+        features = (
+            replace(one, names=names) if one.name == boxes.LABEL else one
+            for one in found["features"]
+        )
+        kinds = [(one.name, one.type) for one in others.columns if one.name in others.extras]
+        label = next((one.name for one in self.columns.objects if one.feature == boxes.LABEL), "")
+        return found | {
+            "schema": reference_schema([*kinds, *self.columns.columns]),
+            "features": (*others.features, *features),
+            "labels_from": "the label map" if self.names else f"feature {label!r}",
+        }
+
+    def with_objects(self, batch: pa.RecordBatch, storage: StorageOptions) -> Rows:
+        """Yield references with `objects` in place of the features of boxes, and rejects."""
+        lists = {key: batch.column(extra_name(key)) for key in self.stored}
+        lengths = {key: pc.list_value_length(one).to_numpy() for key, one in lists.items()}
+        counts = lengths[_EDGES[0]]
+        rows = np.repeat(np.arange(batch.num_rows), counts)
+        faults: dict[int, str] = {}
+        for key in lists:
+            for row in np.flatnonzero(lengths[key] != counts).tolist():
+                told = (
+                    f"{key!r} has {lengths[key][row]} values, and {_EDGES[0]!r} has {counts[row]}"
+                )
+                faults.setdefault(row, told)
+        if not faults:
+            edges = [lists[key].flatten().to_numpy(zero_copy_only=False) for key in _EDGES]
+            corners = np.stack(edges, axis=1).astype(np.float64)
+            above = np.abs(corners, where=np.isfinite(corners), out=np.zeros_like(corners))
+            for place in np.flatnonzero((above > MOST_FRACTION).any(axis=1)).tolist():
+                told = f"its box {corners[place].tolist()} must be fractions of the image, 0 to 1"
+                faults.setdefault(int(rows[place]), told)
+        if faults:
+            ids, uris = (batch.column(name).to_pylist() for name in ("id", "uri"))
+            for row, fault in sorted(faults.items()):
+                yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, fault)
+            left = keep_rows(batch, ~np.isin(np.arange(batch.num_rows), [*faults]))
+            if left.num_rows:
+                yield from self.with_objects(left, storage)
+            return
+        numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        values = {
+            one.feature: self._values(lists[one.name].flatten(), one)
+            for one in self.columns.objects
+        }
+        found = PlacedBoxes(rows, corners, values, numbers.tolist())
+        bare = batch.drop_columns([extra_name(key) for key in self.stored])
+        yield from place_boxes(bare, found, None, storage)
+
+    def _values(self, values: pa.Array, column: ObjectColumn) -> pa.Array:
+        if column.feature != boxes.LABEL or column.kind == pa.int64():
+            return values
+        if self.names:
+            found = [self.names.get(number, str(number)) for number in values.to_pylist()]
+        else:
+            found = [text.decode(errors="replace").strip() for text in values.to_pylist()]
+        return pa.array(found, pa.string())
+
+
+def read_label_map(folder: Folder) -> dict[int, str]:
+    """Return class number -> name of the label map (.pbtxt) in a folder, {} if there is none.
+
+    Raises:
+        UsageError: There are several, or it is not UTF-8.
+    """
+    found = {}
+    for name in folder.names():
+        if not name.endswith(".pbtxt"):
+            continue
+        try:
+            text = folder.read_bytes(name, max_bytes=_MAX_MAP_BYTES).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{folder.path(name)} must be UTF-8: {error}") from error
+        if items := dict(_items(text)):
+            found[name] = items
+    if len(found) > 1:
+        raise UsageError(f"{folder} holds several label maps, {', '.join(sorted(found))}: keep one")
+    return next(iter(found.values()), {})
+
+
+def _items(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the name of each item of a label map; names to show come first."""
+    for item in _ITEM.findall(re.sub(r"(?m)^\s*#.*$", "", text)):
+        fields = dict(_FIELD.findall(_NESTED.sub("", item)))
+        name = fields.get("display_name") or fields.get("name")
+        if name and "id" in fields:
+            yield int(fields["id"]), CUnescape(name[1:-1]).decode()
