@@ -352,10 +352,13 @@ def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.float32()
     if is_text(kind) or any(test(kind) for test in _BYTES_TYPES):
         return pa.binary()
-    raise BuildError(
-        f"column {name!r} is of type {kind}, which tf.Example cannot hold: "
-        "cast it to text or a number, or drop it"
-    )
+    fix = "cast it to text or a number, or drop it"
+    if (is_list(kind) and is_list(kind.value_type)) or "bbox: " in str(kind):
+        fix = (
+            'for boxes, give schema="detection" or --schema detection, and columns objects/bbox of '
+            "[ymin, xmin, ymax, xmax] as fractions and objects/label of classes; else drop it"
+        )
+    raise BuildError(f"column {name!r} is of type {kind}, which tf.Example cannot hold: {fix}")
 
 
 def extra_feature(name: str, kind: pa.DataType) -> Feature:

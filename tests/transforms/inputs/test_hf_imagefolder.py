@@ -148,3 +148,38 @@ def test_metadata_beside_class_folders(tmp_path: Path, caplog: pytest.LogCapture
     assert [(found[name]["label"][0], found[name]["age"][0]) for name in names] == [
         (("Löwe", "bird", "cat").index(name.split("/")[0]), age) for age, name in enumerate(names)
     ]
+
+
+def test_boxes_of_roboflow(tmp_path: Path) -> None:
+    """Images without a row are those without boxes, as Roboflow leaves them out of its table."""
+    make_files(tmp_path, "train/1.png", "train/none.png", "valid/1.png")
+    make_files(tmp_path, "valid/README.txt", data=b"about these")
+    header = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+    (tmp_path / "train/_annotations.csv").write_text(f"{header}1.png,40,20,cat,4,2,12,12\n")
+    (tmp_path / "valid/_annotations.csv").write_text(f"{header}1.png,40,20,dog,0,0,40,20\n")
+    source = source_of(tmp_path)
+    rows, rejects = listed(source)
+    assert columns_of(rows, "id", "split", "x/objects/label", "label") == [
+        ("train/1.png", "train", ["cat"], None),
+        ("train/none.png", "train", [], None),
+        ("valid/1.png", "validation", ["dog"], None),
+    ]
+    assert rows[2]["x/objects/bbox"] == [[0, 0, 1, 1]]
+    assert source.facts.schema.names == list(rows[1])
+    assert (rejects, source.facts.states_splits) == ({"valid/README.txt": "other_file"}, True)
+
+
+def test_classes_of_roboflow(tmp_path: Path) -> None:
+    """The table has spaces after its commas."""
+    make_files(tmp_path, "train/1.png", "train/2.png", "train/3.png", "train/4.png")
+    text = "filename, fish, 10 cents\n1.png, 1, 1\n2.png, 0, 0\n3.png, 0, 2\n"
+    (tmp_path / "train/_classes.csv").write_text(text)
+    for uri in (tmp_path, tmp_path / "train" / "_classes.csv"):
+        source = source_of(uri)
+        rows, rejects = listed(source)
+        assert columns_of(rows, "x/labels") == [(["fish", "10 cents"],), ([],)]
+        [feature] = source.facts.features
+        assert (feature.kind, feature.names) == (FeatureKind.MULTI_LABEL, ("fish", "10 cents"))
+        folder = "train/" if uri == tmp_path else ""
+        missing = {"train/4.png": "missing_label"} if uri == tmp_path else {}
+        assert rejects == {f"{folder}3.png": "bad_value", **missing}

@@ -112,13 +112,18 @@ def test_a_row_that_two_columns_reject_is_counted_once() -> None:
 
 @pytest.mark.parametrize("kind", [
     pa.timestamp("s"), pa.date32(), pa.time64("us"), pa.duration("s"), pa.decimal128(5, 2),
-    pa.struct([("a", INTS)]), pa.map_(pa.string(), INTS), pa.list_(pa.list_(INTS)),
-    pa.list_(pa.timestamp("s")),
+    pa.struct([("a", INTS)]), pa.map_(pa.string(), INTS), pa.list_(pa.timestamp("s")),
 ])  # fmt: skip
 def test_types_without_a_feature(kind: pa.DataType) -> None:
     told = "column 'when' is of type .*, which tf.Example cannot hold: "
     with pytest.raises(BuildError, match=f"{told}cast it to text or a number"):
         extra_type(kind, "when")
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.list_(INTS)), pa.struct([("bbox", pa.list_(INTS))])])
+def test_boxes_without_a_feature(kind: pa.DataType) -> None:
+    with pytest.raises(BuildError, match='for boxes, give schema="detection"'):
+        extra_type(kind, "boxes")
 
 
 @pytest.mark.parametrize(("column", "texts"), [

@@ -146,6 +146,16 @@ class BoxColumns:
             "unstorable": unstorable,
         }
 
+    def without_boxes(self, images: pa.RecordBatch) -> pa.RecordBatch:
+        """Return references with the extra columns of images that have no boxes."""
+        kinds = reference_schema(self.columns)
+        none = {
+            name: pa.array([[]] * images.num_rows, kinds.field(name).type)
+            for name in extra_columns(kinds)
+        }
+        none[STATED_SIZE] = pa.nulls(images.num_rows, STATED_SIZE_TYPE)
+        return with_columns(images, none)
+
     def read(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
         """Return rows of a table with their boxes as numbers, for `list_images`.
 

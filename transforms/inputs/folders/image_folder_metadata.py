@@ -1,5 +1,8 @@
 """Hugging Face ImageFolder as input: images, and a metadata file with a row for each.
 
+So are Roboflow's exports: `_annotations.csv` has a row for each box, and an image without a row has
+no boxes; `_classes.csv` has a column of 0 and 1 for each class.
+
 The layout is that of `datasets/packaged_modules/folder_based_builder`: a `metadata.csv`, `.jsonl`
 or `.parquet` in the folder itself, or one in each split folder. Its column `file_name` is relative
 to it; columns `<name>_file_name` hold further images.
@@ -21,7 +24,7 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.addresses import join
 from shardwright.storage.folder import files_of
-from shardwright.transforms.inputs.columns import role_text
+from shardwright.transforms.inputs.columns import folded, role_text
 from shardwright.transforms.inputs.file_rules import place_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, is_web
 from shardwright.transforms.inputs.folders.folder_files import (
@@ -29,21 +32,28 @@ from shardwright.transforms.inputs.folders.folder_files import (
     find_splits,
     list_files,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow
+from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.tables.table_files import (
     read_table_file,
     read_table_schema,
     table_format,
 )
-from shardwright.transforms.inputs.tables.table_references import TableLayout, list_table, table_of
+from shardwright.transforms.inputs.tables.table_references import (
+    CLASSES_FILE,
+    TableLayout,
+    list_table,
+    table_of,
+)
 from shardwright.transforms.inputs.top_folders import shown
 from shardwright.transforms.references import picture_columns, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
-_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-_FILE_NAME = "file_name"
+_METADATA = (
+    "metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.csv", CLASSES_FILE
+)  # fmt: skip
+_FILE_NAME, _ROBOFLOW_NAME = "file_name", "filename"
 _OWN_NAMES = frozenset({"image", "label", "id"})
 
 
@@ -100,7 +110,7 @@ def look(request: SourceRequest) -> MetadataFolderFacts | None:
         )
     given = replace(request, columns={**request.columns, "image": image})
     table = table_of(given, request.uri, files)
-    if table.label is None:
+    if table.label is None and table.flags is None:
         _warn_of_class_folders(table, splits)
     further = tuple(name for name in pictures if name not in table.roles.values())
     return facts_of(request.uri, replace(table, pictures=further), splits)
@@ -109,16 +119,20 @@ def look(request: SourceRequest) -> MetadataFolderFacts | None:
 def facts_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> MetadataFolderFacts:
     """Return the facts about a folder, given the table of its metadata files."""
     taken = _OWN_NAMES | set(table.columns.names)
-    known = {name: _picture_feature(name, taken) for name in table.pictures}
+    known = {**table.known, **{name: _picture_feature(name, taken) for name in table.pictures}}
+    found = {
+        "columns": None,
+        "states_splits": table.split is not None or bool(split_folders),
+        "splits_can_be_redrawn": False,
+        **({} if table.boxes is None else table.boxes.facts()),
+    }
     return replace(table, known=known).facts_as(
         MetadataFolderFacts,
         f"{describe_folder(root, split_folders)} with {table.facts.description}",
-        columns=None,
-        states_splits=table.split is not None or bool(split_folders),
-        splits_can_be_redrawn=False,
         root=root,
         table=table,
         split_folders=split_folders,
+        **found,
     )
 
 
@@ -180,6 +194,8 @@ def _picture_columns(
     pictures = [name for name in names if name == _FILE_NAME or name.endswith(f"_{_FILE_NAME}")]
     given = request.columns.get("image")
     image = given or (_FILE_NAME if _FILE_NAME in pictures else pictures[0] if pictures else None)
+    if image is None and os.path.basename(files[0]).startswith("_"):
+        image = next((name for name in names if folded(name) == _ROBOFLOW_NAME), None)
     return image, tuple(name for name in pictures if name != image)
 
 
@@ -198,7 +214,10 @@ def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
 
 
 def list_part(facts: MetadataFolderFacts, part: str) -> Rows:
-    """Yield the images of a metadata file or of a folder without one, and files without a row."""
+    """Yield the images of a metadata file or of a folder without one, and files without a row.
+
+    Of a table of boxes, these files are images without a box.
+    """
     named: set[str | None] = set()
     if not part.endswith("/"):
         for found in list_table(facts.table, part):
@@ -213,7 +232,18 @@ def list_part(facts: MetadataFolderFacts, part: str) -> Rows:
                 for uris in (found.column("uri"), *further):
                     named.update(uris.to_pylist())
                 yield _with_splits(facts, found)
-    yield from _without_rows(facts, part, named)
+    others = _without_rows(facts, part, named)
+    boxes = facts.table.boxes
+    if boxes is None:
+        for row in others:
+            told = "the metadata has no row for it" if named else "it has no metadata file"
+            if isinstance(row, ImageRow):
+                row = row.reject(RejectReason.MISSING_LABEL, told)
+            yield row
+    else:
+        for found in in_batches(others, image_references):
+            is_reject = isinstance(found, Reject)
+            yield found if is_reject else _with_splits(facts, boxes.without_boxes(found))
 
 
 def _with_splits(facts: MetadataFolderFacts, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -229,20 +259,18 @@ def _with_splits(facts: MetadataFolderFacts, batch: pa.RecordBatch) -> pa.Record
 
 def _without_rows(
     facts: MetadataFolderFacts, part: str, named: set[str | None]
-) -> Iterator[Reject]:
-    """Yield a reject for each file without a metadata row."""
+) -> Iterator[ImageRow | Reject]:
+    """Yield each file without a metadata row, as an image or a reject."""
     folder = posixpath.dirname(part)
     root = f"{facts.root}/{folder}" if folder else facts.root
     known = named | set(map(facts.table.path_of, facts.table.files))
     for row in list_files(root, (), facts.table.storage):
-        if row.uri in known:
-            continue
-        row_id = f"{folder}/{row.id}" if folder else row.id
-        if isinstance(row, ImageRow):
-            told = "the metadata has no row for it" if named else "it has no metadata file"
-            yield Reject(row_id, row.uri, RejectReason.MISSING_LABEL, told)
-        else:
-            yield replace(row, id=row_id)
+        if row.uri not in known:
+            row_id = f"{folder}/{row.id}" if folder else row.id
+            if isinstance(row, ImageRow):
+                yield row._replace(id=row_id, label=None)
+            else:
+                yield replace(row, id=row_id)
 
 
 FORMAT = SourceFormat(

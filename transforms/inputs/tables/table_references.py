@@ -89,6 +89,7 @@ _BOX_ROLES = {
     "id": ("image_id", "imageid", "id"),
     "label": (*ROLE_COLUMNS["label"], "labelname", "label_name"),
 }
+CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
 _SUFFIXES = ("", ".jpg", ".jpeg", ".png")
 _PROBES = 5  # images looked up to find the folder of all
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
@@ -124,6 +125,8 @@ class TableLayout(Columns):
         folders: As in `SourceFacts`, for the further images of a table of labels.
         boxes: The columns of boxes if each row is one; None if each row is an image.
         suffix: The extension of the images, if their paths lack it.
+        flags: The columns of the files, if all but the image's are classes with 0 or 1; None for
+            `columns`.
     """
 
     path: str
@@ -138,6 +141,7 @@ class TableLayout(Columns):
     folders: tuple[str, ...] = ()
     boxes: BoxColumns | None = None
     suffix: str = ""
+    flags: pa.Schema | None = None
 
     @property
     def root(self) -> str:
@@ -174,8 +178,6 @@ class TableLayout(Columns):
         Image paths among them are looked up. Text features of a CSV or TSV keep their text as
         written, where "1.50" could be a number.
         """
-        if self.boxes is not None:
-            return self
         if self.boxes is not None:
             return self
         there = set(self.columns.names)
@@ -338,6 +340,8 @@ def table_of(
     paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
+    if os.path.basename(paths[0]) == CLASSES_FILE and rows is TableOf.IMAGES:
+        return _of_flags(request, path, files, schema)
     is_text = kind in ("csv", "tsv")  # in which every type can have a role
     boxes = _box_columns(request, schema) if rows is TableOf.IMAGES else None
     declared = () if is_text else request.kinds
@@ -366,6 +370,40 @@ def table_of(
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
     )
     return table if boxes is None else _of_boxes(table, boxes)
+
+
+def _of_flags(
+    request: SourceRequest, path: str, files: Sequence[str], columns: pa.Schema
+) -> TableLayout:
+    """Return Roboflow's table of several classes: the image's name, and a column for each class."""
+    image, *classes = columns.names
+    names = tuple(name.strip() for name in classes)
+    check_names(path, names)
+    return TableLayout(
+        path=path,
+        format="csv",
+        columns=pa.schema([(image, pa.string()), (_LABELS, pa.list_(pa.string()))]),
+        image=image,
+        known={_LABELS: Feature(_LABELS, FeatureKind.MULTI_LABEL, names=names)},
+        storage=request.storage,
+        image_root=request.image_root,
+        files=tuple(files),
+        flags=pa.schema([(name, pa.string()) for name in columns.names]),
+    )
+
+
+def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of 0 and 1 with the names of their classes; null for other values."""
+    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in rows.columns[1:]]
+    names = table.known[_LABELS].names
+    labels = [
+        [name for name, flag in zip(names, flags, strict=True) if flag == "1"]
+        if {*flags} <= {"0", "1"}
+        else None
+        for flags in zip(*texts, strict=True)
+    ]
+    columns = [pc.utf8_trim_whitespace(rows.column(0)), pa.array(labels, pa.list_(pa.string()))]
+    return pa.RecordBatch.from_arrays(columns, schema=table.columns)
 
 
 def _box_columns(request: SourceRequest, columns: pa.Schema) -> BoxColumns | None:
@@ -523,10 +561,12 @@ def _checked_rows(table: TableLayout, name: str) -> Rows:
     """Yield references that are not looked up, whose extra columns still have the table's types."""
     first_row = 0
     where = escaped(f"{name}: ") if name else ""
-    for part in read_table_file(table.path_of(name), table.format, table.columns, table.storage):
+    columns = table.columns if table.flags is None else table.flags
+    for part in read_table_file(table.path_of(name), table.format, columns, table.storage):
         if isinstance(part, Reject):
             yield part
             continue
+        part = part if table.flags is None else _with_labels(table, part)
         batch, no_class = _raw_references(table, part, first_row, name)
         if table.boxes is not None:  # rejects its image, not only its row
             label = pc.if_else(
@@ -591,6 +631,9 @@ def _text_rules(
             f"{where}row {{row}}: the image column {escaped(repr(table.image))} is empty",
         )
     yield "id", _is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
+    if table.flags is not None:
+        detail = f"{where}row {{row}}: each class must be 0 or 1"
+        yield extra_name(_LABELS), pc.is_null, RejectReason.BAD_VALUE, detail
     if table.names_files:
         yield (
             "uri",
