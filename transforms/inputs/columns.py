@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +47,9 @@ _BYTES_TYPES = (
     pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
 _NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32})
+if TYPE_CHECKING:
+    from shardwright.transforms.inputs.annotations.box_structs import BoxStructs
+
 F = TypeVar("F")
 
 
@@ -63,6 +66,7 @@ class Columns:
         known: Column -> its feature, if that does not follow from its type.
         declared: Column with a role that fills a feature of a schema, too -> the feature's kind.
         brought: The columns that become features; None for all without a role.
+        structs: The column of objects with boxes, or None.
     """
 
     columns: pa.Schema
@@ -77,6 +81,7 @@ class Columns:
     known: Mapping[str, Feature] = field(default_factory=dict)
     declared: Mapping[str, FeatureKind] = field(default_factory=dict)
     brought: tuple[str, ...] | None = None
+    structs: BoxStructs | None = None
 
     @property
     def roles(self) -> dict[str, str]:
@@ -89,19 +94,23 @@ class Columns:
         if self.brought is not None:
             return self.brought
         taken = set(self.roles.values()) - self.declared.keys()
+        taken |= set() if self.structs is None else {self.structs.column}
         return tuple(name for name in self.columns.names if name not in taken)
 
     @property
     def reference_schema(self) -> pa.Schema:
         """The columns of references."""
         kinds = dict(zip(self.columns.names, self.columns.types, strict=True))
-        return reference_schema((name, self._type_of(name, kinds[name])) for name in self.extras)
+        objects = () if self.structs is None else self.structs.values.columns
+        extras = ((name, self._type_of(name, kinds[name])) for name in self.extras)
+        return reference_schema([*extras, *objects])
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of the extra columns. Raises `BuildError` if tf.Example cannot hold one."""
         kinds = dict(zip(self.columns.names, self.columns.types, strict=True))
-        return tuple(self._feature_of(name, kinds[name]) for name in self.extras)
+        objects = () if self.structs is None else self.structs.features
+        return (*(self._feature_of(name, kinds[name]) for name in self.extras), *objects)
 
     def names_in(self, extra: str) -> tuple[str, ...] | None:
         """Return the class names that an extra column has in place of its numbers, or None."""
@@ -155,6 +164,8 @@ class Columns:
             "labels_from": "" if label is None else f"column {label!r}",
             "class_names": None if label is None else self.class_names.get(label),
         }
+        if self.structs is not None:
+            found |= {"columns": None, "labels_from": f"column {self.structs.column!r}"}
         return kind(description=description, **(found | more))
 
     def describe(self, extras: Iterable[str] = ()) -> str:
@@ -171,6 +182,7 @@ class Columns:
             "pictures": self.pictures,
             "class_names": dict(self.class_names),
             "known": {name: feature.to_json() for name, feature in self.known.items()},
+            **({} if self.structs is None else {"structs": self.structs.column}),
             "declared": {name: str(kind) for name, kind in sorted(self.declared.items())},
         }
 

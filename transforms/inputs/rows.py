@@ -6,7 +6,7 @@ Rows are those of Parquet and Arrow files, and records of Python.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
 from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs.annotations.box_structs import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     Columns,
@@ -106,6 +108,7 @@ def columns_of(
     *,
     lists: Sequence[str] = (),
     class_names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    object_names: Callable[[str, str], tuple[str, ...]] | None = None,
     forced: bool = True,
 ) -> Columns | None:
     """Return columns with their roles; None if the schema has an image and no column holds it.
@@ -117,6 +120,8 @@ def columns_of(
         place: The input's name in messages.
         lists: The columns of lists of images.
         class_names: Column -> names of its class numbers; the label if it is the only one.
+        object_names: Returns the class names of a field of a column of structs; None to make no
+            objects of such a column.
         forced: True to raise an error instead of returning None.
 
     Raises:
@@ -157,7 +162,11 @@ def columns_of(
             check_labels(sample.column(column), column)
         elif column is not None:
             check_text(types[column], column)
+    structs = BoxStructs.find(schema, request.kinds) if image and object_names else None
+    if structs is not None and structs.label and object_names:
+        structs = structs.with_names(object_names(structs.column, structs.label))
     return Columns(
+        structs=structs,
         columns=schema.remove_metadata(),
         image=image,
         pictures=tuple(name for name in pictures if name != image),
@@ -191,6 +200,8 @@ def list_rows(
     facts: RowsFacts, file: InputFile, batches: Iterator[RawRows], writer: SpoolWriter
 ) -> Rows:
     """Yield the rows of one file as references, and rejects.
+
+    A column of structs with objects is in them as it is, with the sizes of images in `HEADER_SIZE`.
 
     Args:
         facts: The facts about INPUT.
@@ -281,6 +292,14 @@ def _references(
         columns[extra_name(name)] = (
             pictures[name] if name in pictures else _named(raw.column(name), layout.names_in(name))
         )
+    if layout.structs is not None:
+        columns[extra_name(layout.structs.column)] = raw.column(layout.structs.column)
+        main_parts = rows.pictures.get(layout.image or "") or picture_parts(
+            raw.column(layout.image)
+        )
+        sizes = [data and boxes.size_in(data) for data, _ in main_parts]
+        for name, side in zip(HEADER_SIZE, (0, 1), strict=True):
+            columns[name] = pa.array([one and one[side] for one in sizes], pa.float64())
     batch = pa.RecordBatch.from_pydict(columns)
     columned = (batch.column(name).to_pylist() for name in ("id", "uri", "row"))
     rejects = [

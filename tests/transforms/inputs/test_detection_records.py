@@ -81,6 +81,14 @@ def test_the_same_objects(
     assert rejects == []
 
 
+def test_compressed_records(tmp_path: Path) -> None:
+    """Their images go to the spool, and their boxes with them."""
+    path = write_records(tmp_path / "train.record.gz", records(), "GZIP")
+    for _ in range(2):  # the second time from the listing in the spool
+        _, rows, _ = listed(path, spool=Folder.at(tmp_path / "spool"))
+        assert [len(row["x/objects/bbox"]) for row in rows] == [2, 0, 1]
+
+
 def test_classes_without_names(tmp_path: Path) -> None:
     changed = records(image__object__class__text=b"")
     _, rows, _ = listed(write_records(tmp_path / "train.record", changed))

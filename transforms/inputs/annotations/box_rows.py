@@ -1,7 +1,7 @@
 """Make objects of tables with a row for each box: find their columns, and gather an image's rows.
 
 The rows of an image may be anywhere in a table. They meet in buckets by a hash of its path, in a
-temporary file, so memory holds one bucket: 64 to 128 MB of the table's text.
+temporary file, so memory holds one bucket: 16 to 32 MB of the table's text, and its objects.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _CORNERS = (
     ("x1", "y1", "x2", "y2"),
 )
 _LIST = ("bbox",)  # COCO's [x, y, width, height]
-_SIZES = (("height", "width"), ("image_height", "image_width"), ("img_height", "img_width"))
+SIZES = (("height", "width"), ("image_height", "image_width"), ("img_height", "img_width"))
 # Fractions may be larger than 1, as boxes reach out of images. No image of 2 pixels has boxes.
 MOST_FRACTION = 2.0
-_BUCKET_BITS = 26  # 64 MB of a table
+_BUCKET_BITS = 24  # 16 MB of a table
 _FAULT = "fault"
 _SEPARATOR = re.compile(r"\s*[,;\s]\s*")
 _BRACKETS = " \t[]()"
@@ -92,7 +92,7 @@ class BoxColumns:
         for edges in (*_CORNERS, _LIST):
             found = [there[name] for name in edges if name in there]
             if len(found) == len(edges) and all(_may_hold(one.type, edges) for one in found):
-                sizes = (names for names in _SIZES if all(name in there for name in names))
+                sizes = (names for names in SIZES if all(name in there for name in names))
                 size = tuple(there[name].name for name in next(sizes, ()))
                 return cls(tuple(one.name for one in found), size)
         return None
@@ -130,7 +130,11 @@ class BoxColumns:
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of these columns. Raises `BuildError` if tf.Example cannot hold one."""
-        box, label = boxes.box_features(())
+        return self.features_with(())
+
+    def features_with(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
+        """Return the features of these columns, with class names; () to learn them."""
+        box, label = boxes.box_features(class_names)
         values = (label if one.feature == label.name else _feature(one) for one in self.objects)
         return box, *values
 
@@ -230,15 +234,28 @@ def _read_edges(
             faults |= {row: f"{name} is {text!r}, not a number" for row, text in odd.items()}
             edges.append(numbers)
         return np.stack(edges, axis=1), faults
-    found = np.full((batch.num_rows, 4), np.nan)
-    for row, value in enumerate(columns[0].to_pylist()):
+    return corners_of_lists(names[0], columns[0])
+
+
+def corners_of_lists(name: str, column: pa.Array) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Return the corners of boxes that are lists or texts of [x, y, width, height].
+
+    Args:
+        name: The column's name, for faults.
+        column: The boxes.
+
+    Returns:
+        Shape [n, 4]: xmin, ymin, xmax, ymax, NaN without a box; and row -> fault.
+    """
+    found, faults = np.full((len(column), 4), np.nan), {}
+    for row, value in enumerate(column.to_pylist()):
         items = _SEPARATOR.split(value.strip(_BRACKETS)) if isinstance(value, str) else value
         if not items or items == [""]:
             continue
         try:
             x, y, width, height = map(float, items)
         except (TypeError, ValueError):
-            faults[row] = f"{names[0]} is {value!r}, not [x, y, width, height]"[:200]
+            faults[row] = f"{name} is {value!r:.100}, not [x, y, width, height]"
         else:
             found[row] = x, y, x + width, y + height
     return found, faults
@@ -443,7 +460,10 @@ def place_boxes(
     ids, uris = (images.column(name).to_pylist() for name in ("id", "uri"))
     rows, corners, sizes = found.rows, found.edges[:, [1, 0, 3, 2]], None
     if stated is not None:
-        known = boxes.sizes_of([stated.get(row) for row in range(len(ids))], rows, uris, storage)
+        # An image inside another file has no header at the start of that file.
+        inside = images.column("offset").is_valid().to_pylist()
+        own = [None if one else uri for one, uri in zip(inside, uris, strict=True)]
+        known = boxes.sizes_of([stated.get(row) for row in range(len(ids))], rows, own, storage)
         unknown = np.array([size is None for size in known], bool)
         for row in np.flatnonzero(unknown).tolist():
             told = "no size is stated, and the image's header has none: its boxes have no scale"

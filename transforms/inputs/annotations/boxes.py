@@ -273,7 +273,7 @@ def stated_size(height: object, width: object) -> ImageSize | None:
 def sizes_of(
     stated: Sequence[ImageSize | None],
     with_objects: Iterable[int],
-    uris: Sequence[str],
+    uris: Sequence[str | None],
     storage: StorageOptions,
 ) -> list[ImageSize | None]:
     """Return the size of each image: as stated, else from its header; None if that has none.
@@ -281,15 +281,16 @@ def sizes_of(
     Args:
         stated: The sizes that are known.
         with_objects: The rows of images with objects. The size of others does not matter.
-        uris: Addresses of the images.
+        uris: Addresses of the images; None for one that is no file of its own.
         storage: Options of their store.
     """
     unknown = sorted(row for row in set(with_objects) if stated[row] is None)
 
     def read(row: int) -> ImageSize | None:
-        return read_size(uris[row], storage)
+        uri = uris[row]
+        return None if uri is None else read_size(uri, storage)
 
-    remote = bool(unknown) and is_remote(uris[unknown[0]])
+    remote = bool(unknown) and is_remote(uris[unknown[0]] or "")
     found = map_reads(read, unknown) if remote else map(read, unknown)
     known = dict(zip(unknown, found, strict=True))
     return [known.get(row, size or ImageSize(1, 1)) for row, size in enumerate(stated)]
@@ -299,10 +300,17 @@ def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:
     """Return the size in an image's header; None if it cannot be read."""
     files = files_of(uri, storage)
     try:
-        try:
-            info = read_header(files.read_range(uri, 0, _HEADER_BYTES)).info
-        except ImageFault:  # the header may be longer
-            info = read_header(files.read_bytes(uri)).info
+        start = size_in(files.read_range(uri, 0, _HEADER_BYTES))
+        # The header may be longer.
+        return start or size_in(files.read_bytes(uri))
     except Exception:  # the writer hits the same error, and rejects the image with its reason
+        return None
+
+
+def size_in(data: bytes) -> ImageSize | None:
+    """Return the size in the header of an image's first bytes; None if they do not have it."""
+    try:
+        info = read_header(data).info
+    except ImageFault:
         return None
     return stated_size(info.height, info.width)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from shardwright.format.schema import PICTURES, FeatureKind
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.inputs.annotations.box_structs import with_structs
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
@@ -124,15 +126,30 @@ def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
                                "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
     """
     try:
-        features = load_json((schema.metadata or {})[_METADATA])["info"]["features"]
         found = {
-            name: names for name, feature in features.items() if (names := _class_names(feature))
+            name: names
+            for name, feature in _stated_features(schema).items()
+            if (names := _class_names(feature))
         }
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
     kinds = {one.name: one.type.value_type if is_list(one.type) else one.type for one in schema}
     numbers = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}
     return {name: names for name, names in found.items() if name in numbers}
+
+
+def _stated_features(schema: pa.Schema) -> Any:
+    return load_json((schema.metadata or {})[_METADATA])["info"]["features"]
+
+
+def stated_object_names(schema: pa.Schema, column: str, field: str) -> tuple[str, ...]:
+    """Return the class names of a field of a sequence of structs; () if none are stated."""
+    try:
+        feature = _stated_features(schema)[column]
+        feature = feature[0] if isinstance(feature, list) else feature
+        return _class_names(feature.get("feature", feature)[field])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ()
 
 
 def _class_names(feature: Any) -> tuple[str, ...]:
@@ -213,6 +230,7 @@ def _layout_of(
                     file.uri,
                     lists=lists,
                     class_names=stated_class_names(schema),
+                    object_names=partial(stated_object_names, schema),
                     forced=forced,
                 )
     if forced:
@@ -264,7 +282,7 @@ def list_part(facts: RowsFacts, part: str) -> Rows:
         if read.fault is not None:
             yield incomplete(file.name, part, read.fault, read.num_rows)
 
-    yield from spooled_part(
+    rows = spooled_part(
         request,
         file,
         state,
@@ -273,6 +291,7 @@ def list_part(facts: RowsFacts, part: str) -> Rows:
         image_root=request.image_root,
         may_lack_images=request.may_lack_images,
     )
+    yield from with_structs(rows, facts.layout.structs, request.storage)
 
 
 class _Readable:

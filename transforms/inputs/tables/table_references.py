@@ -26,6 +26,7 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.features.lists import is_list
 from shardwright.transforms.inputs.annotations.box_rows import BoxColumns, list_images
+from shardwright.transforms.inputs.annotations.box_structs import BoxStructs, with_structs
 from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
@@ -163,7 +164,7 @@ class TableLayout(Columns):
         table = f"a {self.format} table{number} {self.path}"
         found = {"label_paths_root": self.root, "layout": self, "columns": None}
         if self.boxes is None:
-            found["columns"] = tuple(self.columns.names)
+            found["columns"] = None if self.structs else tuple(self.columns.names)
             table += f", columns {self.describe(self.extras)}"
         else:
             found |= self.boxes.facts() | {"may_have_labels": False}
@@ -368,6 +369,9 @@ def table_of(
         may_lack_images=request.may_lack_images,
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
+        structs=BoxStructs.find(schema, request.kinds)
+        if rows is TableOf.IMAGES and request.image
+        else None,
     )
     return table if boxes is None else _of_boxes(table, boxes)
 
@@ -541,7 +545,8 @@ def list_table(table: TableLayout, *names: str) -> Rows:
             if isinstance(batch, Reject):
                 yield batch
                 continue
-            for found in _located(table, batch, name):
+            located = _located(table, batch, name)
+            for found in with_structs(located, table.structs, table.storage):
                 if isinstance(found, Reject) or (found.num_rows and not table.pictures):
                     yield found
                 elif found.num_rows:
@@ -677,6 +682,8 @@ def _raw_references(
         "label": labels,
         **{extra_name(name): raw.column(name) for name in table.extras},
     }
+    if table.structs is not None:
+        columns[extra_name(table.structs.column)] = raw.column(table.structs.column)
     if queries is not None and table.names_files:
         columns[QUERY] = queries
     return pa.RecordBatch.from_pydict(columns), no_class

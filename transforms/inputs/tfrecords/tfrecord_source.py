@@ -415,19 +415,10 @@ def list_records(
         num_rows += 1
         num_bytes += maker.value_bytes
         if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
-            yield from _batch_of(rows, facts)
+            yield pa.RecordBatch.from_pylist(rows, schema=facts.layout.reference_schema)
             rows, num_bytes = [], 0
     if rows:
-        yield from _batch_of(rows, facts)
-
-
-def _batch_of(rows: list[dict[str, Any]], facts: TFRecordFacts) -> Rows:
-    layout = facts.layout
-    batch = pa.RecordBatch.from_pylist(rows, schema=layout.reference_schema)
-    if layout.detection is None:
-        yield batch
-    else:
-        yield from layout.detection.with_objects(batch, facts.request.storage)
+        yield pa.RecordBatch.from_pylist(rows, schema=facts.layout.reference_schema)
 
 
 def _reject(file: InputFile, number: int, reason: RejectReason, detail: str) -> Reject:
@@ -603,7 +594,16 @@ def _name_of(index: int, names: tuple[str, ...]) -> str | None:
 
 
 def list_part(facts: TFRecordFacts, part: str) -> Rows:
-    """Yield the records of a file."""
+    """Yield the records of a file, with their objects if they have boxes."""
+    detection = facts.layout.detection
+    for found in _list_file(facts, part):
+        if detection is None or isinstance(found, Reject):
+            yield found
+        else:
+            yield from detection.with_objects(found, facts.request.storage)
+
+
+def _list_file(facts: TFRecordFacts, part: str) -> Rows:
     file, storage = facts.file_of(part), facts.request.storage
     state = state_of(part, storage)
     if not state.num_bytes:
@@ -616,7 +616,6 @@ def list_part(facts: TFRecordFacts, part: str) -> Rows:
             yield from list_records(facts, file, frames, ImagePlace(part, 0, *state))
             return
         # A compressed file cannot be read at an offset, so its images go to the spool.
-        detection = facts.layout.detection
         yield from spooled_part(
             facts.request,
             file,
@@ -625,7 +624,6 @@ def list_part(facts: TFRecordFacts, part: str) -> Rows:
             columns=facts.layout.to_json(),
             left_out=facts.layout.left_out,
             may_lack_images=facts.layout.may_lack_images,
-            **({} if detection is None else {"label_map": sorted(detection.names.items())}),
         )
 
 
