@@ -43,7 +43,7 @@ from shardwright.transforms.inputs.columns import (
     quoted,
     role_text,
 )
-from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, has_image_name
 from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.image_paths import (
     SCHEME,
