@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,9 +47,6 @@ _BYTES_TYPES = (
     pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
 _NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32})
-if TYPE_CHECKING:
-    from shardwright.transforms.inputs.annotations.box_structs import BoxStructs
-
 F = TypeVar("F")
 
 
@@ -66,7 +63,7 @@ class Columns:
         known: Column -> its feature, if that does not follow from its type.
         declared: Column with a role that fills a feature of a schema, too -> the feature's kind.
         brought: The columns that become features; None for all without a role.
-        structs: The column of objects with boxes, or None.
+        structs: The column of objects with boxes (`annotations.box_structs.BoxStructs`), or None.
     """
 
     columns: pa.Schema
@@ -81,7 +78,7 @@ class Columns:
     known: Mapping[str, Feature] = field(default_factory=dict)
     declared: Mapping[str, FeatureKind] = field(default_factory=dict)
     brought: tuple[str, ...] | None = None
-    structs: BoxStructs | None = None
+    structs: Any = None
 
     @property
     def roles(self) -> dict[str, str]:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.sizes import counted
+from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.annotations import boxes
 from shardwright.transforms.inputs.annotations.coco_files import (
