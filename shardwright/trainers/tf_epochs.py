@@ -43,6 +43,16 @@ def epoch_numbers() -> tf.data.Dataset:
 
 def _tokens() -> tf.data.Dataset:
     """Return a dataset of one element, int64 [] below 2**63, different in each iteration."""
+    pairs = _halves().batch(2, drop_remainder=True)
+    # tf.data service with "distributed_epoch" divides what a source yields among its workers, but
+    # random numbers are without end: each worker would get a pair, and read all records. The single
+    # element here goes to one of them.
+    single = tf.data.Dataset.from_tensors(0)
+    return tf.data.Dataset.zip((pairs, single)).map(lambda pair, _: _token_of(pair))
+
+
+def _halves() -> tf.data.Dataset:
+    """Return a dataset of the two halves of a token: random numbers of 32 bits, int64 []."""
     seed, seed2 = _SEEDS
     # `tf.data.Dataset.random` would mix in `tf.random.set_seed`.
     variant = tf.raw_ops.RandomDatasetV2(
@@ -53,20 +63,20 @@ def _tokens() -> tf.data.Dataset:
         output_shapes=[tf.TensorShape(())],
         rerandomize_each_iteration=True,
     )
-    # Each number has 32 bits; two make a token.
     halves: Any = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.int64))
-    pairs = halves.take(2).batch(2, drop_remainder=True)
-    # tf.data service with "distributed_epoch" divides what a source yields among its workers, but
-    # random numbers are without end: each worker would get a pair, and read all records. The single
-    # element here goes to one of them.
-    single = tf.data.Dataset.from_tensors(0)
-    return tf.data.Dataset.zip((pairs, single)).map(lambda half, _: half[0] * 2**31 + half[1])
+    return halves.take(2)
+
+
+def _token_of(pair: Any) -> Any:
+    return pair[0] * 2**31 + pair[1]
 
 
 @cache
 def _numbered_tokens() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the tokens of the first epochs in ascending order, and the epoch of each."""
-    # `repeat` iterates `_tokens` again and again, just as the epochs of a pipeline will.
-    tokens = _tokens().repeat(NUM_NUMBERED).batch(NUM_NUMBERED).get_single_element().numpy()
+    # `repeat` iterates the halves again and again, just as the epochs of a pipeline will. That of
+    # `_tokens` would take a second: it makes a map, a zip and a batch for each epoch.
+    halves = _halves().repeat(NUM_NUMBERED).batch(2 * NUM_NUMBERED).get_single_element().numpy()
+    tokens = _token_of(halves.reshape(NUM_NUMBERED, 2).T)
     order = np.argsort(tokens)
     return tokens[order], order.astype(np.int64)
