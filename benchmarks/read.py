@@ -166,9 +166,7 @@ class Bench:
         )
 
     def run(self, case: Case, data: Path, *words: str) -> None:
-        settings = json.dumps(
-            {"variant": self.chosen} if case.name in (TF, LOAD) and self.tuned else {}
-        )
+        settings = json.dumps({"variant": self.chosen} if case.name == TF and self.tuned else {})
         is_random = case.part == "random"
         batch_size = self.args.random_batch if is_random else self.args.batch_size
         size = ["--batch-size", str(batch_size), "--settings", settings]

@@ -360,7 +360,7 @@ def _notes(chosen: str, pixels: str) -> list[str]:
         "webdataset tars, streaming MDS, litdata its chunks, lancedb a Lance table. "
         "keras makes no random-resized crop: it resizes the whole image to 256x256 and takes a "
         "window of 224x224. grain-simplejpeg is Grain with the decoder that the reader uses. load "
-        "is shardwright.load without decoding, with the crop of the tf.data pipeline in a map. "
+        "is shardwright.load with the reader's crop, and tf.data the tuned pipeline. "
         f"That pipeline's variant: {chosen}.",
         "Records as stored: tfrecord reads and checks whole records; reader and load read and "
         "check the image bytes alone. In random order, array_record reads each batch by one call "

@@ -7,7 +7,7 @@ feed NAME   224x224 random-resized crops with flips, batches of uint8
   reader            shardwright.Reader, NumPy batches
   reader.whole      the same, without the extension that decodes parts of JPEGs
   reader.tf_data    shardwright.Reader(...).tf_data()
-  load              shardwright.load(decode=False), cropped in a map as in `tf.data`
+  load              shardwright.load with the same TrainImage
   tf.data           a hand-tuned pipeline on the same shards (read_tf.py)
   keras             keras.utils.image_dataset_from_directory on the JPEG files (see read_tf.py)
   grain             Grain's threads on ArrayRecord files, decoded and resized by OpenCV
@@ -84,16 +84,10 @@ def _load(feed: Feed, **options: Any) -> Any:
 
 
 def open_load(feed: Feed) -> Iterator[Any]:
-    import read_tf
+    import shardwright as sw
 
-    variant = read_tf.variant_of(feed)
-    crop = read_tf.random_crop(variant)
-    examples = _load(feed, features=["image", "label"], decode=False)
-    cropped = examples.map(
-        lambda example: (crop(example["image"]), example["label"]),
-        num_parallel_calls=read_tf.parallel_calls(variant["decodes"], feed.cores),
-    )
-    return (images for images, _ in read_tf.finish(cropped, feed, variant, feed.batch_size))
+    options = {"image": sw.TrainImage(SIDE), "batch_size": feed.batch_size}
+    return (images for images, _ in _load(feed, as_supervised=True, **options))
 
 
 def open_tf_data(feed: Feed) -> Iterator[Any]:
@@ -234,7 +228,7 @@ def open_many_load(feed: Feed) -> Iterator[Any]:
 
 _READER = ("shardwright:Reader", "shardwright:TrainImage", "simplejpeg", "cv2")
 _READER_TF = ("tensorflow", *_READER, "shardwright.trainers.tf_data")
-_LOAD, _TF = ("shardwright:load", "read_tf"), ("read_tf",)
+_LOAD, _TF = ("shardwright:load", *_READER), ("read_tf",)
 _GRAIN = ("grain", "grain.sources", "cv2", "simplejpeg")
 TASKS: dict[str, dict[str, Loader]] = {
     "feed": {

@@ -8,7 +8,7 @@ dataset = sw.open("dataset/")
 image = sw.TrainImage(224)
 train = sw.Reader("dataset/", "train", global_batch_size=256, shuffle=True, image=image)
 # A tf.data.Dataset.
-train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)
+train = sw.load("dataset/", "train", batch_size=64, image=image, shuffle=True)
 """
 
 from __future__ import annotations

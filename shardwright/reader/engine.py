@@ -67,6 +67,10 @@ _POSITION = re.compile(r"(?<![a-z])(b?box(es)?|key_?points?|landmarks?|polygons?
 class Engine:
     """An open dataset that makes any batch of it.
 
+    Args:
+        options: The options.
+        source: The single dataset, if it is open already.
+
     Attributes:
         options: Those given; of a single dataset, with the number of the version that is read.
         corpus: Its shards.
@@ -77,11 +81,17 @@ class Engine:
         images: The transform of each array of images in a batch, by name; None for stored bytes.
     """
 
-    def __init__(self, options: ReaderOptions) -> None:
-        sources = [
-            DatasetSource.open(Folder.at(address, options.storage), options.cache, options.version)
-            for address in options.datasets
-        ]
+    def __init__(self, options: ReaderOptions, source: DatasetSource | None = None) -> None:
+        sources = (
+            [source]
+            if source is not None
+            else [
+                DatasetSource.open(
+                    Folder.at(address, options.storage), options.cache, options.version
+                )
+                for address in options.datasets
+            ]
+        )
         self.corpus = Corpus.of(sources, options.split, options.features)
         if len(sources) == 1:  # another process that opens it again reads the same version
             options = replace(options, version=number_of(sources[0].manifest))

@@ -17,6 +17,7 @@ from shardwright.images.regions import part_decoder
 from shardwright.images.specs import ImageTransform, MultiCrop
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import Batch
+from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.engine import Engine
 from shardwright.reader.hosts import check_hosts
@@ -169,12 +170,19 @@ class Reader:
         )
         self._open(options, state)
 
-    def _open(self, options: ReaderOptions, state: Mapping[str, Any] | None) -> None:
+    def _open(
+        self,
+        options: ReaderOptions,
+        state: Mapping[str, Any] | None,
+        source: DatasetSource | None = None,
+    ) -> None:
         saved = None if state is None else ReaderState.from_json(state)
         if options.shuffle and options.window is None and saved is not None and saved.window:
             # The default depends on the storage; a copy elsewhere must keep the saved window.
             options = replace(options, window=saved.window)
-        self.engine = (Engine if options.processes is None else ProcessEngine)(options)
+        self.engine = (
+            Engine(options, source) if options.processes is None else ProcessEngine(options)
+        )
         self.options = options = self.engine.options
         self.steps = Steps(
             self.engine.epoch_size,
@@ -403,8 +411,12 @@ class Reader:
         self.bad_records = add_bad_records(self.bad_records, bad, self.options.max_bad_records)
 
 
-def reopen(options: ReaderOptions, state: Mapping[str, Any] | None = None) -> Reader:
-    """Open a reader with these options in this process."""
+def reopen(
+    options: ReaderOptions,
+    state: Mapping[str, Any] | None = None,
+    source: DatasetSource | None = None,
+) -> Reader:
+    """Open a reader with these options in this process; of a dataset that is open, if given."""
     reader = Reader.__new__(Reader)
-    reader._open(options, state)
+    reader._open(options, state, source)
     return reader

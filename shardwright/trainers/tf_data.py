@@ -25,17 +25,18 @@ from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.format.versions import LATEST, VersionKey, number_of
+from shardwright.format.versions import LATEST, VersionKey
 from shardwright.images.masks import mask_dtype
-from shardwright.images.specs import DecodedImage
+from shardwright.images.specs import CropImage, DecodedImage, ImageTransform, MultiCrop
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import MASK, Batch
 from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.list_encodings import Sparse
+from shardwright.reader.options import ReaderOptions, datasets_of, features_of
 from shardwright.reader.own_encodings import Bags
-from shardwright.reader.reader import Reader
+from shardwright.reader.reader import Reader, reopen
 from shardwright.reader.state import Pass
-from shardwright.reader.steps import NO_END
+from shardwright.reader.steps import NO_END, Remainder
 from shardwright.reader.subsets import parse_split
 from shardwright.reader.values import as_bytes, item_shape, value_dtype
 from shardwright.storage.folder import Folder
@@ -55,6 +56,7 @@ def load(
     split: str = "train",
     *,
     batch_size: int | None = None,
+    image: ImageTransform | MultiCrop | None = None,
     image_size: tuple[int, int] | None = None,
     shuffle: bool = False,
     seed: int = 0,
@@ -73,18 +75,23 @@ def load(
 ) -> tf.data.Dataset:
     """Return a split, or a part of one, as a `tf.data.Dataset`, by the argument names of TFDS.
 
-        train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)
+        train = sw.load("dataset/", "train", batch_size=64, image=sw.TrainImage(224), shuffle=True)
+        test = sw.load("dataset/", "test", batch_size=64, image_size=(224, 224))
 
-    It is a `sw.Reader` without its crops and encodings, in the same order, and `make_dataset`
-    (`Reader.tf_data()`) says what types its batches have, when a pass begins, and how an iterator
-    is saved. Images are uint8 [height, width, 3] (float32 if stored so), other images bytes.
+    It is a `sw.Reader`, in the same order, and `make_dataset` (`Reader.tf_data()`) says what types
+    its batches have, when a pass begins, and how an iterator is saved. Without `image`, images are
+    whole: uint8 [height, width, 3] (float32 if stored so).
 
     Args:
         dataset: As for `Reader`, like all arguments that are not here.
         batch_size: Rows of a batch; None for single examples.
-        image_size: (height, width) in pixels to resize to; the aspect ratio changes. Batches of
-            images of different sizes need it.
-        as_supervised: Yield (image, label), and read nothing else.
+        image: As for `Reader`: random crops for training, such as `TrainImage(224)`. It reads and
+            decodes only what they show, so it is faster than crops in a `map` of whole images or
+            of bytes.
+        image_size: (height, width) in pixels to resize whole images to; the aspect ratio changes.
+            Without `image`, batches of images of different sizes need it.
+        as_supervised: Yield (image, label), and read nothing else but boxes and masks that move
+            with the image.
         decode: Decode images; without it `image` is tf.string, the stored bytes.
         repeat: Repeat forever. Batches then span the ends of epochs, so that all are full.
         drop_remainder: Drop a last batch that is not full; makes the batch dimension static.
@@ -96,32 +103,41 @@ def load(
     """
     if image_size is not None and not decode:
         raise UsageError("image_size resizes decoded images: leave it out with decode=False")
+    if image is not None and (image_size is not None or not decode):
+        raise UsageError(f"image={image} decodes images: leave image_size= and decode=False out")
     storage, settings = StorageOptions.of(storage_options), CacheSettings.of(cache, cache_bytes)
-    manifest = DatasetSource.open(Folder.at(dataset, storage), settings, version).manifest
-    if as_supervised and features is None:
-        features = _supervised_features(manifest.schema)
-    image = None
-    if decode:
+    source = DatasetSource.open(Folder.at(dataset, storage), settings, version)
+    moves = isinstance(image, CropImage) and (image.boxes or image.masks)
+    if as_supervised and features is None and not moves:
+        features = _supervised_features(source.manifest.schema)
+    if image is None and decode:
         is_batched = batch_size is not None
-        image = _decoded_image(manifest, split, features, image_size, is_batched=is_batched)
-    reader = Reader(
-        dataset,
-        split,
-        batch_size=_ROWS if batch_size is None else batch_size,
+        image = _decoded_image(source.manifest, split, features, image_size, is_batched=is_batched)
+    remainder = "carry" if repeat else "drop" if drop_remainder and batch_size else "keep"
+    options = ReaderOptions(
+        datasets=datasets_of(dataset),
+        split=split,
+        global_batch_size=_ROWS if batch_size is None else batch_size,
+        host_index=0,
+        host_count=1,
         shuffle=shuffle,
         seed=seed,
         image=image,
-        features=features,
+        features=features_of(features),
         epochs=None if repeat else 1,
-        remainder="carry" if repeat else "drop" if drop_remainder and batch_size else "keep",
+        remainder=Remainder(remainder),
         window=window,
+        where=None,
+        sampling=None,
+        check=True,
         max_bad_records=max_bad_records,
         threads=threads,
-        storage_options=storage,
-        cache=cache,
-        cache_bytes=cache_bytes,
-        version=number_of(manifest),
+        prefetch=None,
+        storage=storage,
+        cache=settings,
+        version=version,
     )
+    reader = reopen(options, source=source)  # which does not read the manifest again
     made = make_dataset(reader, as_supervised=as_supervised)
     return made if batch_size is not None else _single_examples(made, reader)
 

@@ -56,6 +56,14 @@ def test_padded_boxes_in_tf_data_and_keras(scenes: str, remainder: str) -> None:
     assert dataset.element_spec[BOX] == tf.TensorSpec([12, 2, 4], tf.float32)
     assert dataset.element_spec[BOX_MASK] == tf.TensorSpec([12, 2], tf.bool)
     pairs = read(scenes, remainder=remainder, batch_size=12).tf_data(as_supervised=True)
+    if remainder == "drop":  # `load` reads the boxes of such pairs, too
+        options: dict[str, Any] = {
+            "image": PADDED,
+            "shuffle": True,
+            "seed": 5,
+            "as_supervised": True,
+        }
+        pairs = sw.load(scenes, batch_size=12, drop_remainder=True, **options)
     batches = read(scenes, remainder=remainder, batch_size=12)
     for wanted, whole, pair, given in zip(batches, dataset, pairs, data, strict=True):
         assert len(pair) == len(given) == (3 if remainder == "pad" else 2)

@@ -18,9 +18,10 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.schemas.image_classification import image_classification
 from shardwright.trainers.tf_epochs import NUM_NUMBERED, epoch_numbers
 from shardwright.trainers.tf_parsing import parsing_spec
+from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import small_datasets as small
-from tests.support.cached_datasets import put_folder
+from tests.support.cached_datasets import behind, put_folder
 from tests.support.readers import ids_of
 from tests.support.small_datasets import ROWS_BY_ID, Datasets, datasets_fixture, tensor_ids  # noqa: F401
 
@@ -50,6 +51,8 @@ def test_every_source_image_comes_once_with_its_pixels_and_label(datasets: Datas
         ("raw", {"batch_size": 4, "drop_remainder": True}, (4, *STORED_SIZE)),
         ("jpeg", {"batch_size": 4}, (None, *STORED_SIZE)),
         ("tabled", {"batch_size": 4}, (None, 6, 10, 3)),  # they happen to be of one size
+        ("mixed", {"image": sw.TrainImage((7, 9))}, (7, 9, 3)),
+        ("mixed", {"image": sw.EvalImage(8), "batch_size": 4}, (None, 8, 8, 3)),
     ],
     ids=str,
 )
@@ -176,11 +179,32 @@ def test_records_come_in_the_readers_order(
 
 
 @pytest.mark.parametrize(
+    "image", [sw.TrainImage((7, 9)), sw.MultiCrop(sw.TrainImage(8), sw.EvalImage(6))], ids=str
+)
+def test_crops_are_those_of_a_reader(datasets: Datasets, image: Any) -> None:
+    """Others in the second epoch, and as they are in single examples."""
+    options = {"image": image, "seed": 3, "shuffle": True, "features": ["image", "label"]}
+    reader = datasets.read(**options, epochs=1, remainder="keep")
+    ds, single = (
+        sw.load(datasets["mixed"], "all", batch_size=size, **options) for size in (4, None)
+    )
+    examples = single.repeat(2).as_numpy_iterator()
+    for _ in range(2):
+        for wanted, found in zip(reader, ds.as_numpy_iterator(), strict=True):
+            assert list(found) == list(wanted)
+            rows = list(islice(examples, len(found["label"])))
+            for name, column in wanted.items():
+                np.testing.assert_array_equal(found[name], column)
+                np.testing.assert_array_equal([row[name] for row in rows], column)
+
+
+@pytest.mark.parametrize(
     ("taken", "following", "arguments"),
     [
         (12, 9, {}),
         (7, 13, {"repeat": True, "shuffle": True}),
         (3, 3, {**SIZE, "shuffle": True, "window": 2, "batch_size": 4}),
+        (7, 5, {"image": sw.TrainImage(8), "shuffle": True, "repeat": True, "batch_size": 4}),
         (5, 6, {"decode": False, "batch_size": 7, "repeat": True}),
         (12, 9, {"max_bad_records": 3}),
     ],
@@ -189,17 +213,21 @@ def test_records_come_in_the_readers_order(
 def test_goes_on_exactly_and_the_checkpoint_is_small(
     datasets: Datasets, tmp_path: Path, taken: int, following: int, arguments: dict[str, Any]
 ) -> None:
-    def ids(iterator: Any, count: int) -> list[list[bytes]]:
-        return [np.atleast_1d(each["id"]).tolist() for each in islice(iterator, count)]
+    def read(iterator: Any, count: int) -> list[list[bytes]]:
+        """Return the ids and the pixels of some batches or examples."""
+        return [
+            [tf.io.serialize_tensor(each[name]).numpy() for name in ("id", "image")]
+            for each in islice(iterator, count)
+        ]
 
     iterator = iter(sw.load(datasets["mixed"], "all", **arguments))
-    before = ids(iterator, taken)
+    before = read(iterator, taken)
     path = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "saved"))
-    expected = ids(iterator, following)
+    expected = read(iterator, following)
 
     again = iter(sw.load(datasets["mixed"], "all", **arguments))
     tf.train.Checkpoint(iterator=again).restore(path).assert_consumed()
-    assert ids(again, following) == expected
+    assert read(again, following) == expected
     assert (len(before), len(expected)) == (taken, following)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 20_000
 
@@ -218,11 +246,28 @@ def test_a_dataset_in_a_store(datasets: Datasets, s3_server: StoreServer, tmp_pa
     assert ids + [each["id"].numpy().decode() for each in again] == local
 
 
+def test_opening_takes_the_requests_of_a_reader(
+    datasets: Datasets, s3_server: StoreServer, tmp_path: Path
+) -> None:
+    """So the manifest is read once."""
+    counts = []
+    for number, open_it in enumerate((sw.Reader, sw.load)):
+        with FaultProxy(s3_server.endpoint) as proxy:
+            root = behind(put_folder(s3_server, datasets["raw"]), proxy)
+            more = {"storage_options": root.options, "cache": tmp_path / str(number)}
+            open_it(root.uri, batch_size=4, **more)
+            counts.append(proxy.num_requests)
+    assert counts[0] == counts[1] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ({"batch_size": 4}, "batch_size needs images of one size"),
         ({"decode": False, "image_size": (4, 4)}, "leave it out with decode=False"),
+        ({"image": sw.TrainImage(8), **SIZE}, "leave image_size= and decode=False out"),
+        ({"image": sw.TrainImage(8), "decode": False}, "leave image_size= and decode=False out"),
+        ({"image": "TrainImage"}, "must be sw.TrainImage"),
         ({"image_size": (0, 4)}, "size must be"),
         ({"features": ["nothing"]}, "feature 'nothing'"),
         ({"features": ["id"], "as_supervised": True}, "needs an image and a label"),
