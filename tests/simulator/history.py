@@ -335,7 +335,7 @@ class History:
     def _check_erase(self, tasks: Sequence[Task]) -> None:
         erasure = tasks[0]
         assert isinstance(erasure, Erase)
-        self._check_versions(None)
+        self._check_versions(1)
         if self._random.random() < 0.2:
             erasure.check()
         gone = {
