@@ -485,9 +485,6 @@ def place_boxes(
     names = [
         f"{ids[row]}#{number}" for row, number in zip(rows.tolist(), found.numbers, strict=True)
     ]
-    columns, empty = boxes.object_columns(
-        boxes.ObjectRows(rows, corners, found.values, names, sizes), uris
-    )
-    yield from empty
-    columns.setdefault(STATED_SIZE, pa.nulls(len(ids), STATED_SIZE_TYPE))
-    yield with_columns(images, columns)
+    objects = boxes.ObjectRows(rows, corners, found.values, names, sizes)
+    no_size = {} if sizes is not None else {STATED_SIZE: pa.nulls(len(ids), STATED_SIZE_TYPE)}
+    yield from boxes.with_objects(images, objects, no_size)
