@@ -166,12 +166,18 @@ def test_rows_that_contradict(tmp_path: Path, columns: str, values: Any, told: s
 
 
 def test_boxes_that_are_none(tmp_path: Path) -> None:
-    """A row without a box says that its image has none; a box without area is left out, listed."""
-    text = f"{COLUMNS}a.png,,,,,nothing\nb.png,9,2,3,12,cat\nb.png,4,2,inf,12,cat\n"
-    write(tmp_path, {"t.csv": text, "a.png": picture(), "b.png": picture()})
+    """A row without a box says that its image has none.
+
+    A box without area is left out and listed; an image with an invalid box is rejected.
+    """
+    lines = "a.png,,,,,nothing", "b.png,3,2,3,12,cat", "c.png,9,2,3,12,cat", "d.png,4,2,inf,12,cat"
+    text = COLUMNS + "".join(f"{line}\n" for line in lines)
+    write(tmp_path, {"t.csv": text, **{f"{name}.png": picture() for name in "abcd"}})
     _, rows, rejects = listed(tmp_path / "t.csv")
-    assert [row["x/objects/bbox"] for row in rows] == [[], []]
-    assert reasons(rejects) == [("b.png#1", "empty_box"), ("b.png#2", "empty_box")]
+    assert [(row["id"], row["x/objects/bbox"]) for row in rows] == [("a.png", []), ("b.png", [])]
+    assert sorted(reasons(rejects)) == [
+        ("b.png#1", "empty_box"), ("c.png", "bad_value"), ("d.png", "bad_value"),
+    ]  # fmt: skip
 
 
 def test_an_image_of_unknown_size(tmp_path: Path) -> None:
@@ -203,8 +209,8 @@ def test_columns_that_a_schema_names_are_no_boxes(tmp_path: Path) -> None:
 Object = tuple[str, int, int, int, int]
 LISTS = st.lists(
     st.tuples(
-        st.sampled_from(CLASSES), st.integers(2, 39), st.integers(0, 19), st.integers(-2, 50),
-        st.integers(-2, 30),
+        st.sampled_from(CLASSES), st.integers(2, 39), st.integers(0, 19), st.integers(0, 50),
+        st.integers(0, 30),
     ), max_size=5
 )  # fmt: skip
 

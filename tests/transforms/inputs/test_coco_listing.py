@@ -60,7 +60,7 @@ def test_a_box_without_area_is_left_out_and_listed(tmp_path: Path, box: list[Any
 
 
 @pytest.mark.parametrize("box", [
-    [4, 2, 8, -1], [4, 2, float("nan"), 10], [4, 2, float("inf"), 10], [4, 10**400, 8, 10],
+    [4, 2, 8, -1], [4, 2, float("nan"), 10], [4, 2, float("inf"), 10],
 ])  # fmt: skip
 def test_an_invalid_box_rejects_its_image(tmp_path: Path, box: list[Any]) -> None:
     rows, rejects = list_json(tmp_path, coco_json({**GOOD, "id": 9, "bbox": box}, GOOD))

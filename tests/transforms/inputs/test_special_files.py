@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tarfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.transforms.inputs.archives.tars import _ends_of
 from shardwright.transforms.rejects import Reject
 from tests.support.listings import detect, list_source
 
@@ -49,21 +47,3 @@ def test_a_pipe_as_input(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises((UsageError, StorageError), match=name):
         list(list_source(detect(str(tmp_path / name))))
-
-
-def test_a_chain_of_links_is_followed_once(tmp_path: Path) -> None:
-    count = 200_000  # takes 10 hours if each link is followed to its end
-    links = {f"{number}": f"{number + 1}" for number in range(count)}
-    assert set(_ends_of(links).values()) == {f"{count}"}
-    assert set(_ends_of(links | {f"{count}": "7"}).values()) <= links.keys()
-    path = tmp_path / "a.tar"
-    write_image(tmp_path / "last.png")
-    with tarfile.open(path, "w") as tar:
-        for number in range(50):
-            link = tarfile.TarInfo(f"{number:02d}.png")
-            link.type = tarfile.SYMTYPE
-            link.linkname = f"{number + 1:02d}.png" if number < 49 else "last.png"
-            tar.addfile(link)
-        tar.add(tmp_path / "last.png", "last.png")
-    parts = list(list_source(detect(str(path))))
-    assert sum(part.num_rows for part in parts if not isinstance(part, Reject)) == 51

@@ -133,7 +133,7 @@ def _decode(data: bytes) -> CocoFile[Any]:
 
 
 def _not_utf8(place: str, error: UnicodeDecodeError) -> BuildError:
-    return BuildError(f"{place} is not UTF-8 ({error.reason}), as JSON must be: save it as UTF-8")
+    return BuildError(f"{place} is not UTF-8: save it as UTF-8 ({error.reason})")
 
 
 def read_item(item: Any, decoder: Decoder[T], place: str) -> T:
