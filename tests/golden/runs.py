@@ -101,7 +101,7 @@ def _lines_of(number: int, place: Path) -> list[str]:
 
 
 def _lines(form: Form, encoding: str, place: Path, graphs: Sequence[str] = ()) -> list[str]:
-    """Return what has changed after each operation, one after the other in one dataset.
+    """Return what has changed after each operation, or is left by an erasure, in one dataset.
 
     Args:
         form: INPUT.
@@ -114,10 +114,12 @@ def _lines(form: Form, encoding: str, place: Path, graphs: Sequence[str] = ()) -
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for operation, _ in _operate(form, encoding, root, graphs):
             after = state_of(root / "out", root)
+            # An erasure removes nearly all: what is left says more.
+            known = {} if operation == "erase" else before
             changes = [
                 f"{name} {after.get(name, 'gone')}"
-                for name in sorted(before.keys() | after.keys())
-                if before.get(name) != after.get(name)
+                for name in sorted(known.keys() | after.keys())
+                if known.get(name) != after.get(name)
             ]
             start = f"{form.name} {encoding} {operation}"
             lines += [f"{start} {change}" for change in changes or ["nothing changed"]]
