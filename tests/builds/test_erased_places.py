@@ -105,7 +105,8 @@ def archive(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
 
 
 def coco(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
-    names = sorted({each.label for each in found})
+    # An append needs the same categories.
+    names = sorted({each.label for each in (*found, marked(COMES))})
     shape = {"bbox": [0, 0, 8, 4], "area": 32, "iscrowd": 0, "segmentation": []}
     content = {
         "images": [{"id": n, "file_name": each.name} for n, each in enumerate(found)],

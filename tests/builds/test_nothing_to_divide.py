@@ -30,7 +30,7 @@ from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
 from shardwright.inspect.watch import show_line, show_lines
-from shardwright.pipelines.estimates.estimator import Prices, estimate_build
+from shardwright.pipelines.estimates.estimator import estimate_build
 from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
 from shardwright.report.data import ReportData, SplitRows
@@ -73,7 +73,7 @@ PROGRESS = (
     [FinishedShard("a", 0.0, 0, 0, 0.0)],
     [FinishedShard("a", 0.0, 1, 9, 0.0), FinishedShard("b", 0.0, 0, 0)],
 )
-SAMPLES = (TimedSample(), TimedSample(1, {}, 1.0), TimedSample(1, {"s3": 1.0}, 0.0, 1, 0.0, 0.0, 1))
+SAMPLES = (TimedSample(), TimedSample(1, False, 1.0), TimedSample(1, True, 0.0, 1, 0.0, 0.0, 1))
 WORKERS = (
     Workers("FnApiRunner", is_local=True, machines=1, processes=1),
     Workers("FlinkRunner", is_local=False, machines=1, processes=1),
@@ -102,17 +102,16 @@ def manifest_of(shards: tuple[ShardInfo, ...], timing: Mapping[str, Any]) -> Man
 
 
 def estimates() -> list[object]:
-    prices = Prices({"s3": {"read": 0.5}, "dataflow": {"vcpu_hour": 0.06}})
     works = [
         PlannedWork(
             num_records=records, shard_bytes=[0] * records, largest_records=records, bytes_read=0,
-            output="", planning_requests=0, decodes=False, sample=sample, workers=workers,
+            to_store=False, decodes=False, sample=sample, workers=workers,
         )
         for records in (0, 1)
         for sample in SAMPLES
         for workers in WORKERS
     ]  # fmt: skip
-    return [figure.value for work in works for figure in estimate_build(work, prices).figures]
+    return [figure.value for work in works for figure in estimate_build(work).figures]
 
 
 def progresses() -> list[object]:

@@ -206,7 +206,7 @@ def test_limits(
 def test_rejects_without_a_fault_do_not_count(day: Day) -> None:
     old, new = (diff.OpenedDataset.at(Folder(root)) for root in (day.old, day.new))
     found = diff.compare(old, new)
-    counted = replace(new.manifest, rejects={"empty_box": 5, "corrupt": 2})
+    counted = replace(new.manifest, rejects={"dropped_duplicate": 5, "corrupt": 2})
     of_all = 2 + new.manifest.num_records
     assert diff.measured_values(found, counted)["rejects"] == Measured(2, of_all)
 
