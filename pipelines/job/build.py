@@ -29,7 +29,7 @@ from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
 from shardwright.transforms.images.options import EncodeOptions, Overlays
-from shardwright.transforms.inputs.annotations.boxes import AREA, SEGMENTATION
+from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.folder_contents import has_wildcard, matching
 from shardwright.transforms.inputs.source import InputSource, SourceFacts, SourceRequest

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from shardwright.format.schema import ExampleSchema, Feature
 from shardwright.pipelines.job.build import BuildJob, label_facts
 from shardwright.sizes import counted
-from shardwright.transforms.inputs.annotations.boxes import LABEL as OBJECT_LABEL
+from shardwright.transforms.inputs.boxes import LABEL as OBJECT_LABEL
 from shardwright.transforms.inputs.top_folders import shown
 
 _CLASS_FOLDERS = "put the images of each class in a folder of their own below INPUT"

@@ -105,7 +105,8 @@ def archive(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
 
 
 def coco(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:
-    # An append needs the same categories.
+    # An append needs the same categories, and one that no record had is the schema's, so it stays.
+    found = [each if each.data != b"no picture" else each._replace(label="a") for each in found]
     names = sorted({each.label for each in (*found, marked(COMES))})
     shape = {"bbox": [0, 0, 8, 4], "area": 32, "iscrowd": 0, "segmentation": []}
     content = {

@@ -107,7 +107,7 @@ def test_another_policy_needs_new_shards(images: Path, tmp_path: Path) -> None:
     assert try_build(images, tmp_path, "--on alpha=fix") == 1
     manifest = built(images, tmp_path, "--on alpha=fix --if-exists overwrite")
     assert manifest["rejects"] == {}
-    assert manifest["splits"]["train"]["stats"]["fixes"] == {"alpha": 1}
+    assert manifest["splits"]["train"]["stats"]["fixes"] == {"alpha": 1, "exif_kept": 1}
 
 
 def coco_of(root: Path, width: int = 61, height: int = 47) -> Path:

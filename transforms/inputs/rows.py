@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
 from shardwright.transforms.features.lists import is_list
-from shardwright.transforms.inputs.annotations import boxes
-from shardwright.transforms.inputs.annotations.box_structs import HEADER_SIZE, BoxStructs
+from shardwright.transforms.inputs import boxes
+from shardwright.transforms.inputs.box_structs import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     Columns,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs import boxes
 from shardwright.transforms.rejects import Reject, RejectReason
 from tests.support.detection_makers import picture, write
 from tests.support.helpers import references

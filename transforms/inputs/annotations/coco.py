@@ -29,7 +29,7 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.annotations.coco_files import (
     ANNOTATION,
     ANNOTATION_WITH_KEYPOINTS,

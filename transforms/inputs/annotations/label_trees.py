@@ -14,7 +14,7 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.annotations.boxes import ImageSize, ObjectRows, with_objects
+from shardwright.transforms.inputs.boxes import ImageSize, ObjectRows, with_objects
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folders.folder_files import listed_below
 from shardwright.transforms.inputs.foreign_text import decode_text

@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.annotations import boxes
-from shardwright.transforms.inputs.annotations.boxes import ImageSize, read_size, stated_size
+from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.annotations.label_trees import (
     TreeObject,
     has_split_folders,
@@ -33,6 +32,7 @@ from shardwright.transforms.inputs.annotations.label_trees import (
     list_tree,
     read_lists,
 )
+from shardwright.transforms.inputs.boxes import ImageSize, read_size, stated_size
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folder_contents import read_starts

@@ -24,7 +24,7 @@ import yaml
 from shardwright.errors import UsageError
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.annotations.label_trees import (
     TreeObject,
     has_split_folders,

@@ -413,7 +413,7 @@ def learn_layout(
     # A feature of one of these names would replace that of every dataset.
     taken |= {*_TAKEN_NAMES, *roles.values()}.difference(declared)
     if kinds.get("label") == pa.float64() and not has_labels and "label" not in roles:
-        taken.remove("label")
+        taken.discard("label")
     fields = tuple((name, kind) for name, kind in kinds.items() if name not in taken)
     used = {*dict(fields), *roles.values()}
     return SampleLayout(

@@ -25,9 +25,9 @@ from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.features.lists import is_list
-from shardwright.transforms.inputs.annotations.box_rows import BoxColumns, list_images
-from shardwright.transforms.inputs.annotations.box_structs import BoxStructs, with_structs
 from shardwright.transforms.inputs.boundary import keep_inside
+from shardwright.transforms.inputs.box_rows import BoxColumns, list_images
+from shardwright.transforms.inputs.box_structs import BoxStructs, with_structs
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     TEXT_ROLES,

@@ -20,8 +20,8 @@ from google.protobuf.text_encoding import CUnescape
 from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.annotations import boxes
-from shardwright.transforms.inputs.annotations.box_rows import (
+from shardwright.transforms.inputs import boxes
+from shardwright.transforms.inputs.box_rows import (
     MOST_FRACTION,
     BoxColumns,
     ObjectColumn,

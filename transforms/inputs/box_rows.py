@@ -23,7 +23,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.features.lists import is_list, is_text, plain
 from shardwright.transforms.hashing import hash64, spread_rows
-from shardwright.transforms.inputs.annotations import boxes
+from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.columns import extra_feature, folded
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import (

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from shardwright.format.schema import Feature
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.features.lists import is_list
-from shardwright.transforms.inputs.annotations import boxes
-from shardwright.transforms.inputs.annotations.box_rows import (
+from shardwright.transforms.inputs import boxes
+from shardwright.transforms.inputs.box_rows import (
     SIZES,
     BoxColumns,
     ObjectColumn,
