@@ -95,7 +95,7 @@ LINKS = {
     f"{WHOLE}*": READS_ALL,
     f"{WHOLE}*/index": READS_ALL,
     f"{WHOLE}*/{INDEX}": READS_ALL,
-    f"{WHOLE}*/{SHARD}": "compact repair verify quick report read copy",
+    f"{WHOLE}*/{SHARD}": "compact erase repair verify quick report read copy",
     f"{WHOLE}*/manifest.json": "erase repair verify quick",
     f"{WHOLE}*/plan.json": "repair verify quick",
     f"{WHOLE}*/report.html": "repair verify quick erase",
