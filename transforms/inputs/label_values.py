@@ -29,10 +29,10 @@ def class_text(value: object) -> str | None:
     Raises:
         ValueError: It is neither text nor a whole number.
     """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
     if isinstance(value, np.generic):
         value = value.item()
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:

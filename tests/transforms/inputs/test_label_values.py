@@ -142,6 +142,7 @@ SCALARS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3) | s
 
 @given(st.lists(st.none() | st.floats()) | SCALARS.flatmap(lambda one: st.lists(st.just(one))))
 def test_columns_and_single_values_are_alike(values: list[Any]) -> None:
+    assert class_text(np.float32("nan")) is None
     texts, bad = class_texts(pa.array(values), "label")
     for value, text, is_bad in zip(values, texts.to_pylist(), bad.tolist(), strict=True):
         if is_bad:
