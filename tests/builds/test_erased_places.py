@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +19,7 @@ from tests.support.build_helpers import files_below, png_of
 from tests.support.canaries import canary, canary_png, find_canaries
 from tests.support.detection_makers import write
 from tests.support.growing import Grown, Source
+from tests.support.input_forms import csv_of
 from tests.support.repairs import build_plainly
 
 SCHEMA = """
@@ -67,14 +66,6 @@ def pictures(numbers: Iterable[int]) -> list[Picture]:
     copy = plain[0]._replace(name="q.png", label="d", data=marked(0).data)
     broken = marked(6)._replace(data=b"no picture")
     return [*plain, copy, broken, *map(marked, numbers)]
-
-
-def csv_of(rows: Sequence[Mapping[str, str]]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def table(root: Path, found: Sequence[Picture]) -> tuple[Path, list[str]]:

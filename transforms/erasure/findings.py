@@ -54,7 +54,7 @@ _TEXT = re.compile(r'>([^<]+)<|="([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a dataset has of some ids.
+    """The records and names that a dataset has of some ids.
 
     Attributes:
         ids: Those of the ids that it has, also in lists alone.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from tests.support.detection_makers import (
     reasons,
     write,
 )
+from tests.support.input_forms import csv_of
 from tests.support.listings import NONE, Rows
 from tests.support.random_tests import examples
 
@@ -61,14 +60,6 @@ image_id,width,height,bbox,source
 b6ab77fd7,1024,1024,"[834.0, 222.0, 56.0, 36.0]",usask_1
 b6ab77fd7,1024,1024,"[226.0, 548.0, 130.0, 58.0]",usask_1
 """
-
-
-def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def by_id(rows: Rows) -> dict[str, Rows]:

@@ -35,7 +35,7 @@ from shardwright.transforms.inputs.folders.folder_files import (
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.tables.table_files import (
-    read_table_file,
+    read_first_rows,
     read_table_schema,
     table_format,
 )
@@ -110,7 +110,8 @@ def look(request: SourceRequest) -> MetadataFolderFacts | None:
         )
     given = replace(request, columns={**request.columns, "image": image})
     table = table_of(given, request.uri, files)
-    if table.label is None and table.flags is None:
+    others = (table.boxes, table.structs, table.flags)  # which state classes, too
+    if table.label is None and all(each is None for each in others):
         _warn_of_class_folders(table, splits)
     further = tuple(name for name in pictures if name not in table.roles.values())
     return facts_of(request.uri, replace(table, pictures=further), splits)
@@ -139,8 +140,7 @@ def facts_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> M
 def _warn_of_class_folders(table: TableLayout, splits: tuple[str, ...]) -> None:
     """Warn of metadata without labels whose images lie in folders that may be their classes."""
     name = table.files[0]
-    parts = read_table_file(table.path_of(name), table.format, table.columns, table.storage)
-    rows = next((part for part in parts if isinstance(part, pa.RecordBatch)), None)
+    rows = read_first_rows(table.path_of(name), table.format, table.columns, table.storage)
     folder = posixpath.dirname(name)
     paths = [] if rows is None else role_text(rows, table.image).drop_null().to_pylist()
     places = (place_of(splits, posixpath.join(folder, path)) for path in paths)

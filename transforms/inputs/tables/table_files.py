@@ -342,6 +342,18 @@ def read_table_file(
             yield part
 
 
+def read_first_rows(
+    path: str, kind: str, schema: pa.Schema, storage: StorageOptions
+) -> pa.RecordBatch | None:
+    """Return the first rows of a table, to look at their values; None if it has none.
+
+    Raises:
+        BuildError: As `read_table_file`.
+    """
+    parts = read_table_file(path, kind, schema, storage)
+    return next((part for part in parts if isinstance(part, pa.RecordBatch)), None)
+
+
 def open_file(path: str, storage: StorageOptions) -> pa.NativeFile:
     file = files_of(path, storage).open_input(path)
     return pa.CompressedInputStream(file, "gzip") if path.lower().endswith(_GZIP) else file

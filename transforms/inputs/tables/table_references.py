@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,7 @@ from shardwright.transforms.inputs.label_values import (
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.tables.table_files import (
     TABLE_EXTENSIONS,
+    read_first_rows,
     read_table_file,
     read_table_schema,
     table_format,
@@ -424,8 +425,7 @@ def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     )
     table = replace(table, boxes=boxes, may_lack_images=False)
     first = table.files[0] if table.files else ""
-    parts = read_table_file(table.path_of(first), table.format, table.columns, table.storage)
-    batch = next((part for part in parts if isinstance(part, pa.RecordBatch)), None)
+    batch = read_first_rows(table.path_of(first), table.format, table.columns, table.storage)
     if batch is None:
         return table
     names = pc.unique(pc.fill_null(role_text(batch, table.image), ""))[:_PROBES]
@@ -446,15 +446,15 @@ class _FirstRows:
         self, paths: Sequence[str], kind: str, schema: pa.Schema, storage: StorageOptions
     ) -> None:
         self.path, self.schema = paths[0], schema
-        self._read = partial(read_table_file, paths[0], kind, schema, storage)
+        self._rows = lru_cache(partial(read_first_rows, paths[0], kind, schema, storage))
 
     def column(self, name: str) -> pa.Array:
         """Return the first values of a column of floats; none of another, whose type is enough."""
         kind = self.schema.field(name).type
         if not pa.types.is_floating(kind):
             return pa.nulls(0, kind)
-        parts = (part for part in self._read() if isinstance(part, pa.RecordBatch))
-        return next((part.column(name) for part in parts), pa.nulls(0, kind))
+        rows = self._rows()
+        return pa.nulls(0, kind) if rows is None else rows.column(name)
 
 
 def _find_roles(
