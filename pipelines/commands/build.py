@@ -108,7 +108,7 @@ def prepare_build(options: BuildOptions, detect: Detect | None = None) -> BuildJ
 
 
 def check_services(options: BuildOptions) -> None:
-    """Ask registry and stores what would fail or cost on other machines, before INPUT is listed."""
+    """Check image and stores for what fails or costs on other machines, before INPUT is listed."""
     from shardwright.pipelines.runners.beam_options import is_dataflow, worker_image
 
     if image := worker_image(options.beam_args):

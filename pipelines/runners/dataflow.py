@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from shardwright.errors import DeniedError, MissingError, MissingPeerError, UsageError
 from shardwright.storage.addresses import is_remote, parse_address
@@ -41,17 +41,9 @@ CACHE_MB = 256
 
 _CACHE = "max_cache_memory_usage_mb"
 _LOG = logging.getLogger("shardwright.dataflow")
-_SECONDS = 3.0  # per request; at most four
 _BEAMS_OWN = re.compile(
     r"(?:docker\.io/)?(?:apache|gcr\.io/cloud-dataflow/v1beta3)/"
     r"beam_python(?P<python>\d+\.\d+)_sdk(?:_distroless)?(?::(?P<beam>\d+\.\d+\.\d+))?"
-)
-_BASE_LABEL = "org.opencontainers.image.base.name"
-_MANIFESTS = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
 )
 # Values that name a file or a profile; an image may have them.
 _LOCAL_KEYS = frozenset(
@@ -125,7 +117,7 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
 
     setup, workers = options.view_as(SetupOptions), options.view_as(WorkerOptions)
     image = workers.sdk_container_image
-    is_bare = not image or is_beams_own(image)
+    is_bare = not image or check_image(image)
     if setup.prebuild_sdk_container_engine:
         _check_prebuilding(setup)  # Beam then builds an image from these arguments
     elif not is_bare:
@@ -206,15 +198,10 @@ def console_url(project: str, region: str, job_id: str) -> str:
     return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job_id}?project={project}"
 
 
-class Versions(NamedTuple):
-    """Versions in an image; None if unknown."""
+def check_image(image: str) -> bool:
+    """Compare an image with this machine by its name; return whether it is Beam's own.
 
-    python: str | None
-    beam: str | None
-
-
-def is_beams_own(image: str) -> bool:
-    """Return whether an image is Beam's own, by its name: it lacks this package.
+    Beam's own lacks this package. The names of other images state no versions.
 
     Raises:
         UsageError: It is of another Python or Beam.
@@ -222,112 +209,17 @@ def is_beams_own(image: str) -> bool:
     match = _BEAMS_OWN.match(image)
     if match is None:
         return False
-    _check(image, Versions(match["python"], match["beam"]))
-    return True
-
-
-def check_image(image: str) -> None:
-    """Compare an image with this machine, by its name or in its registry.
-
-    A registry that does not respond is skipped.
-
-    Raises:
-        UsageError: The image is of another Python or Beam, or does not exist.
-    """
-    from google.auth.exceptions import GoogleAuthError
-
-    if is_beams_own(image):
-        return
-    try:
-        config = _read_config(image)
-    # Only a help: the workers pull the image with other credentials, so a failure here proves
-    # nothing.
-    except (GoogleAuthError, OSError, ValueError, KeyError) as error:
-        _LOG.info("%s was not checked: %s", image, error)
-        return
-    if config is None:
-        raise UsageError(
-            f"the workers' image {image} does not exist: build deploy/Dockerfile and push it "
-            "(docs/dataflow.md)"
+    python, beam = "{}.{}".format(*sys.version_info), metadata.version("apache-beam")
+    if match["python"] != python or match["beam"] not in (None, beam):
+        there = f"Python {match['python']}" + (
+            f" and Beam {match['beam']}" if match["beam"] else ""
         )
-    variables = dict(text.partition("=")[::2] for text in config.get("Env") or ())
-    base = _BEAMS_OWN.match((config.get("Labels") or {}).get(_BASE_LABEL, ""))
-    # Python's official images set it, and images built on them inherit it.
-    python = ".".join(variables.get("PYTHON_VERSION", "").split(".")[:2])
-    _check(image, Versions(python or (base and base["python"]), base and base["beam"]))
-
-
-def _check(image: str, found: Versions) -> None:
-    here = Versions("{}.{}".format(*sys.version_info), metadata.version("apache-beam"))
-    if found.python in (None, here.python) and found.beam in (None, here.beam):
-        return
-    there = [
-        f"{name} {version}"
-        for name, version in (("Python", found.python), ("Beam", found.beam))
-        if version
-    ]
-    raise UsageError(
-        f"the workers' image {image} has {' and '.join(there)}, this machine Python "
-        f"{here.python} and Beam {here.beam}, and both must agree: build the image again "
-        f"(deploy/Dockerfile, --build-arg PYTHON_VERSION={here.python}), or submit with the "
-        "image's versions"
-    )
-
-
-def _read_config(image: str) -> dict[str, Any] | None:
-    """Return the configuration of an image for linux/amd64, or None if there is no such image.
-
-    See https://github.com/opencontainers/distribution-spec and image-spec.
-
-    Raises:
-        GoogleAuthError: There are no credentials of Google.
-        OSError: The registry does not respond, or refuses.
-        ValueError: The name has no registry, or the response is no JSON.
-        KeyError: The response has another form.
-    """
-    import google.auth
-    from google.auth.credentials import AnonymousCredentials
-    from google.auth.transport.requests import AuthorizedSession
-
-    root, host, reference = _address_of(image)
-    session = AuthorizedSession(AnonymousCredentials())
-    if host.endswith(("docker.pkg.dev", "gcr.io")):
-        scopes = ["https://www.googleapis.com/auth/cloud-platform"]
-        session = AuthorizedSession(google.auth.default(scopes=scopes)[0])
-    manifest = _get(session, f"{root}/manifests/{reference}")
-    if manifest and "manifests" in manifest:
-        digests = {
-            (each["platform"]["os"], each["platform"]["architecture"]): each["digest"]
-            for each in manifest["manifests"]
-        }
-        manifest = _get(session, f"{root}/manifests/{digests['linux', 'amd64']}")
-    found = manifest and _get(session, f"{root}/blobs/{manifest['config']['digest']}")
-    return found and found["config"]
-
-
-def _address_of(image: str) -> tuple[str, str, str]:
-    """Return an image's address in the API of its registry, the registry, and its tag or digest."""
-    registry, _, rest = image.partition("/")
-    host = registry.partition(":")[0]
-    # As Docker tells a registry from a folder of Docker Hub, whose address the name does not have.
-    if not rest or not ("." in host or host == "localhost"):
-        raise ValueError("its name has no registry")
-    name, at, reference = rest.partition("@")
-    if not at:
-        name, _, reference = rest.partition(":")
-    # As Docker does: a registry of this machine has no TLS.
-    scheme = "http" if host in ("localhost", "127.0.0.1") else "https"
-    return f"{scheme}://{registry}/v2/{name}", host, reference or "latest"
-
-
-def _get(session: Any, url: str) -> Any:
-    """Return a JSON document, or None if it does not exist."""
-    answer = session.get(url, headers={"Accept": ", ".join(_MANIFESTS)}, timeout=_SECONDS)
-    # Any other error may be of the network or of rights, and is no reason to refuse the image.
-    if answer.status_code == 404:
-        return None
-    answer.raise_for_status()
-    return answer.json()
+        raise UsageError(
+            f"the workers' image {image} has {there}, this machine Python {python} and Beam "
+            f"{beam}, and both must agree: build the image again (deploy/Dockerfile, --build-arg "
+            f"PYTHON_VERSION={python}), or submit with the image's versions"
+        )
+    return True
 
 
 def check_credentials(
