@@ -1,7 +1,7 @@
 """Copy records of a finished dataset: check their bytes, and write them unchanged.
 
-No image is decoded. A record is copied only if its frame is intact and its image is the one that
-the index describes, so that rows of the new index never describe other bytes.
+No image is decoded. A record is copied only if its frame is intact and it is the record of the
+index's row, so that rows of the new index never describe other bytes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from google_crc32c import value
 
 from shardwright.errors import ImageFault
-from shardwright.format.crc import combine, combine_all
+from shardwright.format.crc import combine_all
 from shardwright.format.entries import find_features, read_values
 from shardwright.format.example import ExampleFault
 from shardwright.format.records import (
@@ -132,7 +131,7 @@ def copy_chunk(
     described = _described_in(job.schema, every=lacks_hashes)
     found, faults = _read_copies(references, reads, described)
     intact = _intact(found, faults)
-    copies = [copy for copy, _, _ in intact]
+    copies = [copy for copy, _ in intact]
     ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
     ids_of_copies = [ids[copy.row] for copy in copies]
     with watching(references, job.image_seconds):
@@ -186,37 +185,21 @@ def _opened(
     return _Copy(row, frame, len(frame) - FOOTER_BYTES - image_bytes, crc, origin, values)
 
 
-def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> list[tuple[_Copy, int, int]]:
-    """Return intact records, with the CRC32C of data and frame; add the others to `faults`."""
+def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> list[tuple[_Copy, int]]:
+    """Return intact records, with the CRC32C of their data; add the others to `faults`."""
     intact = []
-    for copy, (data, frame) in zip(copies, _described_crcs(copies), strict=True):
-        # `data` and `frame` follow from the image's checksum in the index. So they are right only
-        # if header, features, image and footer all are.
-        is_whole = value(copy.frame) == frame and copy.frame[-FOOTER_BYTES:] == frame_footer(data)
-        if is_whole and copy.crc in (None, data):
-            intact.append((copy, data, frame))
+    for copy in copies:
+        data = value(copy.frame[HEADER_BYTES:-FOOTER_BYTES])
+        # The index of an earlier release states the checksum of the image alone.
+        is_stated = copy.crc == data or (
+            copy.crc is None and value(copy.image) == copy.origin["crc32c"]
+        )
+        if is_stated and copy.frame[-FOOTER_BYTES:] == frame_footer(data):
+            intact.append((copy, data))
         else:
             told = _damaged(copy.origin, "its bytes or its index row are damaged")
             faults[copy.row] = (RejectReason.CORRUPT, told)
     return intact
-
-
-def _described_crcs(copies: Sequence[_Copy]) -> list[tuple[int, int]]:
-    """Return the CRC32C of each record's data and frame, if its image is that of the index.
-
-    They follow from the checksums of the parts, so that an image is read for one checksum only.
-    """
-    headers = [value(copy.frame[:HEADER_BYTES]) for copy in copies]
-    heads = [value(copy.frame[HEADER_BYTES : copy.image_offset]) for copy in copies]
-    footers = [value(copy.frame[-FOOTER_BYTES:]) for copy in copies]
-    data = combine(
-        heads,
-        [copy.origin["crc32c"] for copy in copies],
-        [copy.image_bytes for copy in copies],
-    )
-    frames = combine(headers, data, [len(copy.frame) - FRAME_BYTES for copy in copies])
-    frames = combine(frames, footers, np.full(len(copies), FOOTER_BYTES))
-    return list(zip(data.tolist(), frames.tolist(), strict=True))
 
 
 def _damaged(origin: dict[str, Any], what: str) -> str:
@@ -224,16 +207,16 @@ def _damaged(origin: dict[str, Any], what: str) -> str:
     return f"{detail}; `shardwright verify` lists all damaged records"
 
 
-def _framed(intact: Sequence[tuple[_Copy, int, int]]) -> FramedRecords:
-    copies = [copy for copy, _, _ in intact]
+def _framed(intact: Sequence[tuple[_Copy, int]]) -> FramedRecords:
+    copies = [copy for copy, _ in intact]
     lengths = [len(copy.frame) for copy in copies]
     return FramedRecords(
         pieces=[copy.frame for copy in copies],
         lengths=lengths,
         image_offsets=[copy.image_offset for copy in copies],
         image_crcs=[copy.origin["crc32c"] for copy in copies],
-        record_crcs=[data for _, data, _ in intact],
-        crc32c=combine_all([frame for _, _, frame in intact], lengths),
+        record_crcs=[data for _, data in intact],
+        crc32c=combine_all([value(copy.frame) for copy in copies], lengths),
     )
 
 
