@@ -99,6 +99,7 @@ class BuildJob:
         return Append(
             known.root,
             number_of(base),
+            base.fingerprint,
             known.folder,
             options.keep_missing,
             known.keeps_places,

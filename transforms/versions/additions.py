@@ -47,6 +47,7 @@ class Append:
     Attributes:
         root: The dataset's folder.
         base: Number of the version that INPUT was compared with.
+        fingerprint: Its fingerprint.
         folder: The folder below `root` for the additions.
         keep_missing: Records that INPUT does not have stay.
         keeps_places: As in `VersionChange`.
@@ -58,6 +59,7 @@ class Append:
 
     root: Folder
     base: int
+    fingerprint: str
     folder: str
     keep_missing: bool
     keeps_places: bool
@@ -70,13 +72,16 @@ class Append:
         """Return the version that INPUT was compared with.
 
         Raises:
-            BuildError: It was removed meanwhile.
+            BuildError: It was removed or replaced meanwhile.
             StorageError: The dataset cannot be read.
         """
         try:
-            return read_version(self.root, self.base)
+            base = read_version(self.root, self.base)
         except UsageError as error:
             raise BuildError(f"{error}: run this command again") from error
+        if base.fingerprint != self.fingerprint:
+            raise BuildError(f"{self.root} was replaced meanwhile: run this command again")
+        return base
 
 
 def commit_additions(append: Append, base: Manifest, additions: Additions) -> Manifest:
