@@ -23,7 +23,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from shardwright import errors
 from shardwright.errors import BuildError, ShardwrightError, UsageError
-from shardwright.inspect.build_scan import BuildScan
+from shardwright.inspect.build_scan import find_plan
 from shardwright.pipelines.runners.beam_options import (
     is_local,
     kind_of,
@@ -256,16 +256,16 @@ class _RemoteProgress:
         self._stop.set()
 
     def _run(self) -> None:
-        scan = BuildScan(self._options.root)
         while not self._stop.wait(_TICK_SECONDS):
             try:
-                if (found := written_so_far(scan, self._options.settings)) is not None:
+                found = written_so_far(self._options.root, self._options.settings)
+                if found is not None:
                     PROGRESS.show(found)
             except ShardwrightError as error:  # no reason to stop the job
                 _LOG.info("could not read the progress: %s", error)
 
 
-def written_so_far(scan: BuildScan, settings: Mapping[str, Any]) -> Progress | None:
+def written_so_far(root: Folder, settings: Mapping[str, Any]) -> Progress | None:
     """Return the progress of a build in OUTPUT, or None before it is planned.
 
     Images and bytes are derived from the number of finished shards.
@@ -274,11 +274,10 @@ def written_so_far(scan: BuildScan, settings: Mapping[str, Any]) -> Progress | N
         NotADatasetError: The plan is damaged.
         StorageError: OUTPUT cannot be read.
     """
-    plan = scan.find_plan()
+    plan = find_plan(root)
     # Until this job has recorded its plan, there may be that of an earlier build.
-    if plan is None or plan.settings != settings:
+    if plan is None or plan.file.settings != settings:
         return None
-    plan.find_shards()
     shards, images, num_bytes = plan.progress(time.time()).done
     return Progress(plan.planned.records, plan.planned.shards, images, num_bytes, shards)
 

@@ -25,7 +25,6 @@ from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 
 _SUMMARY_KEY = b"shardwright"
-_END_BYTES = 64 << 10  # read of a sidecar for its summary; longer ones take a second read
 _ADVICE = "copy the dataset again, or run `shardwright repair` on it"
 
 # Offsets are in bytes from the start of the shard, lengths in bytes. `offset` and `length` span the
@@ -160,35 +159,6 @@ def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
         return None
     except (pa.ArrowException, OSError, KeyError, ValueError):
         return None  # a damaged sidecar does not count as done: the shard is written again
-
-
-def read_summary_end(root: Folder, name: str, num_bytes: int) -> ShardSummary | None:
-    """Return the summary in a sidecar from its last bytes, None if it is missing or damaged.
-
-    Args:
-        root: The dataset's folder.
-        name: The sidecar.
-        num_bytes: Its length, as a listing states it.
-    """
-    try:
-        # A sidecar has megabytes, its summary kilobytes: a look at 10,000 finished shards reads
-        # only ends.
-        end = _last_bytes(root, name, num_bytes, _END_BYTES)
-        # https://parquet.apache.org/docs/file-format: metadata, its length in 4 bytes, "PAR1".
-        needed = int.from_bytes(end[-8:-4], "little") + 8
-        if len(end) < needed <= num_bytes:
-            end = _last_bytes(root, name, num_bytes, needed)
-        with ParquetRows(pa.BufferReader(end), root.path(name)) as file:
-            return _summary_in(file)
-    except MissingError:
-        return None
-    except (pa.ArrowException, OSError, KeyError, ValueError):
-        return None
-
-
-def _last_bytes(root: Folder, name: str, num_bytes: int, wanted: int) -> bytes:
-    start = max(0, num_bytes - wanted)
-    return root.read_range(name, start, num_bytes - start)
 
 
 def _summary_in(file: ParquetRows) -> ShardSummary:

@@ -19,7 +19,7 @@ _GROUPS = {
         "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
         "append": "INPUT OUTPUT [options]    add what is new or changed: build --if-exists append",
         "plan": "INPUT OUTPUT [options]    show what build would write; reads no image",
-        "watch": "OUTPUT [--once] [--json]  follow a build on any runner: rate, rejects, time left",
+        "watch": "OUTPUT [--once] [--json]  follow a build on any runner: rate, time left",
     },
     "look": {
         "inspect": "DATASET [--json]          splits, records, features, classes, shard sizes",

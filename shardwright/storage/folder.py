@@ -179,22 +179,17 @@ class Folder:
         """Return the sorted names in this folder or one below it, [] if it does not exist."""
         return self._files.names_in(self.path(below) if below else self.uri)
 
-    def files(
-        self, below: str = "", *, after: str = "", crc32c: bool = False
-    ) -> dict[str, FileInfo]:
+    def files(self, below: str = "", *, crc32c: bool = False) -> dict[str, FileInfo]:
         """Return name -> info of each file in this folder or one below it, {} if it is missing.
 
         Links are left out.
 
         Args:
             below: The folder; "" for this one.
-            after: Names up to this one may be missing from the result, which saves requests to a
-                store: one instead of one per 1,000 names. Names with a leading dot come first, so
-                those among the first 1,000 are always there.
             crc32c: Tell the checksums that a store lists.
         """
         path = self.path(below) if below else self.uri
-        return self._files.files_in(path, after=after, crc32c=crc32c)
+        return self._files.files_in(path, crc32c=crc32c)
 
     def first_names(self) -> list[str]:
         """Return sorted names in this folder: in a store of its first 1,000 objects, asked once."""

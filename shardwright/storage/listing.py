@@ -118,19 +118,6 @@ def first_page(client: Client, prefix: str) -> Page:
     return next(_pages(client, prefix), [])
 
 
-def list_after(client: Client, prefix: str, after: str) -> Page:
-    """Return the first 1,000 objects below a prefix and those after a key. Raises as `list_pages`.
-
-    That is one request for each 1,000 objects after the key, and one more.
-    """
-    rows = first_page(client, prefix)
-    # The first page was full, so there may be more; those before `after` are left out.
-    if len(rows) >= LONG_KEYS:
-        for page in _pages(client, prefix, max(rows[-1].key, after)):
-            rows += page
-    return rows
-
-
 def _listable(client: Client, prefix: str) -> str:
     uri = Address(client.store, prefix).uri
     if client.scheme in ("http", "https"):

@@ -24,7 +24,7 @@ from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.downloads import ObjectParts, download
 from shardwright.storage.faults import is_past_end, is_whole_answer
-from shardwright.storage.listing import first_page, list_after, list_folder
+from shardwright.storage.listing import first_page, list_folder
 from shardwright.storage.local import FileInfo
 from shardwright.storage.object_reads import client_and_key, head_object, read_object
 from shardwright.storage.options import StorageOptions
@@ -156,13 +156,13 @@ class ObjectFiles:
         start = len(key) + 1 if key else 0
         return sorted({row.key[start:].partition("/")[0] for row in first_page(client, key)} - {""})
 
-    def files_in(self, path: str, *, after: str = "", crc32c: bool = False) -> dict[str, FileInfo]:
+    def files_in(self, path: str, *, crc32c: bool = False) -> dict[str, FileInfo]:
         """Return name -> info of each object in a folder; see `Folder.files`."""
         client, key = client_and_key(path, self._options)
         start = f"{key}/" if key else ""
         if crc32c and client.scheme == "gs":
             return gcs_peer.list_checksums(client, start)
-        rows = list_after(client, key, start + after) if after else list_folder(client, key)[1]
+        rows = list_folder(client, key)[1]
         names = ((row.key[len(start) :], row) for row in rows)
         return {
             name: FileInfo(

@@ -19,7 +19,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import seal, time_text
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import generation_folders
-from shardwright.inspect.build_scan import BuildScan
+from shardwright.inspect.build_scan import scan_build
 from shardwright.inspect.describe import inspect_command
 from shardwright.inspect.diff import diff_command
 from shardwright.inspect.show import show_command
@@ -110,7 +110,7 @@ def openings(foreign: Foreign) -> list[Callable[[], object]]:
     return [
         lambda: [sw.open(at, version=number) for number in (1, 2, 3)],
         lambda: read_receipt(root, RECEIPT),
-        *(partial(BuildScan(folder).look, 0.0) for folder in builds),
+        *(partial(scan_build, folder, 0.0) for folder in builds),
         *(partial(check_output, OutputRequest(folder, {}, "resume")) for folder in builds),
         partial(log_command, [at]),
         partial(pin_command, [at]),

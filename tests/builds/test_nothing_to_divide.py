@@ -17,19 +17,11 @@ from shardwright.format.index import INDEX_SCHEMA
 from shardwright.format.manifest import Manifest
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.inspect import drift
-from shardwright.inspect.build_progress import (
-    Amount,
-    BuildPhase,
-    BuildProgress,
-    FinishedShard,
-    overall_rate,
-    recent_rate,
-    time_left,
-)
+from shardwright.inspect.build_scan import Amount, BuildPhase, BuildProgress
 from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
-from shardwright.inspect.watch import show_line, show_lines
+from shardwright.inspect.watch import show_line
 from shardwright.pipelines.estimates.estimator import estimate_build
 from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
@@ -68,11 +60,6 @@ TIMES: dict[str, Mapping[str, Any]] = {
     "shards at once": timing_of(0.0, 1.0, [Finished(1.0, 1, 9), Finished(1.0, 1, 9)]),
     "a clock behind": timing_of(9.0, 1.0, [Finished(9.0, 0, 0), Finished(9.5, 1, 9)]),
 }
-PROGRESS = (
-    [],
-    [FinishedShard("a", 0.0, 0, 0, 0.0)],
-    [FinishedShard("a", 0.0, 1, 9, 0.0), FinishedShard("b", 0.0, 0, 0)],
-)
 SAMPLES = (TimedSample(), TimedSample(1, False, 1.0), TimedSample(1, True, 0.0, 1, 0.0, 0.0, 1))
 WORKERS = (
     Workers("FnApiRunner", is_local=True, machines=1, processes=1),
@@ -116,15 +103,13 @@ def estimates() -> list[object]:
 
 def progresses() -> list[object]:
     shown: list[object] = []
-    for shards in PROGRESS:
-        for now in (0.0, 9.0):
-            recent, overall = recent_rate(shards, 0.0, now), overall_rate(shards, 0.0, now)
-            for phase in BuildPhase:
+    for phase in BuildPhase:
+        for done in (Amount(), Amount(1), Amount(1, 1, 1)):
+            for reused, seconds in ((0, 0.0), (0, 9.0), (done.shards, 0.0)):
                 progress = BuildProgress(
-                    phase, Amount(len(shards)), Amount(len(shards)), recent=recent,
-                    overall=overall, seconds_left=time_left(1, recent), idle_seconds=now,
-                )  # fmt: skip
-                shown += [show_line(progress), *show_lines(progress, "out"), progress.to_json()]
+                    phase, Amount(1), done, num_reused=reused, seconds=seconds, idle_seconds=seconds
+                )
+                shown += [show_line(progress), progress.to_json()]
     return shown
 
 

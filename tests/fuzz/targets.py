@@ -19,11 +19,11 @@ from PIL import Image
 from shardwright.errors import ImageFault, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.example import parse_example, split_example
-from shardwright.format.index import read_index, read_summary, read_summary_end
+from shardwright.format.index import read_index, read_summary
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
-from shardwright.inspect.build_scan import BuildScan
+from shardwright.inspect.build_scan import scan_build
 from shardwright.inspect.verify import verify
 from shardwright.reader.state import ReaderState
 from shardwright.sizes import parse_size
@@ -212,9 +212,8 @@ def _dataset_target(name: str, folder: Path) -> Target:
         readers: Sequence[Callable[[], object]] = (
             lambda: read_manifest(at),
             lambda: read_summary(at, SHARD),
-            lambda: read_summary_end(at, SHARD.sidecar, len(data)),
             lambda: read_index(at, SHARD),
-            lambda: BuildScan(at).look(0.0),
+            lambda: scan_build(at, 0.0),
             lambda: check_output(OutputRequest(at, {}, "resume")),
             lambda: verify(str(root), threads=1),
         )

@@ -11,7 +11,6 @@ import pytest
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions
 
 from shardwright.errors import BuildError
-from shardwright.inspect.build_scan import BuildScan
 from shardwright.pipelines.options.build import BuildOptions
 from shardwright.pipelines.runners.run import (
     ViewedOptions,
@@ -93,22 +92,21 @@ def put_plan(options: BuildOptions, settings: object, **splits: tuple[int, int, 
 
 
 def test_progress_is_the_part_of_the_plan_in_output(options: BuildOptions) -> None:
-    scan = BuildScan(options.root)
-    assert written_so_far(scan, options.settings) is None
+    assert written_so_far(options.root, options.settings) is None
     put_plan(options, options.settings, train=(4, 10, 4000), test=(1, 3, 900))
-    assert written_so_far(scan, options.settings) == Progress(13, 5)
+    assert written_so_far(options.root, options.settings) == Progress(13, 5)
     for position in ("00000-of-00004", "00003-of-00004", "00000-of-00009"):
         options.root.write_bytes(f"index/train-{position}.parquet", b"")
     options.root.write_bytes("index/test-00000-of-00001.parquet", b"")
     expected = Progress(13, 5, images=8, shards=3, num_bytes=2900)
-    assert written_so_far(scan, options.settings) == expected
+    assert written_so_far(options.root, options.settings) == expected
     options.root.write_bytes("manifest.json", b"{}")  # of the dataset that this build is to replace
-    assert written_so_far(scan, options.settings) is None
+    assert written_so_far(options.root, options.settings) is None
 
 
 def test_another_builds_plan_is_no_progress(options: BuildOptions) -> None:
     put_plan(options, {})
-    assert written_so_far(BuildScan(options.root), options.settings) is None
+    assert written_so_far(options.root, options.settings) is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from shardwright.format.index import (
     read_index,
     read_index_of,
     read_summary,
-    read_summary_end,
     write_sidecar,
 )
 from shardwright.format.naming import ShardName
@@ -57,22 +56,6 @@ def test_rows_and_summary_come_back(root: Folder) -> None:
     summary = read_summary(root, NAME)
     assert summary is not None
     assert summary.to_json() == SUMMARY.to_json()
-
-
-def test_a_summary_is_read_from_the_end(root: Folder) -> None:
-    long = dataclasses.replace(SUMMARY, stats={"labels": {str(n): n for n in range(20_000)}})
-    for summary in (SUMMARY, long):
-        write_sidecar(root, summary, ROWS)
-        num_bytes = sidecar(root).stat().st_size
-        found = read_summary_end(root, NAME.sidecar, num_bytes)
-        assert found is not None
-        assert found.to_json() == summary.to_json()
-    assert num_bytes > 200_000
-    assert read_summary_end(root, NAME.sidecar, num_bytes - 1) is None
-    assert read_summary_end(root, "index/none.parquet", 5) is None
-    for data in (b"", b"PAR1", b"\xff" * 200_000):
-        sidecar(root).write_bytes(data)
-        assert read_summary_end(root, NAME.sidecar, len(data)) is None
 
 
 @pytest.mark.parametrize("columns", [["id"], ["offset", "length"], ["crc32c", "id"]])

@@ -11,7 +11,6 @@ import pytest
 from shardwright.errors import StorageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import FileInfo
-from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
 
 
@@ -24,7 +23,7 @@ def test_local_files(tmp_path: Path) -> None:
     os.utime(tmp_path / "below" / "b", (1.0, 13.5))
     assert root.info("a") == root.files()["a"] == FileInfo(3, 12.5)
     assert list(root.files()) == ["a"]
-    assert root.files("below", after="z") == {"b": FileInfo(0, 13.5)}
+    assert root.files("below") == {"b": FileInfo(0, 13.5)}
     assert root.first_names() == ["a", "below"]
     assert (root.files("none"), root.below("a").files(), root.info("a/x")) == ({}, {}, None)
     assert root.below("none").first_names() == []
@@ -55,14 +54,3 @@ def test_objects(bucket: Bucket) -> None:
     assert began - 1 <= found["a"].modified <= time.time() + 1
     assert root.first_names() == ["a", "below"]
     assert bucket.folder().first_names() == ["data", "database"]
-
-
-def test_a_long_listing_goes_on_after_a_name(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    names = [f"{number:05d}" for number in range(1_100)]
-    s3_bucket.fill([f"data/{name}" for name in [".note", *names]])
-    root = s3_bucket.behind(s3_proxy).folder("data")
-    assert list(root.files()) == [".note", *names]
-    s3_proxy.requests.clear()
-    assert list(root.files(after=names[1_050])) == [".note", *names[:999], *names[1_051:]]
-    assert len(s3_proxy.requests) == 2
-    assert list(root.files(after=names[10])) == [".note", *names]
