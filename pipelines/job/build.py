@@ -106,7 +106,6 @@ class BuildJob:
             num_records=base.num_records,
             max_gone=options.max_gone,
             source=options.input,
-            lists_all=self.source.format.lists_all,
         )
 
     @property
