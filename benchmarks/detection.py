@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
     },
 }
 # Loader -> how many times as fast as the best of its cases the reader must be.
-NEED = {"torch": 2.0, "tf.data": 1.4}
+NEED = {"torch": 2.2, "tf.data": 1.4}
 _BYTES_PER_PHOTO = 1_200_000  # files, shards, and the photographs that they are made of
 
 

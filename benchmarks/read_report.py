@@ -15,7 +15,8 @@ import raw_results
 from page import Target, spread, table
 
 READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
-OURS = (READER, "reader.whole", READER_TF, LOAD)
+WHOLE = "reader.whole"  # decodes whole images
+OURS = (READER, WHOLE, READER_TF, LOAD)
 PEERS = (
     "keras",
     "grain",

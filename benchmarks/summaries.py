@@ -37,6 +37,8 @@ _PEERS = {OURS: "**shardwright**", "daft": "Daft", "ray": "Ray Data"}
 _LOADERS = {
     read.READER: "**`sw.Reader`**",
     read.READER_TF: "**`sw.Reader(...).tf_data()`**",
+    read.LOAD: "**`sw.load(..., image=sw.TrainImage(224))`**",
+    read.WHOLE: "`sw.Reader` without its decoder of parts",
     read.TF: "`tf.data`, the best of its variants",
     "keras": "Keras `image_dataset_from_directory`",
     "grain": "Grain",

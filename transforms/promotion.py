@@ -40,8 +40,20 @@ def read_in_place(root: Folder) -> Manifest:
     return manifest
 
 
-def promote(root: Folder, fingerprint: str, folder: str = naming.NEXT_DIR) -> Manifest:
+def promote(
+    root: Folder,
+    fingerprint: str,
+    folder: str = naming.NEXT_DIR,
+    *,
+    built_as: Manifest | None = None,
+) -> Manifest:
     """Replace the dataset in a folder by the finished one below it, and return its manifest.
+
+    Args:
+        root: The dataset's folder.
+        fingerprint: That of the finished one.
+        folder: Its folder.
+        built_as: Whose settings and origin the dataset gets; None for those of the finished one.
 
     Raises:
         NotADatasetError: The folder below holds no finished dataset.
@@ -53,6 +65,8 @@ def promote(root: Folder, fingerprint: str, folder: str = naming.NEXT_DIR) -> Ma
     if faults := verify_quickly(beside).faults:
         raise BuildError(f"{beside} is not whole ({faults[0]}): run the build again")
     manifest = read_manifest(beside)
+    if built_as is not None:
+        manifest = replace(manifest, settings=built_as.settings, provenance=built_as.provenance)
     # Another worker has done all this meanwhile.
     if read_json(beside, naming.PLAN, OutputFile) is None:
         return promoted(root, fingerprint)
@@ -79,6 +93,7 @@ def finish_promotion(root: Folder) -> bool:
     """Go on with the replacement of a dataset by another one; return False if none began.
 
     Raises:
+        BuildError: Another build replaces the dataset meanwhile.
         StorageError: A file cannot be written.
     """
     found = read_json(root, naming.MANIFEST, OutputFile)
@@ -133,9 +148,16 @@ def _with_stated_etags(root: Folder, manifest: Manifest) -> Manifest:
     """Return the manifest with the etags of its shards, which their store has copied: others.
 
     Raises:
+        BuildError: A shard is gone.
         StorageError: The folder cannot be listed.
     """
     stated = root.files() if root.is_remote else {}
+    for shard, info in manifest.named_shards():
+        if info.etag and shard.shard not in stated:
+            raise BuildError(
+                f"{root.path(shard.shard)} is gone: another build replaces the dataset, so this "
+                "one stops"
+            )
     splits = {
         name: replace(
             split,

@@ -39,8 +39,7 @@ from shardwright.transforms.publish.publication import check_publication
 from shardwright.transforms.reject_limits import check_rejects
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.splits.split_rules import SplitCounts
-from shardwright.transforms.versions.additions import Additions, commit_additions
-from shardwright.transforms.versions.gone import check_gone
+from shardwright.transforms.versions.additions import Additions, check_gone, commit_additions
 
 _LOG = logging.getLogger("shardwright.append")
 # More records are written by Beam, whose import and start take as long as a few thousand images.

@@ -14,9 +14,8 @@ from msgspec import to_builtins
 from shardwright.cache.manifests import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
-from shardwright.format import naming
 from shardwright.format.manifest import Manifest, time_text
-from shardwright.format.notes import end_build
+from shardwright.format.notes import Note, end_build, is_noted, noted
 from shardwright.format.pins import pin_names
 from shardwright.format.versions import later_numbers, number_of, read_version, read_versions
 from shardwright.inspect.cli import run_to_end
@@ -332,16 +331,20 @@ def _copy(copy: _Copy) -> int:
         if code == EXIT_DONE and later_numbers(root):
             commit_copy(root, base, folder, operation=Operation.ERASE, num_records=left)
         elif code == EXIT_DONE:
-            _replace_whole(root, base, read_copy(root, folder, left), folder)
+            _replace_whole(root, base, read_copy(root, folder, left).fingerprint, folder)
     return code
 
 
-def _replace_whole(root: Folder, base: Manifest, copied: Manifest, folder: str) -> None:
+def _replace_whole(root: Folder, base: Manifest, fingerprint: str, folder: str) -> None:
     """Put a copy in place of a dataset that has not grown, which other programs read in place."""
-    # Those of the build: an append compares its options with them, and a repair repeats it.
-    manifest = replace(copied, settings=base.settings, provenance=base.provenance)
-    root.below(folder).write_if_new(naming.MANIFEST, manifest.to_bytes())
-    promote(root, copied.fingerprint, folder)
+    with noted(root, Note.REMOVE, [1]):  # which a commit looks for, after its own note
+        if later_numbers(root) or is_noted(root, Note.COMMIT, None):
+            raise BuildError(
+                f"another command commits a version of {root}, or was killed when it did: let it "
+                "end or run it again, or wait an hour, and run this command again"
+            )
+        # An append compares its options with those of the build, and a repair repeats it.
+        promote(root, fingerprint, folder, built_as=base)
     end_build(root, folder)
 
 

@@ -99,13 +99,13 @@ class BuildJob:
         return Append(
             known.root,
             number_of(base),
+            base.fingerprint,
             known.folder,
             options.keep_missing,
             known.keeps_places,
             num_records=base.num_records,
             max_gone=options.max_gone,
             source=options.input,
-            lists_all=self.source.format.lists_all,
         )
 
     @property

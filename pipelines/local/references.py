@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -20,7 +19,6 @@ from shardwright.pipelines.options.build import BuildOptions
 from shardwright.transforms.batch_file import BatchFile
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.changes.seen_records import (
-    NewRecords,
     SeenRecords,
     mark_rows,
     no_rows,
@@ -281,8 +279,6 @@ class LocalChanges:
             if compared.changed.num_rows:
                 self._held.add(compared.changed)
             if compared.new.num_rows:
-                new = NewRecords.merged([self.seen.new, NewRecords.of(compared.new)])
-                self.seen = replace(self.seen, new=new)
                 yield compared.new
 
     def changed(self) -> Iterator[pa.RecordBatch | Reject]:

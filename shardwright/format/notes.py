@@ -21,10 +21,6 @@ from shardwright.format import naming
 from shardwright.storage.addresses import TEMPORARY_SUFFIX, is_temporary
 from shardwright.storage.folder import Folder
 
-# Of a note that a killed process has left. A commit or a removal needs its own for seconds. A build
-# may take longer, but writes files meanwhile, on any machine.
-_LIFE_SECONDS = 24 * 3600
-
 
 class Note(StrEnum):
     """The present or next action of the writer of a note."""
@@ -32,6 +28,11 @@ class Note(StrEnum):
     BUILD = "build"
     COMMIT = "commit"
     REMOVE = "remove"
+
+
+# Of notes that killed processes have left. A commit needs its own for seconds to minutes. A build
+# may take longer than a day, but writes files meanwhile, on any machine.
+_LIFE_SECONDS = {Note.BUILD: 24 * 3600, Note.COMMIT: 3600, Note.REMOVE: 24 * 3600}
 
 
 @contextmanager
@@ -62,14 +63,14 @@ def noted(
 
 
 def is_noted(
-    root: Folder, note: Note, subject: int | str, *, now: float = 0.0, alive: float = 0.0
+    root: Folder, note: Note, subject: int | str | None, *, now: float = 0.0, alive: float = 0.0
 ) -> bool:
     """Return whether a process does, or is about to do, something with a version or a generation.
 
     Args:
         root: The dataset's folder.
         note: What the process does.
-        subject: The version or the generation.
+        subject: The version or the generation; None for any.
         now: A time by the clock of the disk or store; needed without a note of one's own.
         alive: When the process has last written another file.
 
@@ -78,9 +79,10 @@ def is_noted(
     """
     stamps = root.files(naming.VERSIONS_DIR).items()
     notes = {name: one.modified for name, one in stamps if is_temporary(name)}
-    found = [when for name, when in notes.items() if name.startswith(_start(note, subject))]
+    start = "" if subject is None else _start(note, subject)
+    found = [when for name, when in notes.items() if name.startswith(start) and f".{note}-" in name]
     # The newest note stands for the time of now: the caller has just written one.
-    since = max(now, *notes.values(), 0.0) - _LIFE_SECONDS
+    since = max(now, *notes.values(), 0.0) - _LIFE_SECONDS[note]
     return bool(found) and max(*found, alive) > since
 
 
@@ -115,10 +117,10 @@ def giving_up(root: Folder, path: str) -> Iterator[None]:
 
 
 def end_build(root: Folder, folder: str) -> None:
-    """Remove all notes of builds of a generation, as it is committed, or gone."""
+    """Remove all notes of builds and commits of a generation, as it is committed, or gone."""
     with suppress(StorageError):
-        start = _start(Note.BUILD, folder)
-        names = [name for name in root.names(naming.VERSIONS_DIR) if name.startswith(start)]
+        starts = _start(Note.BUILD, folder), _start(Note.COMMIT, folder)
+        names = [name for name in root.names(naming.VERSIONS_DIR) if name.startswith(starts)]
         root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in names])
 
 

@@ -23,8 +23,7 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.inspect.describe import table_lines
-from shardwright.inspect.drift import number_drift, share_drift, signal_drift
-from shardwright.inspect.proposed_version import format_proposal, propose_version
+from shardwright.inspect.drift import number_drift, share_drift
 from shardwright.inspect.record_changes import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -109,9 +108,6 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
         "features": changed_features(old, new, changes),
         **known,
         "drift": _drift(before, after, *rows),
-        "proposed_version": propose_version(
-            before.version, records, known["schema"], known["classes"]
-        ),
     }
     return Difference(summary, changes)
 
@@ -240,7 +236,6 @@ def _drift(
     found: Mapping[str, float | None] = {
         "classes": share_drift(_counts(old), _counts(new)),
         **{name: number_drift(before.measured(name), after.measured(name)) for name in NUMBERS},
-        **signal_drift(old, new),
     }
     return {name: drift for name, drift in found.items() if drift is not None}
 
@@ -269,7 +264,6 @@ def format_difference(summary: Mapping[str, Any]) -> str:
         _share_lines(summary["class_counts"]),
         ["rejects", *table_lines(rejects or [("none", "")])],
         ["drift, from 0 (none) to 1", *table_lines(drift or [("not measured", "")])],
-        [format_proposal(summary["proposed_version"])],
     ]
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
 

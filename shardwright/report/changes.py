@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardwright.inspect.proposed_version import format_proposal
 from shardwright.report.contact_sheet import link_to_pictures, picture
 from shardwright.report.data import ReportData, class_name
 from shardwright.report.markup import (
@@ -37,8 +36,6 @@ def changes(data: ReportData) -> Section | None:
         return None
     old = found["old"]
     told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
-    if "proposed_version" in found:
-        told += f" {format_proposal(found['proposed_version']).capitalize()}."
     examples: Mapping[str, list[str]] = found.get("examples", {})
     shown: list[list[Cell]] = [[kind, name] for kind, ids in examples.items() for name in ids]
     splits: list[list[Cell]] = [

@@ -225,8 +225,8 @@ def test_changes_have_pictures_and_drift_links_to_them(open_page: Open) -> None:
     assert counts == {"new": 3, "gone": 3, "changed": 2}
     assert section.locator(".choose").count() == 4
     drift = section.locator(".table", has=page.locator("caption", has_text="Drift"))
-    drift.get_by_role("link", name="brightness").click()
-    assert page.get_by_label("Sort by").input_value() == "brightness"
+    drift.get_by_role("link", name="width").click()
+    assert page.get_by_label("Sort by").input_value() == "width"
     assert page.locator(".sorted figure").count() == 30
     assert page.get_by_label("Sort by").evaluate("(one) => one === document.activeElement")
     section.get_by_role("link", name="star").click()

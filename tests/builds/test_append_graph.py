@@ -8,6 +8,7 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
+from shardwright.errors import BuildError
 from shardwright.format.versions import version_numbers
 from shardwright.inspect.cli import main as shardwright
 from shardwright.pipelines.commands.append import prepare_version
@@ -56,6 +57,18 @@ def test_a_graph_commits_by_itself(tmp_path: Path, images: Images) -> None:
     assert len(list(out.glob("generations/*/manifest.json"))) == (images is CHANGED)
     assert (out / "generations").exists() == (images is CHANGED)
     assert not list(out.rglob("spool"))
+
+
+def test_a_base_that_was_replaced_meanwhile(tmp_path: Path) -> None:
+    """Its number is the same, and so are the names of its shards."""
+    append = job_of(tmp_path, CHANGED).append
+    assert append is not None
+    assert append.read_base().fingerprint == append.fingerprint
+    (tmp_path / "ids").write_text(next(iter(FIRST)))
+    words = ["--ids", str(tmp_path / "ids"), "--receipt", str(tmp_path / "receipt"), "--yes"]
+    assert shardwright(["erase", str(tmp_path / "out"), *words]) == 0
+    with pytest.raises(BuildError, match="was replaced meanwhile: run this command again"):
+        append.read_base()
 
 
 @pytest.mark.long

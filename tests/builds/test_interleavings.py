@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from threading import Thread, current_thread, main_thread
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,8 @@ class Eraser:
         retry(self._erase, _TRIES)
 
     def _erase(self) -> None:
-        if erase(self.grown.root, self.ids, self.receipt, lambda: None):
+        grown = self.grown
+        if erase(grown.root, self.ids, self.receipt, lambda: None, stores=grown.stores):
             raise BuildError("the copy failed")
 
 
@@ -172,7 +174,7 @@ def noting_commits() -> Iterator[dict[int, str]]:
         create(root, name, data)
         number = naming.version_number(name.rpartition("/")[2])
         if number is not None:
-            commits[number] = current_thread().name
+            commits[number] = current_thread().name.partition("_")[0]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Folder, "create_bytes", run)
@@ -270,9 +272,8 @@ def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
         for number, (task, result) in enumerate(zip(tasks, results, strict=True)):
             if isinstance(result, Exception):  # its generation was removed
                 assert isinstance(result, ShardwrightError)
-                again = Thread(target=task, name=str(number))
-                again.start()
-                again.join()
+                with ThreadPoolExecutor(1, str(number)) as pool:
+                    pool.submit(task).result()
     assert "1" in commits.values()
     states = follow(commits, tasks, second)
     for number, found in watcher.found:

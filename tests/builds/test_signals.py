@@ -193,24 +193,6 @@ def test_readers_filter_by_signals(measured: Path, plain: Path) -> None:
             sw.Reader(str(plain), "train", global_batch_size=4, where=condition)
 
 
-@pytest.mark.long
-def test_drift_of_signals(images: Path, measured: Path, plain: Path, tmp_path: Path) -> None:
-    darker = tmp_path / "in"
-    shutil.copytree(images, darker)
-    for path in darker.glob("*/*.png"):
-        Image.fromarray(np.asarray(Image.open(path)) // 6).save(path)
-    other = made(darker, tmp_path / "out", "--signals")
-    found = json.loads(output_of("diff", str(measured), str(other), "--json"))["drift"]
-    assert found["brightness"] > 0.2
-    assert found["aspect"] == 0
-    for pair in ((plain, other), (measured, plain)):  # a sample has no drift worth a limit
-        assert "brightness" not in json.loads(output_of("diff", *map(str, pair), "--json"))["drift"]
-    assert build(
-        *(darker, tmp_path / "third", "--name", "photos", "--check", "none", *OPTIONS, "--signals"),
-        *("--against", str(measured), "--fail-on", "drift>0.2"),
-    ) == 1  # fmt: skip
-
-
 def output_of(*argv: str) -> str:
     import contextlib
     import io

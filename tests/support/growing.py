@@ -110,7 +110,7 @@ class Grown:
         """Return the job of an append, or of the first build."""
         argv = [str(source.folder), self.root.uri, *self.options, "--if-exists", "append"]
         argv += ["--labels", str(source.table)] if source.captions else []
-        return prepare_version(parse_options([*argv, *self._stores(), *more]))
+        return prepare_version(parse_options([*argv, *self.store_words(), *more]))
 
     def append(self, source: Source, *more: str) -> Manifest:
         """Append, or build if there is no dataset yet, and return the newest version."""
@@ -125,16 +125,17 @@ class Grown:
         base = read_version(self.root)
         if base.history and base.num_records:
             with folder_for(self.root, base, "compact0") as folder:
-                job = prepare_copy(self.root, base, folder, self._stores())
+                job = prepare_copy(self.root, base, folder, self.store_words())
                 build_copy(self.root, folder, lambda: build_here(job))
                 commit_copy(self.root, base, folder)
         return read_version(self.root)
 
-    def _stores(self) -> list[str]:
-        settings = self.root.options.settings
-        return [
-            word for _, key, value in settings for word in ("--storage-option", f"{key}={value}")
-        ]
+    def store_words(self) -> list[str]:
+        return [word for value in self.stores for word in ("--storage-option", value)]
+
+    @property
+    def stores(self) -> list[str]:
+        return [f"{key}={value}" for _, key, value in self.root.options.settings]
 
     def records(self, **reading: Any) -> dict[str, Record]:
         """Return the records of a version by id; each must come once."""

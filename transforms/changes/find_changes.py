@@ -12,7 +12,6 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.changes.seen_records import (
-    NewRecords,
     SeenRecords,
     mark_rows,
     no_rows,
@@ -74,12 +73,7 @@ class FindChanges(beam.PTransform):
             | "ChangedRows" >> beam.Map(_rows_of, known)
             | "Changed" >> beam.CombineGlobally(_RowsFn(known.num_rows))
         )  # one set of rows
-        new = (
-            compared.new
-            | "SampleNew" >> beam.Map(NewRecords.of)
-            | "New" >> beam.CombineGlobally(NewRecords.merged)
-        )  # one NewRecords
-        seen = unchanged | "Seen" >> beam.Map(SeenRecords, AsSingleton(changed), AsSingleton(new))
+        seen = unchanged | "Seen" >> beam.Map(SeenRecords, AsSingleton(changed))
         return Changes(compared.new, taken.main, taken.rejects, seen)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +11,8 @@ import pyarrow as pa
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.transforms.changes.known_records import KnownRecords, live_rows
-from shardwright.transforms.hashing import hash64
 from shardwright.transforms.references import keep_rows, reject_rows
 from shardwright.transforms.rejects import Reject, RejectReason
-
-_MOST_SAMPLED = 256
 
 
 def mark_rows(bits: np.ndarray, rows: np.ndarray) -> None:
@@ -39,37 +34,6 @@ def no_rows(num_rows: int) -> np.ndarray:
     return np.zeros(-(-num_rows // 8), np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecords:
-    """The references with unknown ids: their number, and a random sample of them.
-
-    Attributes:
-        num_records: The number.
-        sample: The lowest (hash of the id, id, etag or ""), ascending; the same in any order of
-            arrival.
-    """
-
-    num_records: int = 0
-    sample: tuple[tuple[int, str, str], ...] = ()
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch) -> NewRecords:
-        """Return those of one batch."""
-        hashes = hash64(batch.column("id"), "new")
-        lowest = np.argsort(hashes)[:_MOST_SAMPLED]
-        rows = batch.select(["id", "etag"]).take(pa.array(lowest)).to_pylist()
-        found = ((row["id"], row["etag"] or "") for row in rows)
-        keys = hashes[lowest].tolist()
-        return cls(len(batch), tuple((key, *one) for key, one in zip(keys, found, strict=True)))
-
-    @classmethod
-    def merged(cls, parts: Iterable[NewRecords]) -> NewRecords:
-        """Return those of several parts; of none, none."""
-        parts = list(parts)
-        sample = heapq.nsmallest(_MOST_SAMPLED, chain.from_iterable(one.sample for one in parts))
-        return cls(sum(one.num_records for one in parts), tuple(sample))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenRecords:
     """The known records that a listing of INPUT has, sets of rows as `no_rows` makes them.
@@ -77,12 +41,10 @@ class SeenRecords:
     Attributes:
         unchanged: Records that stay.
         changed: Records that a new one of the same id replaces.
-        new: The references that are no known records.
     """
 
     unchanged: np.ndarray
     changed: np.ndarray
-    new: NewRecords = NewRecords()
 
     @property
     def num_unchanged(self) -> int:

@@ -7,8 +7,9 @@ from math import inf
 
 from shardwright.errors import BuildError, StorageError
 from shardwright.format import naming
+from shardwright.format.notes import Note
 from shardwright.format.pins import pin_names
-from shardwright.format.versions import generation_folders, is_collected, later_numbers, read_stated
+from shardwright.format.versions import is_collected, later_numbers, read_stated
 from shardwright.storage import gcs_peer, peers
 from shardwright.storage.addresses import is_temporary, parse_address
 from shardwright.storage.clients import client_for
@@ -32,15 +33,18 @@ def remove_remains(root: Folder, receipt: Receipt) -> None:
     if receipt.found and later_numbers(root):  # else the pins are of versions that stay
         receipt.pins = sorted({*receipt.pins, *pin_names(root)})
         root.remove_all([naming.pin_file(name) for name in pin_names(root)])
-    # Of builds: without their notes they are collected, and fail at their commit.
-    notes = filter(is_temporary, root.names(naming.VERSIONS_DIR))
-    root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in notes])
+    # Without their notes builds are collected, and fail at their commit. One that commits already
+    # has its note for that, and goes on.
+    stale = [name for name in filter(is_temporary, root.names(naming.VERSIONS_DIR))
+             if f".{Note.COMMIT}-" not in name]  # fmt: skip
+    root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in stale])
     keep = 1 if receipt.found else naming.MAX_VERSION
     removed = collect(root, plan_collection(root, keep, clock=lambda: inf))
     receipt.versions = sorted({*receipt.versions, *removed.versions})
     if removed.left:
         raise BuildError(
-            f"a build writes to {removed.left[0].folder}: stop it, and run this command again"
+            f"a command commits {removed.left[0].folder}, or was killed when it did: let it end or "
+            "run it again, or wait an hour, and run this command again"
         )
     for version in (read_stated(root, number) for number in later_numbers(root)):
         # Earlier releases have kept the names of classes there.
@@ -52,7 +56,8 @@ def remove_remains(root: Folder, receipt: Receipt) -> None:
 def _remove_leftovers(root: Folder) -> None:
     """Remove spools, temporary and staged files, and builds that would replace the dataset."""
     finished = finished_generations(root)
-    for folder in ["", *generation_folders(root)]:
+    # What is not finished was removed, or is a build that has begun since: of the newest version.
+    for folder in sorted({"", *finished}):
         below, manifest = root.below(folder), finished.get(folder)
         kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
         below.remove_all([name for name in naming.build_outputs(below, _PARTS) if name not in kept])

@@ -231,7 +231,6 @@ class SourceFormat(Generic[F]):
             about 50 for those that look into a folder, and 100 for a folder of images, which any
             folder may be.
         checks_links: True if the listing itself rejects links that lead out of `facts.folders`.
-        lists_all: True if INPUT is a folder of everything, rather than files that may be of a day.
         has_top_folders: True if its top folders may be splits or classes, as
             `SourceRequest.top_folders` says.
         reads_records: True if it reads records without images, as `SourceRequest.image` asks.
@@ -243,7 +242,6 @@ class SourceFormat(Generic[F]):
     list_part: Callable[[F, str], Rows]
     rank: int = 40
     checks_links: bool = False
-    lists_all: bool = False
     has_top_folders: bool = False
     reads_records: bool = False
 

@@ -29,7 +29,6 @@ from shardwright.transforms.references import (
     record_bytes,
     reject_rows,
     set_column,
-    stacked,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -245,17 +244,10 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
         return pc.struct_field(batch.column(ORIGIN), "length")
     sizes = pc.binary_length(batch.column("id")).to_numpy(zero_copy_only=False).astype(np.int64)
     sizes += np.array(record_bytes(batch), np.int64) + RECORD_OVERHEAD_BYTES
-    there = zip(batch.schema.names, batch.columns, strict=True)
-    # `record_bytes` has counted the images already.
-    columns = {
-        name: column
-        for name, column in there
-        if name.startswith(EXTRA_PREFIX) and column.type != PICTURE_TYPE
-    }
-    sizes += sum(map(len, columns))
-    for numbers, whole in stacked(list(columns.values())):
-        found = np.broadcast_to(_value_bytes(whole), len(whole))
-        sizes += found.reshape(len(numbers), -1).sum(0)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        # `record_bytes` has counted the images already.
+        if name.startswith(EXTRA_PREFIX) and column.type != PICTURE_TYPE:
+            sizes += len(name) + _value_bytes(column)
     return pa.array(sizes)
 
 

@@ -59,38 +59,24 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
     Raises:
         BuildError: The generation does not fit the dataset: another schema, or class numbers that
             another append has given to other classes meanwhile, or ids to other images. Or `gc`
-            has removed it.
+            has removed it. Or the dataset that it was made of was replaced.
         StorageError: The dataset cannot be read or written.
     """
-    if change.added is None:
+    # From here on `gc` and `erase` leave the generation alone, unless they have begun before they
+    # could see this note: then their own is there, or, once they have ended, files are missing.
+    # What is left is one that is halted for an hour in between, after which this note does not
+    # count. An append or a compaction has said so from its beginning (`Note.BUILD`).
+    with noted(root, Note.COMMIT, [change.folder or number_of(change.base)]):
         return _commit(root, change)
-    # From here on `gc` leaves the generation alone, unless it has begun before it could see this
-    # note: then its own note is there, or, once it has ended, files are missing. What is left is a
-    # `gc` that is halted for a day in between, after which notes do not count. An append or a
-    # compaction has said so from its beginning (`Note.BUILD`).
-    with noted(root, Note.COMMIT, [change.folder]):
-        _check_whole(root, change.folder)
-        return _commit(root, change)
-
-
-def _check_whole(root: Folder, folder: str) -> None:
-    below = root.below(folder)
-    leaves = is_noted(root, Note.REMOVE, folder)  # first: once `gc` has ended, files are missing
-    if (
-        leaves
-        or not below.num_bytes_of(naming.MANIFEST)
-        or any(listed_faults(below, read_manifest(below)))
-    ):
-        raise BuildError(
-            f"{below} lost files before it was committed as a version: `shardwright gc` or "
-            "another program removes them; run this command again when it has ended"
-        )
 
 
 def _commit(root: Folder, change: VersionChange) -> Manifest:
     for tried in range(_MOST_TRIES):
         # Read anew in each try: the version that was faster is what the change is applied to.
         current = read_version(root)
+        _check_base(root, change.base)
+        if change.added is not None:
+            _check_whole(root, change.folder)
         # Nothing is written until `create_bytes`, so a failed try leaves nothing.
         version = apply(root, current, change)
         if version is None:
@@ -109,6 +95,34 @@ def _commit(root: Folder, change: VersionChange) -> Manifest:
         f"{root.path(file)} was there in each of {_MOST_TRIES} tries to commit a version: others "
         "commit all the time, or listings do not show the file; run this command again"
     )
+
+
+def _check_base(root: Folder, base: Manifest) -> None:
+    # Later versions never change. The first one can be replaced as a whole, under the same names of
+    # shards, by an erasure or another build: rows of `base` would be others there.
+    if number_of(base) > 1:
+        return
+    leaves = is_noted(root, Note.REMOVE, 1)  # first, as below
+    there = root.num_bytes_of(naming.MANIFEST) is not None
+    if leaves or (there and read_manifest(root).fingerprint != base.fingerprint):
+        raise BuildError(
+            f"{root} is not what it was when this command began: `shardwright erase`, `gc` or "
+            "another build has replaced or removed its first version; run this command again"
+        )
+
+
+def _check_whole(root: Folder, folder: str) -> None:
+    below = root.below(folder)
+    leaves = is_noted(root, Note.REMOVE, folder)  # first: once a removal has ended, files are gone
+    if (
+        leaves
+        or not below.num_bytes_of(naming.MANIFEST)
+        or any(listed_faults(below, read_manifest(below)))
+    ):
+        raise BuildError(
+            f"{below} lost files before it was committed as a version: `shardwright gc` or "
+            "another program removes them; run this command again when it has ended"
+        )
 
 
 def _check_number(root: Folder, number: int) -> None:

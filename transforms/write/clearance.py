@@ -27,8 +27,7 @@ from shardwright.transforms.reject_files import naming_rejects, unpack_rejects, 
 from shardwright.transforms.reject_limits import RejectLimits, check_rejects
 from shardwright.transforms.reject_tally import RejectTally
 from shardwright.transforms.rejects import RejectReason
-from shardwright.transforms.versions.additions import Append
-from shardwright.transforms.versions.gone import check_gone
+from shardwright.transforms.versions.additions import Append, check_gone
 
 _ROWS_PER_FILE = 250_000  # a worker sorts those of a file in memory
 

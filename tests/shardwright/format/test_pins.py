@@ -173,17 +173,19 @@ def test_a_version_that_goes_before_its_pin_is_seen_is_not_pinned(
     assert read_pins(root) == []
 
 
-def test_a_note_of_a_killed_process_counts_for_a_day(root: Folder) -> None:
-    with noted(root, Note.COMMIT, ["generations/00002-x", 3]):
-        assert is_noted(root, Note.COMMIT, "generations/00002-x")
-        assert not is_noted(root, Note.REMOVE, 3)
+@pytest.mark.parametrize(("note", "hours"), [(Note.BUILD, 24), (Note.COMMIT, 1), (Note.REMOVE, 24)])
+def test_a_note_of_a_killed_process_ends(root: Folder, note: Note, hours: float) -> None:
+    with noted(root, note, ["generations/00002-x", 3]):
+        assert is_noted(root, note, "generations/00002-x")
+        assert is_noted(root, note, None)
+        assert not any(is_noted(root, other, None) for other in Note if other != note)
         for path in Path(root.uri, "versions").glob(".*"):
-            os.utime(path, (0, path.stat().st_mtime - 25 * 3600))
+            os.utime(path, (0, path.stat().st_mtime - (hours + 0.1) * 3600))
         now = time_at(root)
-        assert not is_noted(root, Note.COMMIT, 3, now=now)
-        assert is_noted(root, Note.COMMIT, 3, now=now, alive=now - 23 * 3600)
-        with noted(root, Note.REMOVE, [3]):  # by the same clock
-            assert not is_noted(root, Note.COMMIT, 3)
+        assert not is_noted(root, note, 3, now=now)
+        assert is_noted(root, note, 3, now=now, alive=now - (hours - 0.1) * 3600)
+        with noted(root, note, [4]):  # by the same clock
+            assert not is_noted(root, note, 3)
     assert list(Path(root.uri, "versions").glob(".*")) == []
 
 

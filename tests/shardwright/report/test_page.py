@@ -318,7 +318,7 @@ def test_changes_have_pictures_and_links() -> None:
         "old": {"name": "o", "version": "1.0.0", "num_records": 3},
         "records": {"new": 1, "gone": 1, "changed": 1},
         "examples": {"new": ["n"], "gone": ["g"], "changed": ["c"]},
-        "drift": {"classes": 0.1, "image_length": 0.2, "brightness": 0.3, "other": 0.4},
+        "drift": {"classes": 0.1, "image_length": 0.2, "width": 0.3},
         "splits": {},
         "class_counts": {"a": [5, 1], '<b>&"bad"': [1, 5]},
         "schema": {"added": [], "removed": [], "changed": []},
@@ -337,7 +337,7 @@ def test_changes_have_pictures_and_links() -> None:
     assert page.tags.count("img") == 5
     assert page.html.count("data-split") - page.html.count("[data-split") == 3 + 2
     assert re.findall('data-sort="(.*?)" data-label="(.*?)"', page.html) == [
-        ("bytes", ""), ("brightness", ""), ("", "&lt;b&gt;&amp;&quot;bad&quot;"),
+        ("bytes", ""), ("width", ""), ("", "&lt;b&gt;&amp;&quot;bad&quot;"),
     ]  # fmt: skip
     assert 'data-sort="' not in page_of(replace(data, pictures=[])).html
 

@@ -16,15 +16,18 @@ from PIL import Image
 
 import shardwright as sw
 from shardwright.errors import BuildError, StorageError, UsageError
+from shardwright.format.notes import Note, noted
 from shardwright.format.pins import add_pin
-from shardwright.format.versions import read_stated, read_version
+from shardwright.format.versions import number_of, read_stated, read_version
 from shardwright.inspect.cli import main as shardwright
 from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
+from shardwright.transforms.erasure import remains
 from shardwright.transforms.erasure.findings import texts_of
 from shardwright.transforms.erasure.receipt import parse_ids
 from shardwright.transforms.rejects import Reject, RejectReason, rejects_to_table
+from shardwright.transforms.versions.collect import collect
 from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import build, make_images, png_of, record_ids, stamps_of
 from tests.support.canaries import canary, canary_png, find_canaries
@@ -44,7 +47,13 @@ from tests.transforms.erasure.grown import (
     state_of,
     told,
 )
-from tests.transforms.versions.histories import append, append_change, pictures_of, write
+from tests.transforms.versions.histories import (
+    Content,
+    append,
+    append_change,
+    pictures_of,
+    write,
+)
 
 
 @pytest.fixture
@@ -355,6 +364,55 @@ def test_an_append_that_is_committed_later_fails(root: Path) -> None:
     with pytest.raises(BuildError, match=r"lost files .* run this command again"):
         commit(Folder(str(root)), change)
     assert_holds(root, contents(*GONE), 4)
+
+
+@pytest.mark.parametrize("content", [{"t0": 50, "r3": 70}, {}], ids=["adds", "only removes"])
+def test_an_append_to_a_dataset_that_was_replaced_fails(tmp_path: Path, content: Content) -> None:
+    """One that has not grown keeps the names of its shards, but not their rows."""
+    root = tmp_path / "out"
+    write(FIRST, root)
+    change = append_change(root, content, ["r8"], "late")
+    assert erase(root, "r1", "r2") == 0
+    with pytest.raises(BuildError, match=r"not what it was when this command began.* run this"):
+        commit(Folder(str(root)), change)
+    assert_holds(root, {name: seed for name, seed in FIRST.items() if name not in ("r1", "r2")}, 1)
+
+
+@pytest.mark.parametrize("has_grown", [True, False])
+def test_an_erasure_does_not_take_away_what_is_committed_just_now(
+    tmp_path: Path, has_grown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "out"
+    write(FIRST, root)
+    if has_grown:
+        append(root, SECOND)
+    folder, change = Folder(str(root)), append_change(root, {"t0": 50}, [], "late")
+    with noted(folder, Note.COMMIT, [change.folder]):
+        assert erase(root, "r1") == 1
+        assert "was killed when it did: let it end" in capsys.readouterr().err
+        assert (root / change.folder / "manifest.json").exists()
+        version = commit(folder, change)
+    left = {**FIRST, **(SECOND if has_grown else {}), "t0": 50}
+    assert erase(root, "r1") == 0
+    del left["r1"]
+    # The first try has ended after its commit, where there was one.
+    assert_holds(root, left, number_of(version) + (not has_grown))
+
+
+def test_an_erasure_leaves_a_build_that_has_begun_since(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the append that is run again because the erasure has taken away its first try."""
+
+    def collect_and_append(*args: Any) -> Any:
+        removed = collect(*args)
+        append_change(root, {"t0": 50}, [], "next")
+        (root / "generations" / "00005-next" / "manifest.json").unlink()  # as before its end
+        return removed
+
+    monkeypatch.setattr(remains, "collect", collect_and_append)
+    assert erase(root, *GONE) == 0
+    assert list((root / "generations" / "00005-next").glob("*.tfrecord*"))
 
 
 def test_a_reader_fails_or_reads_the_same(root: Path) -> None:

@@ -414,5 +414,4 @@ FORMAT = SourceFormat(
     list_part,
     rank=51,
     checks_links=True,
-    lists_all=True,
 )

@@ -639,5 +639,4 @@ FORMAT = SourceFormat(
     list_part,
     rank=28,  # before `table`, which fails on files like data.yaml
     checks_links=True,
-    lists_all=True,
 )

@@ -318,6 +318,5 @@ FORMAT = SourceFormat(
     list_part,
     100,
     checks_links=True,
-    lists_all=True,
     has_top_folders=True,
 )

@@ -278,6 +278,5 @@ FORMAT = SourceFormat(
     look,
     list_part,
     rank=60,
-    lists_all=True,
     has_top_folders=True,
 )
