@@ -126,20 +126,13 @@ def find_duplicates(
     firsts = np.maximum.accumulate(np.where(again, 0, np.arange(len(again))))[again]
     left_out = ordered.filter(pa.array(again))
     kept = ordered.take(pa.array(firsts))
-    rejects = [
-        Reject(row["id"], row["uri"], _REASONS[policy], _told(row, first))
-        for row, first in zip(left_out.to_pylist(), kept.to_pylist(), strict=True)
-    ]
+    rejects = []
+    for row, first in zip(left_out.to_pylist(), kept.to_pylist(), strict=True):
+        detail = f"same bytes as {first['id']!r}, which is kept"
+        if row["label"] != first["label"]:
+            detail += f", but another label: {row['label']!r} here, {first['label']!r} there"
+        rejects.append(Reject(row["id"], row["uri"], _REASONS[policy], detail))
     return row_keys(left_out), rejects
-
-
-def _told(row: dict[str, str | None], first: dict[str, str | None]) -> str:
-    same = f"same bytes as {first['id']!r}, which is kept"
-    return (
-        same
-        if row["label"] == first["label"]
-        else f"{same}, but another label: {row['label']!r} here, {first['label']!r} there"
-    )
 
 
 def row_keys(batch: pa.RecordBatch) -> np.ndarray:

@@ -18,7 +18,6 @@ from shardwright.transforms.features.column_types import TEXT_KINDS, check_colum
 from shardwright.transforms.features.conversions import CONVERT, Misfit, misfits_at
 from shardwright.transforms.features.lists import (
     Items,
-    Mask,
     is_list,
     is_text,
     plain,
@@ -82,13 +81,10 @@ def settle_column(column: pa.Array, feature: Feature) -> Settled:
         return _settle_words(column, feature)
     settled = _settle_items(take_apart(column, feature.stored_shape, feature.separator), feature)
     if feature.kind == FeatureKind.MULTI_LABEL and not feature.separator and is_text(column.type):
-        settled.misfits.extend(misfits_at(_with_other_separators(column), _UNCLEAR))
+        unclear = pc.match_substring_regex(column.cast(pa.string()), _OTHER_SEPARATORS)
+        rows = unclear.fill_null(False).to_numpy(zero_copy_only=False)
+        settled.misfits.extend(misfits_at(rows, _UNCLEAR))
     return settled
-
-
-def _with_other_separators(cells: pa.Array) -> Mask:
-    found = pc.match_substring_regex(cells.cast(pa.string()), _OTHER_SEPARATORS)
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
 
 def _settle_items(items: Items, feature: Feature) -> Settled:

@@ -56,9 +56,8 @@ def _integers(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit
 def _floats(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
     numbers, bad = to_floats(values, feature.dtype)
     _warn_of_rounding(values, numbers, feature)
-    return numbers, misfits_at(
-        bad, f"is {{value}}, which does not fit {_told_float(feature.dtype)}"
-    )
+    kind = feature.dtype if feature.dtype not in ("", "float32", "float64") else "a 32-bit float"
+    return numbers, misfits_at(bad, f"is {{value}}, which does not fit {kind}")
 
 
 def _warn_of_rounding(values: pa.Array, numbers: pa.Array, feature: Feature) -> None:
@@ -78,10 +77,6 @@ def _warn_of_rounding(values: pa.Array, numbers: pa.Array, feature: Feature) -> 
             left,
             "is" if left == 1 else "are",
         )
-
-
-def _told_float(dtype: str) -> str:
-    return "a 32-bit float" if dtype in ("", "float32", "float64") else dtype
 
 
 def _boxes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
@@ -124,7 +119,8 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.string())
     if pa.types.is_floating(values.type):  # as pandas makes of a column with a gap
-        numbers, bad = to_integers(_nan_as_null(values), "")
+        present = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        numbers, bad = to_integers(present, "")
         named, misfits = _classes(numbers, feature)
         return named, misfits + misfits_at(bad, "is {value}; a class is a text or a whole number")
     if not pa.types.is_integer(values.type):
@@ -146,10 +142,6 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     return pa.array(feature.names, pa.string()).take(known), misfits + misfits_at(
         outside, rule, RejectReason.UNKNOWN_LABEL
     )
-
-
-def _nan_as_null(values: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
 CONVERT: dict[FeatureKind, Callable[[pa.Array, Feature], tuple[pa.Array, list[Misfit]]]] = {

@@ -56,7 +56,8 @@ def settle_references(
     ]
     for feature, raw in features:
         if raw is None:
-            settled[feature.name] = _computed(feature, batch.num_rows)
+            kind = PICTURE_TYPE if feature.kind in PICTURES else pa.null()
+            settled[feature.name] = pa.nulls(batch.num_rows, kind)
             continue
         settled[feature.name], misfits = settle_column(raw, feature)
         for misfit in misfits:
@@ -72,10 +73,6 @@ def settle_references(
     result = keep_rows(pa.RecordBatch.from_pydict({**others, **extras}), keep)
     if result.num_rows:
         yield result
-
-
-def _computed(feature: Feature, num_rows: int) -> pa.Array:
-    return pa.nulls(num_rows, PICTURE_TYPE if feature.kind in PICTURES else pa.null())
 
 
 def _rejects(
@@ -140,8 +137,10 @@ def _index_columns(
     columns = {name: batch.column(name) for name in names}
     for feature in schema.column_features:
         settled = batch.column(extra_name(feature.name))
-        if pa.types.is_null(settled.type):
-            columns |= _nulls(feature, batch.num_rows)
+        if pa.types.is_null(settled.type):  # computed later
+            for each in feature.stored:
+                kind = pa.list_(each.type) if each.shape else each.type
+                columns[extra_name(each.key)] = pa.nulls(batch.num_rows, kind)
             continue
         if feature.kind not in INDEXED:
             columns[extra_name(feature.name)] = settled
@@ -158,16 +157,6 @@ def _index_columns(
     result = keep_rows(pa.RecordBatch.from_pydict(columns), keep)
     if result.num_rows:
         yield result
-
-
-def _nulls(feature: Feature, num_rows: int) -> dict[str, pa.Array]:
-    """Return the stored columns of a feature that is computed later."""
-    return {
-        extra_name(stored.key): pa.nulls(
-            num_rows, pa.list_(stored.type) if stored.shape else stored.type
-        )
-        for stored in feature.stored
-    }
 
 
 def index_labels(

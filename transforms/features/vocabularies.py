@@ -60,15 +60,10 @@ def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
                 count_tokens(column, feature.vocabulary or VocabularyRule())
             )
         else:
-            counts[feature.name] = _count_classes(column)
+            values = column.flatten() if pa.types.is_list(column.type) else column
+            found = pc.value_counts(values.drop_null()).to_pylist()
+            counts[feature.name] = Counter({each["values"]: each["counts"] for each in found})
     return counts
-
-
-def _count_classes(column: pa.Array) -> Counter[str | int]:
-    values = column.flatten() if pa.types.is_list(column.type) else column
-    return Counter(
-        {item["values"]: item["counts"] for item in pc.value_counts(values.drop_null()).to_pylist()}
-    )
 
 
 def add_counts(parts: Iterable[Counts]) -> Counts:

@@ -285,7 +285,10 @@ def _references(
         "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
         "etag": main.field("etag"),
         "row": pa.array(numbers),
-        **_role_columns(raw, file, layout),
+        "split": canonical_splits(role_text(raw, layout.split))
+        if layout.split
+        else pa.array([file.split] * raw.num_rows, pa.string()),
+        "group": empty_as_null(role_text(raw, layout.group)),
         "label": _labels(raw, layout, problems),
     }
     for name in layout.extras:
@@ -308,16 +311,6 @@ def _references(
         if problem
     ]
     return keep_rows(batch, np.array([problem is None for problem in problems])), rejects
-
-
-def _role_columns(raw: pa.RecordBatch, file: InputFile, layout: Columns) -> dict[str, pa.Array]:
-    """Return the split and the group of each row."""
-    return {
-        "split": canonical_splits(role_text(raw, layout.split))
-        if layout.split
-        else pa.array([file.split] * raw.num_rows, pa.string()),
-        "group": empty_as_null(role_text(raw, layout.group)),
-    }
 
 
 def _labels(raw: pa.RecordBatch, layout: Columns, problems: list[Problem | None]) -> pa.Array:

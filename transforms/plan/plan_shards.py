@@ -11,10 +11,8 @@ from apache_beam.pvalue import AsList, AsSingleton
 
 from shardwright.format.naming import ShardName
 from shardwright.transforms.plan import layouts, packing
-from shardwright.transforms.plan.layouts import BucketCounts, BucketSizes, Draft, Placed
 from shardwright.transforms.plan.packing import Layout, ShardPolicy
 from shardwright.transforms.plan.shard_plans import ShardPlan
-from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.routing import Route
@@ -96,13 +94,13 @@ class PlanShards(beam.PTransform):
             | "AllCounts" >> beam.combiners.ToList()
             | "DraftLayout"
             >> beam.Map(
-                _draft,
+                layouts.draft_layout,
                 self._policy,
                 None if self._estimate is None else AsSingleton(self._estimate),
             )  # one Draft
         )
-        placed = sizes | "Place" >> beam.Map(_place, draft=AsSingleton(draft))
-        return draft | "LayOut" >> beam.Map(_lay_out, placed=AsList(placed))
+        placed = sizes | "Place" >> beam.Map(layouts.place_bucket, AsSingleton(draft))
+        return draft | "LayOut" >> beam.Map(layouts.lay_out, AsList(placed))
 
 
 def _spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[_PackedPiece]:
@@ -115,18 +113,6 @@ def _sort(bucket: tuple[int, Iterable[bytes]]) -> Iterator[_Piece | Reject]:
     ordered, rejects = packing.sort_bucket([from_ipc(batch) for batch in batches])
     yield from rejects
     yield number, ordered
-
-
-def _draft(counts: list[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None) -> Draft:
-    return layouts.draft_layout(counts, policy, estimate)
-
-
-def _place(sizes: BucketSizes, *, draft: Draft) -> Placed:
-    return layouts.place_bucket(sizes, draft)
-
-
-def _lay_out(draft: Draft, *, placed: list[Placed]) -> Layout:
-    return layouts.lay_out(draft, placed)
 
 
 def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _PackedPiece]]:

@@ -200,7 +200,7 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
         rows = (
             list(_of_json(load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), split))
             if path.lower().endswith(".json")
-            else _of_lines(text, split)
+            else [(line.strip(), split) for line in text.split("\n") if line.strip()]
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BuildError(
@@ -213,10 +213,6 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
         pa.array([row[0] for row in rows], pa.string()),
         pa.array([row[1] for row in rows], pa.string()),
     )
-
-
-def _of_lines(text: str, split: str | None) -> list[tuple[str, str | None]]:
-    return [(line.strip(), split) for line in text.split("\n") if line.strip()]
 
 
 def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]]:

@@ -301,11 +301,12 @@ def list_part(facts: VocFacts, part: str) -> Rows:
         return split_of(path.split("/")[:1]) if of_folder else splits.get(image_key(path))
 
     def masks_of(images: Sequence[ImageRow]) -> dict[str, pa.Array]:
-        return {
-            extra_name(name): _pictures([masks.get(image_key(image.id)) for image in images])
-            for name, masks in tree.masks.items()
-            if facts.has_masks
-        }
+        columns: dict[str, pa.Array] = {}
+        for name, masks in tree.masks.items() if facts.has_masks else ():
+            files = (masks.get(image_key(image.id)) for image in images)
+            places = [one and ImagePlace(one.uri, None, one.num_bytes, one.etag) for one in files]
+            columns[extra_name(name)] = pa.array(places, PICTURE_TYPE)
+        return columns
 
     parse = partial(_objects_of, facts.storage)
     columns = dict(islice(_OBJECT_TYPES.items(), 1, None))
@@ -401,11 +402,6 @@ def _objects_of(
         )
         for number, found in enumerate(label.objects, 1)
     ]
-
-
-def _pictures(files: Sequence[ImageRow | None]) -> pa.Array:
-    found = [file and ImagePlace(file.uri, None, file.num_bytes, file.etag) for file in files]
-    return pa.array(found, PICTURE_TYPE)
 
 
 FORMAT = SourceFormat(

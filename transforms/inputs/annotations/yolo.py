@@ -519,10 +519,12 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
     yield from faults
     split_by_path = _splits_by_place(facts, listed)
     pairs = []
+    places = ", ".join(f"{split}: {facts.root}/{path}" for split, path in facts.places)
+    unplaced = f"in none of the places of {facts.places_from} ({places}): correct them, or move it"
     for image in images:
         found = labels.get(image_key(image.id), [])
         if facts.places and split_by_path(image.id) is None:
-            yield image.reject(RejectReason.UNKNOWN_SPLIT, _in_no_place(facts))
+            yield image.reject(RejectReason.UNKNOWN_SPLIT, unplaced)
         elif len(found) > 1:
             told = f"it has several label files: {', '.join(file.id for file in found)}"
             yield image.reject(RejectReason.BAD_VALUE, told)
@@ -531,14 +533,16 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
 
     def parse(_: ImageRow, file: ImageRow | None, data: bytes) -> list[TreeObject] | Problem:
         try:
-            return [
-                TreeObject(
-                    one.line, one.box, (facts.names[one.label], _polygon(one), one.keypoints)
-                )
-                for one in parse_yolo(data, len(facts.names), facts.point_shape)
-            ]
+            found = list(parse_yolo(data, len(facts.names), facts.point_shape))
         except BadLine as fault:
             return RejectReason.BAD_VALUE, f"{file.id if file else ''}, {fault}"
+        objects = []
+        for one in found:
+            # As COCO's JSON, a list in a list, but in fractions; "" for a plain box.
+            polygon = json.dumps([one.polygon], separators=(",", ":")) if one.polygon else ""
+            values = (facts.names[one.label], polygon, one.keypoints)
+            objects.append(TreeObject(one.line, one.box, values))
+        return objects
 
     yield from list_labelled(
         pairs,
@@ -548,11 +552,6 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
         split_by_path,
         corners=boxes.corners_of_centres,
     )
-
-
-def _in_no_place(facts: YoloFacts) -> str:
-    places = ", ".join(f"{split}: {facts.root}/{path}" for split, path in facts.places)
-    return f"in none of the places of {facts.places_from} ({places}): correct them, or move it"
 
 
 def _is_other(path: str) -> bool:
@@ -626,11 +625,6 @@ def _splits_by_place(facts: YoloFacts, listed: Mapping[str, str]) -> Callable[[s
         return placed or (None if facts.places else split_of(folders))
 
     return find
-
-
-def _polygon(found: YoloObject) -> str:
-    """Return a polygon as COCO's JSON, a list in a list, but in fractions; "" for a plain box."""
-    return json.dumps([found.polygon], separators=(",", ":")) if found.polygon else ""
 
 
 FORMAT = SourceFormat(

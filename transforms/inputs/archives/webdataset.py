@@ -296,11 +296,11 @@ class SampleLayout:
             Feature(name, FeatureKind.TEXT) if kind == pa.string() else extra_feature(name, kind)
             for name, kind in self.fields
         )
-        return (
-            *captions,
-            *fields,
-            *(Feature(name, _picture_kind(name)) for name in self.picture_names),
+        pictures = (
+            Feature(name, FeatureKind.MASK if re.search("mask|seg", name) else FeatureKind.IMAGE)
+            for name in self.picture_names
         )
+        return (*captions, *fields, *pictures)
 
     @property
     def label_source(self) -> str:
@@ -492,10 +492,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
-def _picture_kind(name: str) -> FeatureKind:
-    return FeatureKind.MASK if re.search("mask|seg", name) else FeatureKind.IMAGE
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebDatasetFacts(ArchiveFacts):
     """The facts about WebDataset shards.
@@ -565,7 +561,8 @@ def _first_samples(
     """
     starts = [list(_samples_of(archive, request)) for archive in first_and_last(archives)]
     suffixes = {suffix for sample in chain(*starts) for suffix in sample.sizes}
-    if not any(suffix.rpartition(".")[0] for suffix in suffixes if _ending(suffix) in COMPANIONS):
+    parted = (suffix.rpartition(".") for suffix in suffixes)
+    if not any(start and ending in COMPANIONS for start, _, ending in parted):
         return starts, False
     dotted = [
         list(_samples_of(archive, request, keys_have_dots=True))
@@ -573,10 +570,6 @@ def _first_samples(
     ]
     has_dots = sum(map(num_paired, dotted)) > sum(map(num_paired, starts))
     return (dotted, True) if has_dots else (starts, False)
-
-
-def _ending(suffix: str) -> str:
-    return suffix.rpartition(".")[2]
 
 
 def _samples_of(

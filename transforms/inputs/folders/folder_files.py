@@ -290,14 +290,13 @@ def _with_log(root: str, files: Iterable[ImageRow | Reject]) -> Iterator[ImageRo
             others[extension_of(file.uri)] += 1
         yield file
     if others:
-        named = [f"{number:,} {_ending(one)}" for one, number in others.most_common(_SHOWN)]
+        named = [
+            f"{number:,} {f'ending in .{extension}' if extension else 'without an extension'}"
+            for extension, number in others.most_common(_SHOWN)
+        ]
         rest = len(others) - _SHOWN
         more = f", and others of {rest} more extensions" if rest > 0 else ""
         _LOG.warning("%s: not images by their names: %s%s", root, ", ".join(named), more)
-
-
-def _ending(extension: str) -> str:
-    return f"ending in .{extension}" if extension else "without an extension"
 
 
 def listed_below(

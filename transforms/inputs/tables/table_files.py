@@ -222,7 +222,12 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
 
 def _narrow(possible: _Possible, columns: Sequence[_Column]) -> None:
     """Leave to each column the types that also hold these values of it."""
-    filled = [(name, values) for name, column in columns if len(values := _filled(column))]
+    filled = []
+    for name, column in columns:
+        is_empty = pc.equal(column, "")
+        values = column.filter(pc.invert(is_empty)) if is_empty.true_count else column
+        if len(values):
+            filled.append((name, values))
     held: dict[str, list[pa.DataType]] = {name: [] for name, _ in filled}
     for kind in _NARROWEST_FIRST:
         known = ((name, possible[name]) for name, _ in filled)
@@ -235,11 +240,6 @@ def _narrow(possible: _Possible, columns: Sequence[_Column]) -> None:
         for name in _holding(kind, tested):
             held[name].append(kind)
     possible.update(held)
-
-
-def _filled(column: pa.Array) -> pa.Array:
-    is_empty = pc.equal(column, "")
-    return column.filter(pc.invert(is_empty)) if is_empty.true_count else column
 
 
 def _may_hold(kind: pa.DataType, text: str) -> bool:
