@@ -213,7 +213,7 @@ def test_the_best_case_of_each_peer_counts() -> None:
     packed["runs"] = load("raw_results").pack(runs)
     found = detection.unpack(json.loads(json.dumps(packed)))
     assert [check[1:] for check in detection.targets(found)] == [
-        ("2.10 (2.00-3.00)x (torch, torchvision)", True),
+        ("2.10 (2.00-3.00)x (torch, torchvision)", False),
         ("1.40 (1.33-1.50)x (tf.data, AUTOTUNE)", True),
     ]
     text = detection.render(found, ["- line"])
