@@ -52,3 +52,12 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     """
     ending = "es" if noun.endswith(("s", "x", "ch")) else "s"
     return f"{number:,} {noun if number == 1 else plural or noun + ending}"
+
+
+def show_number(number: float) -> str:
+    """Return a number as people write it: `1,024`, `0.125`, `1.2e-07`."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    if number == int(number) and abs(number) < 1e15:
+        return f"{number:,.0f}"
+    return f"{number:,.4g}" if abs(number) < 1e5 else f"{number:,.0f}"

@@ -17,8 +17,18 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
+from shardwright.inspect.views import (
+    Cell,
+    TableView,
+    as_text,
+    names,
+    numbers,
+    sizes,
+    table_lines,
+    texts,
+)
 from shardwright.sizes import counted, show_bytes
-from shardwright.terminal import join_lines, one_line, print_safely
+from shardwright.terminal import join_lines, print_safely
 
 _SHOWN_CLASSES = 10
 _INDENT = "  "
@@ -76,8 +86,7 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
             f"{counted(manifest.num_records, 'record')} in {counted(num_shards, 'shard')}, "
             f"{show_bytes(manifest.num_bytes)}, from {counted(manifest.num_inputs, 'input')}",
         ],
-        ["splits", *table_lines(_split_rows(splits))],
-        ["images", *table_lines(_image_rows(splits))] if manifest.schema.image else [],
+        as_text(split_view(manifest)),
         [
             "features",
             *table_lines(
@@ -101,69 +110,36 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
 
 
-def _split_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
-        (
-            "",
-            "records",
-            "bytes",
-            "shards",
-            "records per shard",
-            "bytes per shard (min / median / max)",
-        )
-    ]
-    for name, split in splits.items():
-        records, sizes = split["records_per_shard"], split["bytes_per_shard"]
-        counted = " / ".join(
-            f"{records[key]:,g}" if records[key] < 1e6 else f"{records[key]:,.0f}"
-            for key in records
-        )
-        sized = " / ".join(show_bytes(sizes[key]) for key in sizes)
+def split_view(manifest: Manifest) -> TableView:
+    """Return the table of the splits: records, bytes, shards, and what their images are."""
+    rows: list[list[Cell]] = []
+    for split in manifest.splits.values():
+        counts = spread_of(shard.num_records for shard in split.shards) or {"min": 0, "max": 0}
+        least, most = (f"{counts[end]:,}" for end in ("min", "max"))
+        # Widths and heights, apart: the widest image need not be the highest. A side that all
+        # images share appears once.
+        sides = [split.stats.get(side, {}) for side in ("width", "height")]
+        ends = [dict.fromkeys(str(side[end]) for end in ("min", "max") if side) for side in sides]
+        formats = split.stats.get("formats", {}).items()
         rows.append(
-            (
-                name,
-                f"{split['num_records']:,}",
-                show_bytes(split["num_bytes"]),
-                f"{split['num_shards']:,}",
-                counted,
-                sized,
-            )
+            [
+                split.name,
+                split.num_records,
+                f"{split.num_records / max(manifest.num_records, 1):.1%}",
+                split.num_bytes,
+                len(split.shards),
+                least if least == most else f"{least} to {most}",
+                median([shard.num_bytes for shard in split.shards] or [0]),
+                *map(" to ".join, ends),
+                ", ".join(f"{name} {number:,}" for name, number in formats),
+            ]
         )
-    return rows
-
-
-def _image_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("", "width", "height", "bytes (min / mean / max)", "formats")]
-    for name, split in splits.items():
-        stats = split["stats"]
-        formats = ", ".join(
-            f"{number:,} {kind}" for kind, number in stats.get("formats", {}).items()
-        )
-        size = stats.get("image_length")
-        sized = (
-            f"{show_bytes(size['min'])} / {show_bytes(size['sum'] / size['count'])} / "
-            f"{show_bytes(size['max'])}"
-            if size
-            else "-"
-        )
-        rows.append(
-            (
-                name,
-                _range_text(stats.get("width")),
-                _range_text(stats.get("height")),
-                sized,
-                formats or "-",
-            )
-        )
-    return rows
-
-
-def _range_text(found: Mapping[str, int] | None) -> str:
-    if not found:
-        return "-"
-    return (
-        f"{found['min']}" if found["min"] == found["max"] else f"{found['min']} to {found['max']}"
+    columns = (
+        *(names("split"), numbers("records"), texts("share"), sizes("bytes"), numbers("shards")),
+        *(texts("records a shard"), sizes("median shard"), texts("width"), texts("height")),
+        texts("formats"),
     )
+    return TableView("Splits", columns, rows)
 
 
 def _shape_text(feature: Feature) -> str:
@@ -200,24 +176,6 @@ def _show_value(value: Any) -> str:
 def _pairs(values: Mapping[str, Any]) -> list[str]:
     width = max(map(len, values), default=0)
     return [f"{_INDENT}{key.ljust(width)}  {_show_value(value)}" for key, value in values.items()]
-
-
-def table_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the rows in columns as wide as their longest cell, numbers aligned right."""
-    rows = [tuple(map(one_line, row)) for row in rows]
-    columns = max((len(row) for row in rows), default=0)
-    widths = [
-        max(len(row[column]) if column < len(row) else 0 for row in rows)
-        for column in range(columns)
-    ]
-    lines = []
-    for row in rows:
-        cells = (
-            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
-            for cell, width in zip(row, widths, strict=False)
-        )
-        lines.append(f"{_INDENT}{'  '.join(cells)}".rstrip())
-    return lines
 
 
 @command

@@ -22,7 +22,6 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
-from shardwright.inspect.describe import table_lines
 from shardwright.inspect.drift import number_drift, share_drift
 from shardwright.inspect.record_changes import (
     CHANGES,
@@ -36,6 +35,7 @@ from shardwright.inspect.record_changes import (
     compare_rows,
     read_rows,
 )
+from shardwright.inspect.views import Cell, TableView, as_text, names, numbers, table_lines, texts
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
@@ -46,8 +46,7 @@ from shardwright.terminal import join_lines, print_safely, say
 LIMITED = ("drift", *CHANGES, "rejects")
 PERCENTAGES = LIMITED[1:]
 _EXAMPLES = 5
-_SHOWN_CLASSES = 10
-_Rows = list[tuple[str, ...]]
+DRIFT, CLASS_SHARES = "Drift, from 0 to 1", "Classes whose share changed"
 _EPILOG = """\
 examples
   shardwright diff monday/ tuesday/
@@ -242,30 +241,28 @@ def _drift(
 
 def format_difference(summary: Mapping[str, Any]) -> str:
     """Return the summary of `compare` as lines of text."""
-    drift: _Rows = [(name, f"{found:.4f}") for name, found in summary["drift"].items()]
-    classes: _Rows = [
-        (kind, f"{len(found):,}", ", ".join(list(found)[:_SHOWN_CLASSES]))
-        for kind, found in summary["classes"].items()
-        if found
-    ]
-    examined = counted(min(summary["records"]["reannotated"], EXAMINED), "reannotated record")
-    features: _Rows = [(name, f"{number:,}") for name, number in summary["features"].items()]
-    old, new = summary["rejects"]["old"], summary["rejects"]["new"]
-    rejects: _Rows = [
-        (reason, f"{old.get(reason, 0):,} to {new.get(reason, 0):,}") for reason in {**old, **new}
-    ]
-    parts = [
-        table_lines([_dataset_row("old", summary), _dataset_row("new", summary)]),
-        ["records", *table_lines(_record_rows(summary))],
-        [f"features that differ in {examined}", *table_lines(features)] if features else [],
-        ["splits", *table_lines(_split_rows(summary["splits"]))],
-        ["schema", *table_lines(_schema_rows(summary["schema"]))],
-        ["classes", *table_lines(classes or [("same", "")])],
-        _share_lines(summary["class_counts"]),
-        ["rejects", *table_lines(rejects or [("none", "")])],
-        ["drift, from 0 (none) to 1", *table_lines(drift or [("not measured", "")])],
-    ]
+    datasets = table_lines([_dataset_row("old", summary), _dataset_row("new", summary)])
+    parts = [datasets, *map(as_text, difference_views(summary))]
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
+
+
+def difference_views(summary: Mapping[str, Any]) -> list[TableView]:
+    """Return the tables of `compare` or `compare_manifests`; those without changes are empty."""
+    old, new = summary["rejects"]["old"], summary["rejects"]["new"]
+    rejects = [[reason, old.get(reason, 0), new.get(reason, 0)] for reason in {**old, **new}]
+    splits = [
+        [name, *each["records"], each["class_drift"]] for name, each in summary["splits"].items()
+    ]
+    drift = [[name, round(found, 4)] for name, found in summary["drift"].items()]
+    both = (numbers("before"), numbers("now"))
+    return [
+        *_record_views(summary),
+        TableView(DRIFT, (texts("property"), numbers("drift")), drift),
+        TableView("Splits", (names("split"), *both, numbers("drift of classes")), splits),
+        _schema_view(summary["schema"], summary["classes"]),
+        _share_view(summary["class_counts"]),
+        TableView("Rejects", (texts("reason"), *both), rejects),
+    ]
 
 
 def _dataset_row(which: str, summary: Mapping[str, Any]) -> tuple[str, ...]:
@@ -274,48 +271,56 @@ def _dataset_row(which: str, summary: Mapping[str, Any]) -> tuple[str, ...]:
     return (which, found["dataset"], f"{found['name']} {found['version']}", records)
 
 
-def _record_rows(summary: Mapping[str, Any]) -> _Rows:
-    counts, examples = summary["records"], summary["examples"]
-    rows: _Rows = [("same", f"{counts['same']:,}", "")]
-    for change in CHANGES:
+def _record_views(summary: Mapping[str, Any]) -> list[TableView]:
+    """Return the tables that only `compare` has: it reads the indexes."""
+    if "records" not in summary:
+        return []
+    counts, examples, features = summary["records"], summary["examples"], summary["features"]
+    rows: list[list[Cell]] = []
+    for change, number in counts.items():
         ids = examples.get(change, [])
-        more = ", ..." if counts[change] > len(ids) else ""
-        rows.append((change, f"{counts[change]:,}", ", ".join(ids) + more))
-    return rows
-
-
-def _split_rows(splits: Mapping[str, Any]) -> _Rows:
-    rows: _Rows = [("", "records before", "now", "drift of classes")]
-    for name, found in splits.items():
-        before, after = found["records"]
-        drift = found["class_drift"]
-        rows.append((name, f"{before:,}", f"{after:,}", "-" if drift is None else f"{drift:.4f}"))
-    return rows
-
-
-def _schema_rows(schema: Mapping[str, Any]) -> _Rows:
-    rows: _Rows = [("added", json.dumps(feature)) for feature in schema["added"]]
-    rows += [("removed", json.dumps(feature)) for feature in schema["removed"]]
-    for pair in schema["changed"]:
-        rows += [("changed", json.dumps(pair["old"])), ("to", json.dumps(pair["new"]))]
-    return rows or [("same", "")]
-
-
-def _share_lines(counts: Mapping[str, list[int]]) -> list[str]:
-    """Return the classes whose shares of all records changed most."""
-    before, after = (max(sum(pair[side] for pair in counts.values()), 1) for side in (0, 1))
-    shares = {name: (pair[0] / before, pair[1] / after) for name, pair in counts.items()}
-    by_change = sorted(shares, key=lambda name: -abs(shares[name][0] - shares[name][1]))
-    rows: _Rows = [
-        (
-            name,
-            f"{counts[name][0]:,} to {counts[name][1]:,}",
-            f"{shares[name][0]:.2%} to {shares[name][1]:.2%}",
-        )
-        for name in by_change[:_SHOWN_CLASSES]
-        if shares[name][0] != shares[name][1]
+        more = ", ..." if ids and number > len(ids) else ""
+        rows.append([change, number, ", ".join(ids) + more])
+    examined = counted(min(counts["reannotated"], EXAMINED), "reannotated record")
+    return [
+        TableView("Records", (texts("change"), numbers("records"), names("examples")), rows),
+        TableView(
+            f"Features that differ in {examined}",
+            (names("feature"), numbers("records")),
+            list(features.items()),
+        ),
     ]
-    return ["largest changes of class shares", *table_lines(rows)] if rows else []
+
+
+def _schema_view(schema: Mapping[str, Any], classes: Mapping[str, Any]) -> TableView:
+    rows: list[list[Cell]] = [
+        ["feature", change, each["name"], json.dumps(each)]
+        for change in ("added", "removed")
+        for each in schema[change]
+    ]
+    for old, new in ((pair["old"], pair["new"]) for pair in schema["changed"]):
+        rows.append(["feature", "changed", new["name"], f"{json.dumps(old)} to {json.dumps(new)}"])
+    rows += [
+        ["class", change, each, ""] for change in ("added", "removed") for each in classes[change]
+    ]
+    for name, (before, now) in classes["renumbered"].items():
+        rows.append(["class", "renumbered", name, f"{before} to {now}"])
+    columns = (texts("what"), texts("change"), names("name"), names("details"))
+    return TableView("Schema and classes", columns, rows)
+
+
+def _share_view(counts: Mapping[str, list[int]]) -> TableView:
+    """Return the classes whose shares of all records changed, the largest change first."""
+    before, after = (max(sum(pair[side] for pair in counts.values()), 1) for side in (0, 1))
+    changes = {
+        name: new / after - old / before
+        for name, (old, new) in counts.items()
+        if old * after != new * before
+    }
+    by_change = sorted(changes, key=lambda name: (-abs(changes[name]), name))
+    rows: list[list[Cell]] = [[name, *counts[name], round(changes[name], 5)] for name in by_change]
+    columns = (names("class"), numbers("before"), numbers("now"), numbers("change of its share"))
+    return TableView(CLASS_SHARES, columns, rows)
 
 
 @command

@@ -17,7 +17,7 @@ from shardwright.inspect.command_parts import (
     to_json,
     version_of,
 )
-from shardwright.inspect.describe import table_lines
+from shardwright.inspect.views import table_lines
 from shardwright.sizes import show_bytes
 from shardwright.terminal import join_lines, print_safely
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from shardwright.inspect.diff import CLASS_SHARES, DRIFT, difference_views
+from shardwright.inspect.views import TableView
 from shardwright.report.contact_sheet import link_to_pictures, picture
 from shardwright.report.data import ReportData, class_name
 from shardwright.report.markup import (
     SHOWN_ROWS,
-    Cell,
     Html,
     Section,
-    cards,
     join,
     name_of,
-    names,
     note,
-    numbers,
-    shares,
     sheet,
     table,
     tag,
-    texts,
 )
 from shardwright.report.pictures import Picture
 
-_SHOWN_CLASSES = 2000
+_MAX_ROWS = 2000  # of a table
 
 
 def changes(data: ReportData) -> Section | None:
@@ -36,28 +31,29 @@ def changes(data: ReportData) -> Section | None:
         return None
     old = found["old"]
     told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
-    examples: Mapping[str, list[str]] = found.get("examples", {})
-    shown: list[list[Cell]] = [[kind, name] for kind, ids in examples.items() for name in ids]
-    splits: list[list[Cell]] = [
-        [name, *each["records"], each["class_drift"]] for name, each in found["splits"].items()
-    ]
-    columns = (names("split"), numbers("before"), numbers("now"), numbers("drift of classes"))
-    before, now = found["rejects"]["old"], found["rejects"]["new"]
-    rejects: list[list[Cell]] = [
-        [reason, before.get(reason, 0), now.get(reason, 0)] for reason in {**before, **now}
-    ]
-    parts = [
-        note(told),
-        cards({name: f"{number:,}" for name, number in found.get("records", {}).items()}),
-        _pictures(data, examples),
-        _drift(data, found["drift"]),
-        table("Records of the splits", columns, splits),
-        *_class_shares(data, found["class_counts"]),
-        *_schema(found["schema"], found["classes"]),
-        table("Rejects", (texts("reason"), *columns[1:3]), rejects) if rejects else "",
-        table("Examples", (texts("change"), names("id")), shown) if shown else "",
-    ]
+    tables = (table(*_with_links(data, view)) for view in difference_views(found) if view.rows)
+    parts = (note(told), _pictures(data, found.get("examples", {})), *tables)
     return Section("changes", "Changes", join(parts))
+
+
+def _with_links(data: ReportData, view: TableView) -> TableView:
+    """Return a table of `diff` whose properties and classes lead to their pictures."""
+    rows = list(view.rows[:_MAX_ROWS])
+    if view.title in (DRIFT, CLASS_SHARES):
+        for place, (name, *others) in enumerate(rows[:SHOWN_ROWS]):
+            link = _property if view.title == DRIFT else _class
+            rows[place] = [link(data, str(name)), *others]
+    return view._replace(rows=rows)
+
+
+def _property(data: ReportData, name: str) -> str:
+    if name == "classes":
+        return tag("a", name, href="#classes")
+    return link_to_pictures(data, name, sort="bytes" if name == "image_length" else name)
+
+
+def _class(data: ReportData, name: str) -> str:
+    return link_to_pictures(data, name, label=name)
 
 
 def _pictures(data: ReportData, examples: Mapping[str, list[str]]) -> Html:
@@ -83,45 +79,3 @@ def _picture(data: ReportData, found: Picture, was: str) -> Html:
         caption = join(("before: " if was == "changed" else "", name_of(found.id)))
         return picture(found._replace(split=""), "", caption=caption)
     return picture(found, class_name(data.manifest.schema.class_names, found.label))
-
-
-def _drift(data: ReportData, drift: Mapping[str, float]) -> Html:
-    sorts = {name: "bytes" if name == "image_length" else name for name in drift}
-    rows: list[list[Cell]] = [
-        [
-            tag("a", name, href="#classes")
-            if name == "classes"
-            else link_to_pictures(data, name, sort=sorts[name]),
-            round(found, 4),
-            min(found, 1.0),
-        ]
-        for name, found in drift.items()
-    ]
-    columns = (texts("property"), numbers("drift, 0 to 1"), shares("drift"))
-    return table("Drift", columns, rows) if rows else Html("")
-
-
-def _class_shares(data: ReportData, counts: Mapping[str, list[int]]) -> list[Html]:
-    before, after = (max(sum(pair[side] for pair in counts.values()), 1) for side in (0, 1))
-    rows: list[list[Cell]] = [
-        [name, old, new, round(new / after - old / before, 5)]
-        for name, (old, new) in counts.items()
-        if old * after != new * before
-    ]
-    rows.sort(key=lambda row: (-abs(float(row[3] or 0)), str(row[0])))
-    for row in rows[:SHOWN_ROWS]:
-        row[0] = link_to_pictures(data, str(row[0]), label=str(row[0]))
-    columns = (names("class"), numbers("before"), numbers("now"), numbers("change of its share"))
-    title = "Classes whose share changed"
-    return [table(title, columns, rows[:_SHOWN_CLASSES])] if rows else []
-
-
-def _schema(schema: Mapping[str, Any], classes: Mapping[str, Any]) -> list[Html]:
-    rows: list[list[Cell]] = [
-        *(["feature", "added", feature["name"]] for feature in schema["added"]),
-        *(["feature", "removed", feature["name"]] for feature in schema["removed"]),
-        *(["feature", "changed", pair["new"]["name"]] for pair in schema["changed"]),
-        *(["class", kind, name] for kind, found in classes.items() for name in found),
-    ]
-    columns = (texts("what"), texts("change"), names("name"))
-    return [table("Schema and classes", columns, rows[:_SHOWN_CLASSES])] if rows else []

@@ -10,27 +10,12 @@ import numpy as np
 
 from shardwright.format.schema import INDEXED, Feature, Source
 from shardwright.format.stats_keys import FEATURES, LABEL_DEVIATION
+from shardwright.inspect.views import Cell, names, numbers, shares, texts
 from shardwright.report.charts import density, histogram_of, rank_curve
 from shardwright.report.data import ReportData, class_name
-from shardwright.report.markup import (
-    Cell,
-    Html,
-    Section,
-    cards,
-    charts,
-    join,
-    name_of,
-    names,
-    note,
-    numbers,
-    shares,
-    show_number,
-    table,
-    tag,
-    texts,
-)
+from shardwright.report.markup import Html, Section, cards, charts, join, name_of, note, table, tag
 from shardwright.report.pictures import Picture, box_features
-from shardwright.sizes import counted
+from shardwright.sizes import counted, show_number
 
 _CURVE_FROM = 12  # classes; fewer are read off the table
 _DRAWN = 60  # features with a chart

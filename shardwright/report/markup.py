@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from html import escape
 from typing import NamedTuple
 
-from shardwright.sizes import show_bytes
+from shardwright.inspect.views import Cell, ColumnKind, TableColumn, names, show_cell, texts
 from shardwright.terminal import visible
 
 _VOID = frozenset({"br", "img", "input", "meta"})
@@ -28,9 +27,6 @@ class Html(str):
     """A piece of HTML; other texts are escaped wherever they are put into one."""
 
     __slots__ = ()
-
-
-Cell = Html | str | int | float | None
 
 
 def text(value: object) -> Html:
@@ -118,43 +114,6 @@ def sheet(figures: Iterable[Html]) -> Html:
     return tag("div", join(figures), class_="sheet")
 
 
-class ColumnKind(StrEnum):
-    """The kind of a column's cells."""
-
-    NAME = "name"  # a user's text
-    TEXT = "text"
-    NUMBER = "number"
-    BYTES = "bytes"
-    SHARE = "share"  # 0 to 1, shown as a bar
-
-
-class TableColumn(NamedTuple):
-    """One column of a table."""
-
-    title: str
-    kind: ColumnKind = ColumnKind.TEXT
-
-
-def names(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.NAME)
-
-
-def numbers(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.NUMBER)
-
-
-def sizes(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.BYTES)
-
-
-def shares(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.SHARE)
-
-
-def texts(title: str) -> TableColumn:
-    return TableColumn(title)
-
-
 def table(caption: str, columns: Sequence[TableColumn], rows: Iterable[Sequence[Cell]]) -> Html:
     """Return a table with a row header in its first column.
 
@@ -200,9 +159,7 @@ def _shown(kind: ColumnKind, cell: Cell) -> Html:
         return name_of(cell)
     if kind is ColumnKind.SHARE and isinstance(cell, (int, float)):
         return bar(cell)
-    if kind is ColumnKind.BYTES and isinstance(cell, (int, float)):
-        return text(show_bytes(cell))
-    return text(show_number(cell) if isinstance(cell, (int, float)) else cell)
+    return text(show_cell(kind, cell))
 
 
 def bar(share: float) -> Html:
@@ -217,15 +174,6 @@ def bar(share: float) -> Html:
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-
-
-def show_number(number: float) -> str:
-    """Return a number as people write it: `1,024`, `0.125`, `1.2e-07`."""
-    if isinstance(number, int):
-        return f"{number:,}"
-    if number == int(number) and abs(number) < 1e15:
-        return f"{number:,.0f}"
-    return f"{number:,.4g}" if abs(number) < 1e5 else f"{number:,.0f}"
 
 
 def pairs_table(caption: str, values: Mapping[str, object]) -> Html:

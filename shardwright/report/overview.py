@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 import numpy as np
 import pyarrow as pa
 
 from shardwright.format.reject_counts import RejectShare
 from shardwright.format.stats_keys import RECORD_BYTES
+from shardwright.inspect.describe import split_view
+from shardwright.inspect.views import Cell, names, sizes, texts
 from shardwright.report.charts import growth, heatmap, histogram_of
 from shardwright.report.data import ReportData
 from shardwright.report.markup import (
-    Cell,
     Html,
     Section,
     cards,
     charts,
     join,
     more,
-    names,
     note,
-    numbers,
     pairs_table,
-    show_number,
-    sizes,
     table,
-    texts,
 )
-from shardwright.sizes import counted, show_bytes, show_seconds
+from shardwright.sizes import counted, show_bytes, show_number, show_seconds
 
 
 def overview(data: ReportData) -> Section:
@@ -55,35 +50,7 @@ def overview(data: ReportData) -> Section:
 
 def splits(data: ReportData) -> Section:
     """Return the section of splits."""
-    columns = (
-        *(names("split"), numbers("records"), texts("share"), sizes("bytes"), numbers("shards")),
-        *(texts("records a shard"), sizes("median shard"), texts("width"), texts("height")),
-        texts("formats"),
-    )
-    total = data.manifest.num_records
-    rows: list[list[Cell]] = []
-    for split in data.manifest.splits.values():
-        counts = sorted(shard.num_records for shard in split.shards) or [0]
-        least, most = f"{counts[0]:,}", f"{counts[-1]:,}"
-        # Widths and heights, apart: the widest image need not be the highest. A side that all
-        # images share appears once.
-        sides = [split.stats.get(side, {}) for side in ("width", "height")]
-        ends = [dict.fromkeys(str(side[end]) for end in ("min", "max") if side) for side in sides]
-        formats = split.stats.get("formats", {}).items()
-        rows.append(
-            [
-                split.name,
-                split.num_records,
-                f"{split.num_records / max(total, 1):.1%}",
-                split.num_bytes,
-                len(split.shards),
-                least if least == most else f"{least} to {most}",
-                median([shard.num_bytes for shard in split.shards] or [0]),
-                *map(" to ".join, ends),
-                ", ".join(f"{name} {number:,}" for name, number in formats),
-            ]
-        )
-    tables = [table("Records and bytes of the splits", columns, rows), *_estimates(data)]
+    tables = [table(*split_view(data.manifest)), *_estimates(data)]
     return Section("splits", "Splits", join(tables))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from shardwright.format.stats_keys import CHANNELS, FIXES, LEAKS, NEAR_LEAKS
 from shardwright.format.stats_keys import SIGNALS as SIGNALS_KEY
 from shardwright.images.signals import SIGNALS, Signal
+from shardwright.inspect.views import Cell, names, numbers, texts
 from shardwright.report.charts import histogram, histogram_of
 from shardwright.report.contact_sheet import (
     again,
@@ -20,25 +21,10 @@ from shardwright.report.contact_sheet import (
     picture,
 )
 from shardwright.report.data import NearPair, ReportData, class_name
-from shardwright.report.markup import (
-    Cell,
-    Html,
-    Section,
-    join,
-    more,
-    name_of,
-    names,
-    note,
-    numbers,
-    sheet,
-    show_number,
-    table,
-    tag,
-    texts,
-)
+from shardwright.report.markup import Html, Section, join, more, name_of, note, sheet, table, tag
 from shardwright.report.pictures import Picture
 from shardwright.report.rejects import REASONS, UNKNOWN, RejectedInput
-from shardwright.sizes import counted
+from shardwright.sizes import counted, show_number
 
 _WORST = 6  # pictures of each signal
 _OPEN = 30  # rejects that are shown at once; a click shows more

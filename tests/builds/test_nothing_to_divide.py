@@ -26,9 +26,10 @@ from shardwright.pipelines.estimates.estimator import estimate_build
 from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
 from shardwright.report.data import ReportData, SplitRows
-from shardwright.report.markup import bar, show_number
+from shardwright.report.markup import bar
 from shardwright.report.page import report_html
 from shardwright.schemas.image_classification import image_classification
+from shardwright.sizes import show_number
 from shardwright.transforms.plan.packing import ShardPolicy
 from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
 from shardwright.transforms.plan.size_estimate import SizeEstimate

@@ -148,16 +148,16 @@ def test_corrected_features_are_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["diff", *places, "--fail-on", "reannotated>10%"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "features that differ in 2 reannotated records" in lines
-    assert "  caption  1" in lines
+    assert "  caption        1" in lines
 
 
 def test_text(day: Day, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", day.old, day.new]) == 0
     told = capsys.readouterr().out
     for line in (
-        "  same         13",
-        "  cat    0 to 5   0.00% to 23.81%",
-        "  added  1  cat",
+        "  same              13",
+        "  cat         0    5               0.2381",
+        "  class  added   cat",
         "  classes       0.2381",
     ):
         assert line in told.splitlines(), told

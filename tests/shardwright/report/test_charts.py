@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.report.charts import density, heatmap, histogram, histogram_of, rank_curve
-from shardwright.report.markup import bar, show_number
+from shardwright.report.markup import bar
+from shardwright.sizes import show_number
 from tests.support.random_tests import examples
 
 TITLES = re.compile(r"<title>[^<]*: ([\d,]+)</title>")

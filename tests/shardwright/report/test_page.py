@@ -316,13 +316,14 @@ def test_pictures_can_be_sorted() -> None:
 def test_changes_have_pictures_and_links() -> None:
     changes = {
         "old": {"name": "o", "version": "1.0.0", "num_records": 3},
-        "records": {"new": 1, "gone": 1, "changed": 1},
+        "records": {"same": 0, "new": 1, "gone": 1, "changed": 1, "reannotated": 0},
+        "features": {},
         "examples": {"new": ["n"], "gone": ["g"], "changed": ["c"]},
         "drift": {"classes": 0.1, "image_length": 0.2, "width": 0.3},
         "splits": {},
         "class_counts": {"a": [5, 1], '<b>&"bad"': [1, 5]},
         "schema": {"added": [], "removed": [], "changed": []},
-        "classes": {},
+        "classes": {"added": [], "removed": [], "renumbered": {}},
         "rejects": {"old": {}, "new": {}},
     }
     found = {name: picture(0, id=name) for name in "ngc"}
