@@ -1,4 +1,4 @@
-"""Short columns of one type are encoded and summarized as one array, each as it is alone."""
+"""Columns of one type are worked on as one array: each gets what it gets alone."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ them once the vocabulary is known.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from shardwright.transforms.features.lists import (
     to_texts,
 )
 from shardwright.transforms.features.tensors import encode_tensors
+from shardwright.transforms.references import stacked
 from shardwright.transforms.rejects import RejectReason
 
 # A cell that is no list, and may be several labels or one.
@@ -85,6 +87,47 @@ def settle_column(column: pa.Array, feature: Feature) -> Settled:
         rows = unclear.fill_null(False).to_numpy(zero_copy_only=False)
         settled.misfits.extend(misfits_at(rows, _UNCLEAR))
     return settled
+
+
+def settle_columns(columns: Sequence[tuple[Feature, pa.Array]]) -> list[Settled]:
+    """Return what `settle_column` returns of each; single numbers and texts are settled together.
+
+    Args:
+        columns: Features with their columns, which have the same length.
+
+    Raises:
+        BuildError: As `settle_column`.
+    """
+    found: dict[int, Settled] = {}
+    alike = [
+        number for number, (feature, column) in enumerate(columns) if _is_single(feature, column)
+    ]
+    rules = [
+        (columns[number][0].kind, columns[number][0].dtype, columns[number][0].default)
+        for number in alike
+    ]
+    for places, whole in stacked([columns[number][1] for number in alike], rules):
+        if len(places) == 1:
+            continue
+        settled = settle_column(whole, columns[alike[places[0]]][0])
+        if any(misfit.rows.any() for misfit in settled.misfits):
+            continue
+        num_rows = len(whole) // len(places)
+        for place, number in enumerate(places):
+            found[alike[number]] = Settled(settled.column.slice(place * num_rows, num_rows), [])
+    return [
+        found[number] if number in found else settle_column(column, feature)
+        for number, (feature, column) in enumerate(columns)
+    ]
+
+
+def _is_single(feature: Feature, column: pa.Array) -> bool:
+    """Return whether a column holds one number or text per row."""
+    if feature.stored_shape:
+        return False
+    if feature.kind in (FeatureKind.TEXT, FeatureKind.BYTES):
+        return is_text(column.type) or pa.types.is_binary(column.type)
+    return feature.kind in (FeatureKind.INT64, FeatureKind.FLOAT32)
 
 
 def _settle_items(items: Items, feature: Feature) -> Settled:

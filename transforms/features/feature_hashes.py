@@ -9,7 +9,7 @@ Indexes hold the results: another algorithm would make every record of a dataset
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ from shardwright.format.schema import (
 from shardwright.transforms.features.lists import is_list
 from shardwright.transforms.features.rows import settle_references
 from shardwright.transforms.record_states import places_of
-from shardwright.transforms.references import HASH, extra_name, set_column
+from shardwright.transforms.references import HASH, extra_name, set_column, stacked
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.text_hashes import combined, hash128
 
@@ -98,7 +98,7 @@ class FeatureHashes:
                     else names.take(column)
                 )
             columns.append((column, feature))
-        return pa.array(combined(*(_hashes_in(*each) for each in columns)))
+        return pa.array(combined(*_hashes_of(columns)))
 
     def _features(self) -> list[Feature]:
         return sorted(self.schema.column_features, key=lambda feature: feature.name)
@@ -106,7 +106,7 @@ class FeatureHashes:
     def _hashed(self, settled: pa.RecordBatch) -> pa.RecordBatch:
         there = dict(zip(settled.schema.names, settled.columns, strict=True))
         columns = [(there[extra_name(each.name)], each) for each in self._features()]
-        hashes = [_hashes_in(*each) for each in columns if not pa.types.is_null(each[0].type)]
+        hashes = _hashes_of([each for each in columns if not pa.types.is_null(each[0].type)])
         if self.labels:
             hashes.append(_hash_bytes(settled.column("label")))
         if not hashes or HASH in settled.schema.names:
@@ -114,8 +114,18 @@ class FeatureHashes:
         return set_column(settled, HASH, pa.array(combined(*hashes)))
 
 
+def _hashes_of(columns: Sequence[tuple[pa.Array, Feature]]) -> list[np.ndarray]:
+    """Return the hashes of the values of settled columns, uint64 [rows] each."""
+    hashes: dict[int, np.ndarray] = {}
+    rules = [feature.kind for _, feature in columns]
+    for numbers, whole in stacked([column for column, _ in columns], rules):
+        found = _hashes_in(whole, columns[numbers[0]][1]).reshape(len(numbers), -1)
+        hashes |= zip(numbers, found, strict=True)
+    return [hashes[number] for number in range(len(columns))]
+
+
 def _hashes_in(column: pa.Array, feature: Feature) -> np.ndarray:
-    """Return a hash of each value of a settled column, uint64 [values]."""
+    """Return a hash of each value of a stack of settled columns of one kind, uint64 [values]."""
     if feature.kind in PICTURES:
         uris, etags = (pc.struct_field(column, name) for name in ("uri", "etag"))
         # A picture is known by its place and etag: to read it would take as long as a build.

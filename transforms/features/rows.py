@@ -22,7 +22,7 @@ from shardwright.format.schema import (
     FeatureKind,
     VocabularyRule,
 )
-from shardwright.transforms.features.columns import settle_column
+from shardwright.transforms.features.columns import settle_columns
 from shardwright.transforms.features.conversions import Misfit
 from shardwright.transforms.features.lists import Items, Mask, is_list, take_apart
 from shardwright.transforms.features.texts import encode_bags, encode_tokens
@@ -54,12 +54,13 @@ def settle_references(
     features = [
         (each, columns.get(extra_name(each.column_name))) for each in schema.column_features
     ]
+    found = iter(settle_columns([(each, raw) for each, raw in features if raw is not None]))
     for feature, raw in features:
         if raw is None:
             kind = PICTURE_TYPE if feature.kind in PICTURES else pa.null()
             settled[feature.name] = pa.nulls(batch.num_rows, kind)
             continue
-        settled[feature.name], misfits = settle_column(raw, feature)
+        settled[feature.name], misfits = next(found)
         for misfit in misfits:
             yield from _rejects(batch, raw, feature, misfit._replace(rows=misfit.rows & keep))
             keep &= ~misfit.rows
