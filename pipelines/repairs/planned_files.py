@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.example import ExampleFault, one_value, parse_example
 from shardwright.format.index import EARLIER_LACK, ShardSummary, write_older_sidecar
 from shardwright.format.manifest import Manifest, json_bytes, shard_contents
 from shardwright.format.records import scan_records
 from shardwright.format.schema import Source
-from shardwright.inspect.example_check import one_value
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.repairs.broken_files import BrokenShard

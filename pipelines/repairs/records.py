@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import MissingError, RecordFault
 from shardwright.format.contents import FileContent
-from shardwright.format.example import parse_example
+from shardwright.format.example import one_value, parse_example
 from shardwright.format.index import check_record, image_in, read_index, read_index_of
 from shardwright.format.manifest import Manifest, shard_of
 from shardwright.format.naming import ShardName
@@ -24,7 +24,6 @@ from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.images.decode import stored_image
 from shardwright.images.kinds import ImageInfo
 from shardwright.images.signals_file import write_signals
-from shardwright.inspect.example_check import one_value
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.references import LocalReferences
 from shardwright.pipelines.repairs.broken_files import BrokenShard, LostRecord

@@ -5,12 +5,16 @@ The messages are those of `tensorflow/core/example/{example,feature}.proto`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from shardwright.errors import ShardwrightError
+from shardwright.format.features import Feature
 from shardwright.format.messages import message_classes
+
+Values: TypeAlias = list[bytes] | list[int] | list[float]
 
 
 class ExampleFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
@@ -43,7 +47,7 @@ def _parse(message: Any, data: bytes) -> Any:
         raise ExampleFault(f"not a tf.Example: {error}") from error
 
 
-def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float]]:
+def parse_example(data: bytes) -> dict[str, Values]:
     """Return the features of one serialized tf.Example, each as its list of values.
 
     Raises:
@@ -53,6 +57,12 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float
         name: _values(feature)[1]
         for name, feature in _parse(_Example, data).features.feature.items()
     }
+
+
+def one_value(features: Mapping[str, Values], feature: Feature | None) -> Any:
+    """Return the only value of a feature, None unless it has exactly one."""
+    values = features.get(feature.name, []) if feature is not None else []
+    return values[0] if len(values) == 1 else None
 
 
 def parse_feature(data: bytes) -> tuple[str | None, list[Any]]:

@@ -125,7 +125,7 @@ def command(run: Callable[_P, int]) -> Callable[_P, int]:
 
 
 def show_progress(done: int, total: int) -> None:
-    """Show the number of shards that `verify` has checked, on one line of stderr."""
+    """Show the number of files that `verify` has checked, on one line of stderr."""
     end = "\n" if done == total else ""
-    told = f"\rshardwright: {done} of {counted(total, 'shard')} checked"
+    told = f"\rshardwright: {done} of {counted(total, 'file')} checked"
     print(told, end=end, file=sys.stderr, flush=True)

@@ -6,10 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardwright.errors import (
+    CredentialsError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+)
 from shardwright.format.contents import FileContent
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines
 
+# Errors of a whole store, which are not faults of a dataset in it.
+NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)
 MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and terminal
 
 
@@ -48,8 +56,8 @@ class Verification:
     Attributes:
         dataset: Its folder.
         num_shards: Number of shards in the manifest.
-        num_records: Number of records found and checked, with or without faults.
-        num_bytes: Bytes read from the shards.
+        num_records: Number of records in these shards; 0 for `verify --quick`.
+        num_bytes: Bytes of these shards; 0 for `verify --quick`.
         seconds: Run time.
         faults: Differences that make the dataset unsound.
         notes: Harmless findings, such as shard files that are not in the manifest.
@@ -120,7 +128,7 @@ def content_fault(
     if found != stated and found in contents:
         return (
             f"the file has the content of {contents[found]} (swapped or copied); "
-            "its index is not compared"
+            "its records are not compared"
         )
     return found.fault(stated)
 

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.fail_on import CHANGES as CHANGES
+from shardwright.format.example import Values
 from shardwright.format.index import CHECKED, INDEX_SCHEMA, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import INDEXED, PICTURES, Feature
 from shardwright.format.splits import ShardInfo
-from shardwright.inspect.example_check import Values
 from shardwright.inspect.show import read_features
 from shardwright.reader.selection import for_each_shard
 from shardwright.storage.folder import Folder

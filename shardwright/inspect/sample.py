@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import ImageFault, RecordFault, StorageError
-from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.example import ExampleFault, Values, parse_example
 from shardwright.format.index import CHECKED, check_record, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
@@ -34,7 +34,6 @@ from shardwright.format.splits import ShardInfo
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import Preview, decode_preview
 from shardwright.images.signals import PictureMeasures, Signals, measure_picture
-from shardwright.inspect.example_check import Values
 from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000

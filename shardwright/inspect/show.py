@@ -20,7 +20,7 @@ from shardwright.errors import (
     StorageError,
     UsageError,
 )
-from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.example import ExampleFault, Values, one_value, parse_example
 from shardwright.format.index import check_record, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
@@ -37,7 +37,6 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
-from shardwright.inspect.example_check import Values, one_value
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder

@@ -1,4 +1,7 @@
-"""Verify a dataset: all files against the manifest, and every checksum.
+"""Verify a dataset: each file has the length and the CRC32C that its manifest states.
+
+The manifest has a checksum of its own, so a changed byte of any file is found. The records of a
+shard are read only if its checksum is wrong, to name the broken ones.
 
 `verify --quick` reads no shards, but compares file lengths and the store's checksums. GCS keeps the
 CRC32C of every object, S3 only of objects that were uploaded with one. S3 checked the content at
@@ -9,22 +12,17 @@ equal to the one of the upload proves the content, too.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import monotonic
 
-import numpy as np
-
-from shardwright.errors import LinkError
+from shardwright.errors import LinkError, MissingError, StorageError
 from shardwright.format import naming
-from shardwright.format.contents import FileContent
-from shardwright.format.example import parse_example
+from shardwright.format.contents import FileContent, content_of
+from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.records import read_record
-from shardwright.format.schema import Source
 from shardwright.format.splits import ShardInfo
 from shardwright.format.superseded import companion_content
 from shardwright.inspect.command_parts import (
@@ -36,10 +34,15 @@ from shardwright.inspect.command_parts import (
     show_progress,
     to_json,
 )
-from shardwright.inspect.companion_check import check_companions, find_strays, find_unchecked
-from shardwright.inspect.example_check import one_value
-from shardwright.inspect.faults import DatasetFault, Verification, limit_faults
-from shardwright.inspect.shard_check import ShardCheck, ShardChecker
+from shardwright.inspect.faults import (
+    NO_FAULTS_OF_FILES,
+    DatasetFault,
+    Verification,
+    content_fault,
+    limit_faults,
+)
+from shardwright.inspect.shard_check import record_faults
+from shardwright.inspect.strays import find_strays
 from shardwright.inspect.version_check import verify_versions
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
@@ -49,14 +52,12 @@ from shardwright.storage.reads import map_reads
 from shardwright.terminal import print_safely
 
 DEFAULT_THREADS = 2
-_Place = tuple[str, int, int]  # file, record, offset
 _BY_CHECKSUMS, _BY_LENGTHS = "the store's checksums", "lengths alone"
 _EPILOG = """\
-Checks the length and checksum of every shard; the frame, example, features, label and id of every
-record; every row of the index; that ids are unique; and the class names, statistics, rejects,
-features.json and dataset_info.json. Of a dataset that has grown, all of its versions are checked,
-with their generations and files, and the pins; --newest checks the newest one alone. Prints each
-fault as
+Reads every file, and compares its length and CRC32C with the manifest, and the manifest with its
+own checksum. The records of a shard that differs are compared with its index. Of a dataset that has
+grown, all of its versions are checked, with their generations and files, and the pins; --newest
+checks the newest one alone. Prints each fault as
 
   FILE: record N at byte OFFSET: WHAT
 
@@ -76,13 +77,11 @@ def verify(
 ) -> Verification:
     """Check a dataset in bounded memory: the generations and files of all versions, and the pins.
 
-    Takes the memory of a record and an index per thread, and 24 bytes per record for its id.
-
     Args:
         dataset: Its folder.
-        threads: Number of shards checked at the same time.
-        progress: Called after each shard with the number of checked shards and of all shards.
-        storage_options: As for `shardwright.open`. A shard in a store is downloaded to a temporary
+        threads: Number of files checked at the same time.
+        progress: Called after each file with the number of checked files and of all files.
+        storage_options: As for `shardwright.open`. A file in a store is downloaded to a temporary
             file.
         newest: Check the generations of the newest version alone.
 
@@ -107,87 +106,76 @@ def verify_built(
     """
     started = monotonic()
     manifest = read_manifest(folder)
-    root = folder.below(manifest.folder)
-    faults = list(check_companions(root, manifest))
-    checker, shards = ShardChecker(root, manifest), manifest.named_shards()
-    checks = []
+    checker, faults = _FileChecker(folder.below(manifest.folder), manifest), list[DatasetFault]()
+    paths = sorted(manifest.file_names())
+    # Not the pool of `map_reads`, whose threads a download takes.
     with ThreadPoolExecutor(threads, thread_name_prefix="shardwright-verify") as pool:
-        for check in pool.map(lambda shard: checker.check(*shard), shards):
-            checks.append(check)
+        for number, found in enumerate(pool.map(checker.faults, paths), 1):
+            faults += found
             if progress is not None:
-                progress(len(checks), len(shards))
-    faults += [fault for check in checks for fault in check.faults]
-    faults += _label_count_faults(manifest, checks)
-    # After all shards, because the same id may be in two of them.
-    faults += limit_faults(_find_duplicates(root, manifest, checks))
+                progress(number, len(paths))
     return Verification(
         dataset=folder.uri,
-        num_shards=len(checks),
-        num_records=sum(check.num_records for check in checks),
-        num_bytes=sum(check.num_bytes for check in checks),
+        num_shards=len(manifest.named_shards()),
+        num_records=manifest.num_records,
+        num_bytes=manifest.num_bytes,
         seconds=monotonic() - started,
         faults=tuple(faults),
-        notes=(*find_unchecked(manifest), *find_strays(root, manifest)),
+        notes=tuple(find_strays(folder.below(manifest.folder), manifest)),
     )
 
 
-def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[DatasetFault]:
-    """Yield wrong label statistics of the manifest, only for splits without other faults."""
-    for split in manifest.splits.values():
-        mine = [check for check in checks if check.name.split == split.name]
-        if "labels" not in split.stats or any(check.faults for check in mine):
-            continue
-        counts: Counter[int] = sum((check.labels for check in mine), Counter())
-        stated = Counter({int(label): number for label, number in split.stats["labels"].items()})
-        labels = [label for label in sorted({*stated, *counts}) if stated[label] != counts[label]]
-        if labels:
-            differing = ", ".join(
-                f"{stated[label]} instead of {counts[label]} of label {label}"
-                for label in labels[:3]
-            )
-            what = f"the label statistics of split {split.name!r} differ from its records: "
-            yield DatasetFault.of_file(naming.MANIFEST, what + differing)
+class _FileChecker:
+    """A checker of the files of one dataset. Threads may share it."""
 
+    def __init__(self, root: Folder, manifest: Manifest) -> None:
+        self._root = root
+        shards = manifest.named_shards()
+        self._shards = {name.shard: (name, info) for name, info in shards}
+        self._indexes = {name.sidecar: (name, info) for name, info in shards}
+        self._stated = dict(manifest.files)
+        self._stated |= {name.shard: info.content for name, info in shards}
+        self._stated |= {name.sidecar: info.sidecar for name, info in shards if info.sidecar}
+        self._contents = {content: path for path, content in self._stated.items()}
 
-def _find_duplicates(
-    root: Folder, manifest: Manifest, checks: Sequence[ShardCheck]
-) -> Iterator[DatasetFault]:
-    """Yield duplicate ids; rereads the ids with equal hashes, since the hashes may collide."""
-    hashes = np.concatenate(
-        [np.zeros(0, np.int64), *(np.asarray(check.id_hashes, np.int64) for check in checks)]
-    )
-    hashes.sort()
-    doubled = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-    if not len(doubled):
-        return
-    first: dict[bytes, _Place] = {}
-    for check in checks:
-        suspects = np.flatnonzero(np.isin(np.asarray(check.id_hashes, np.int64), doubled))
-        for example_id, place in _read_ids(root, manifest, check, suspects.tolist()):
-            there = first.setdefault(example_id, place)
-            if there != place:
-                what = (
-                    f"the id {example_id.decode('utf-8', 'backslashreplace')!r} is also that of "
-                    f"record {there[1]} of {there[0]}"
-                )
-                yield DatasetFault(*place, what)
+    def faults(self, path: str) -> list[DatasetFault]:
+        """Return the faults of a file that the manifest names; of a shard, also of its records."""
+        try:
+            return list(limit_faults(self._faults(path)))
+        except NO_FAULTS_OF_FILES:
+            raise
+        except MissingError:
+            return [DatasetFault.of_file(path, self._missing(path))]
+        except (OSError, StorageError) as error:
+            what = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
+            return [DatasetFault.of_file(path, what)]
 
+    def _faults(self, path: str) -> Iterator[DatasetFault]:
+        stated = self._stated.get(path)
+        if stated is None:  # an earlier release wrote it: the index states its shard itself
+            read_index_of(self._root, *self._indexes[path])
+            return
+        if path == naming.DATASET_INFO:
+            found: FileContent | None = companion_content(self._root, path)
+        else:
+            found = content_of(self._root, path)
+        if found is None:
+            yield DatasetFault.of_file(path, self._missing(path))
+            return
+        fault = content_fault(found, stated, self._contents)
+        if fault is not None:
+            yield DatasetFault.of_file(path, fault)
+        # Each record of a shard with the content of another one would be a fault.
+        if fault is not None and path in self._shards and found not in self._contents:
+            yield from record_faults(self._root, *self._shards[path])
 
-def _read_ids(
-    root: Folder, manifest: Manifest, check: ShardCheck, positions: Sequence[int]
-) -> Iterator[tuple[bytes, _Place]]:
-    """Yield id and location of some records, which were parsed without a fault before."""
-    if not positions:
-        return
-    feature = manifest.schema.find(Source.ID)
-    with root.local_copy(check.name.shard) as file:
-        for position in positions:
-            offset = check.id_offsets[position]
-            file.seek(offset)
-            span = read_record(file, offset)
-            example_id = one_value(parse_example(span.data), feature) if span is not None else None
-            if isinstance(example_id, bytes):
-                yield example_id, (check.name.shard, check.id_records[position], offset)
+    def _missing(self, path: str) -> str:
+        if path in self._shards:
+            records = counted(self._shards[path][1].num_records, "record")
+            return f"the shard is missing, with {records}"
+        if path in self._indexes:
+            return f"the index of {self._indexes[path][0].shard} is missing"
+        return "the file is missing"
 
 
 def verify_quickly(dataset: Folder, *, threads: int = DEFAULT_THREADS) -> Verification:
@@ -341,7 +329,7 @@ def verify_command(argv: Sequence[str]) -> int:
         type=int,
         default=DEFAULT_THREADS,
         metavar="N",
-        help="shards checked at the same time (default: %(default)s)",
+        help="files checked at the same time (default: %(default)s)",
     )
     args = parser.parse_args(argv)
     if args.threads < 1:

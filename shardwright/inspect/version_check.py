@@ -6,16 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
-
 from shardwright.errors import NotADatasetError, StorageError
 from shardwright.format import naming
-from shardwright.format.index import read_index_of, read_live_rows
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.naming import ShardName
 from shardwright.format.pins import pin_names, read_pin
 from shardwright.format.superseded import changed_notices
 from shardwright.format.versions import (
@@ -27,12 +20,9 @@ from shardwright.format.versions import (
     read_version,
     version_numbers,
 )
-from shardwright.inspect.faults import DatasetFault, Verification
-from shardwright.inspect.shard_check import NO_FAULTS_OF_FILES
+from shardwright.inspect.faults import NO_FAULTS_OF_FILES, DatasetFault, Verification
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-
-_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +159,7 @@ def _below(folder: str, fault: DatasetFault) -> DatasetFault:
 def version_faults(
     root: Folder, versions: Iterable[Manifest], sound: set[str]
 ) -> Iterator[DatasetFault]:
-    """Yield what versions say that their generations do not, and ids that come more than once.
+    """Yield the shards that versions state otherwise than the generations that hold them.
 
     Args:
         root: The dataset's folder.
@@ -177,7 +167,6 @@ def version_faults(
         sound: The folders of the generations without faults. A version with another is left out.
     """
     manifests: dict[str, Manifest] = {}
-    ids = _Ids(root)
     for version in versions:
         if not sound.issuperset(version.folders):
             continue
@@ -185,53 +174,8 @@ def version_faults(
             if folder not in manifests:
                 manifests[folder] = read_manifest(root.below(folder))
         owns = {folder: dict(manifests[folder].named_shards()) for folder in version.folders}
-        faults = []
         for name, info in version.named_shards():
             there = owns[info.folder].get(replace(name, folder=""))
             if there is None or there != replace(info, folder="", count=0, removed=b""):
                 what = f"{name.shard} is not the shard of its generation"
-                faults.append(DatasetFault.of_file(_file_of(version), what))
-        yield from faults or _doubled(root, version, ids)
-
-
-class _Ids:
-    """The hashes of the ids of shards, each read once for all versions: 8 bytes a record."""
-
-    def __init__(self, root: Folder) -> None:
-        self._root = root
-        self._hashes: dict[ShardName, NDArray[np.int64]] = {}
-
-    def may_double(self, version: Manifest) -> bool:
-        """Return whether two records of a version have the same hash; raise as `read_index_of`."""
-        live = [np.zeros(0, np.int64)]
-        for name, info in version.named_shards():
-            if name not in self._hashes:
-                ids = read_index_of(self._root, name, info, ["id"])["id"].to_pylist()
-                self._hashes[name] = np.fromiter(map(hash, ids), np.int64, len(ids))
-            rows = info.live_rows
-            live.append(self._hashes[name] if rows is None else self._hashes[name][rows])
-        hashes = np.sort(np.concatenate(live))
-        return bool((hashes[1:] == hashes[:-1]).any())
-
-
-def _doubled(root: Folder, version: Manifest, ids: _Ids) -> Iterator[DatasetFault]:
-    """Yield ids that come more than once."""
-    try:
-        if not ids.may_double(version):
-            return
-        chunks = [
-            chunk
-            for name, info in version.named_shards()
-            for chunk in read_live_rows(root, name, info, ["id"])["id"].chunks
-        ]
-    except (StorageError, NotADatasetError) as error:
-        yield DatasetFault.of_file(naming.INDEX_DIR, str(error))
-        return
-    counts = pc.value_counts(pa.chunked_array(chunks, pa.string()))
-    doubled = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    for name in doubled[:_EXAMPLES].to_pylist():
-        yield DatasetFault.of_file(_file_of(version), f"the id {name!r} comes more than once")
-
-
-def _file_of(version: Manifest) -> str:
-    return naming.version_file(number_of(version))
+                yield DatasetFault.of_file(naming.version_file(number_of(version)), what)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from shardwright.format.manifest import read_manifest
-from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support import build_helpers as builds
 from tests.support.build_helpers import (
@@ -20,6 +19,7 @@ from tests.support.build_helpers import (
     png_of,
     stamps_of,
 )
+from tests.support.judge import judge
 from tests.support.store_builds import Sources, build_between, by_store, error_of
 from tests.support.store_places import KINDS, Kind, Places
 
@@ -250,7 +250,7 @@ def test_a_failed_overwrite_leaves_the_old_dataset_and_is_resumed(
     assert told.count("not_an_image: cat/") == 3
     assert f"fix these inputs, or raise --max-rejects; {finished}/next/rejects/ lists them" in told
     assert before.items() <= stamps_of(finished).items()
-    assert (found := verify(str(finished))).is_sound
+    assert (found := judge(str(finished))).is_sound
     assert found.num_records == 20
     options = ("--if-exists", "overwrite", "--max-reject-fraction", "0.5")
     assert build(small, finished, *TINY, *options) == 0

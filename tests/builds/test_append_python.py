@@ -10,8 +10,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError, UsageError
-from shardwright.inspect.verify import verify
 from tests.support.build_helpers import png_of, stamps_of
+from tests.support.judge import judge
 from tests.transforms.versions.histories import pictures_of, wanted
 
 OPTIONS: dict[str, Any] = {"records_per_shard": 4, "name": "grown", "if_exists": "append"}
@@ -58,7 +58,7 @@ def test_the_dataset_follows_the_records(tmp_path: Path, way: Callable[..., sw.D
     third = way(records({"q": 30}), str(out), **OPTIONS, keep_missing=True)
     assert [third.history[key] for key in ("added", "removed")] == [1, 0]
     assert pictures_of(out) == wanted({**SECOND, "q": 30})
-    assert verify(str(out)).is_sound
+    assert judge(str(out)).is_sound
     assert not list(out.rglob("*.bin"))
 
 

@@ -17,7 +17,6 @@ from shardwright.errors import StorageError, UsageError
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_manifest
 from shardwright.format.records import scan_records
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.job.build import describe_job, prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
@@ -38,6 +37,7 @@ from tests.support.build_helpers import (
 )
 from tests.support.damage import example, first_shard, forge_records, read_features
 from tests.support.helpers import make_files
+from tests.support.judge import judge
 from tests.support.listings import detect
 from tests.support.tfrecord_makers import source_of
 
@@ -179,7 +179,7 @@ def test_a_copy_in_the_same_shards_equals_the_dataset(first: Path, tmp_path: Pat
     assert content_of(copy) == content_of(first)
     for path in (first / "signals").iterdir():
         assert (copy / "signals" / path.name).read_bytes() == path.read_bytes()
-    assert list(verify(str(copy)).faults) == []
+    assert list(judge(str(copy)).faults) == []
     shards_of(copy)[1].unlink()
     assert build(first, copy, *options) == 0
     assert hashes_of(copy) == hashes_of(first)

@@ -10,7 +10,6 @@ import pytest
 
 import shardwright as sw
 from shardwright.format.versions import number_of, read_versions
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
@@ -18,6 +17,7 @@ from tests.servers.store_server import StoreServer
 from tests.support.build_helpers import make_images, png_of
 from tests.support.canaries import canary, canary_png, find_canaries
 from tests.support.growing import Grown, Source, add_batch
+from tests.support.judge import judge
 from tests.support.object_stores import new_bucket
 from tests.support.repairs import build_plainly
 from tests.support.store_places import Kind, Place, Places
@@ -141,7 +141,7 @@ def test_no_canary_is_left(kind: Kind, number: int, places: Places, tmp_path: Pa
     assert told["not_removed"] == []
 
     options = aviary.options
-    assert verify(aviary.output.uri, storage_options=options).is_sound
+    assert judge(aviary.output.uri, storage_options=options).is_sound
     assert list(map(number_of, read_versions(aviary.grown.root))) == [4]
     assert aviary.read(4, cache) == aviary.kept
     assert aviary.run("--verify", receipt, "--ids", tmp_path / "ids") == 0

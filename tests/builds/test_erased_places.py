@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from tests.support.archive_files import pack_tar
@@ -20,6 +19,7 @@ from tests.support.canaries import canary, canary_png, find_canaries
 from tests.support.detection_makers import write
 from tests.support.growing import Grown, Source
 from tests.support.input_forms import csv_of
+from tests.support.judge import judge
 from tests.support.repairs import build_plainly
 
 SCHEMA = """
@@ -189,5 +189,5 @@ def test_no_file_has_a_canary(name: str, made: dict[str, Made], tmp_path: Path) 
     assert main([str(output), *words]) == 0
     assert find_canaries([output]) == {}
     assert "canary" not in (tmp_path / "receipt.json").read_text()
-    assert verify(str(output)).is_sound
+    assert judge(str(output)).is_sound
     assert main([str(output), "--verify", str(tmp_path / "receipt.json")]) == 0

@@ -17,12 +17,12 @@ from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.command_parts import EXIT_DONE
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import erase
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.receipt import Receipt, find_left
 from shardwright.transforms.versions.collect import collect, plan_collection
 from tests.support.growing import Grown, Image, Record, Source, add_batch, wanted
+from tests.support.judge import judge
 from tests.support.kills import killed
 from tests.support.random_tests import examples
 
@@ -228,7 +228,7 @@ class History:
         self.run(Step({}, "append"))
         for number in self.images:
             self.check(number)
-        assert not verify(self.grown.root.uri).faults
+        assert not judge(self.grown.root.uri).faults
 
 
 def begun(folder: Path, *options: str) -> History:

@@ -23,7 +23,6 @@ from shardwright.format import naming
 from shardwright.format.notes import time_at
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_version, read_versions
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.append import append_version
 from shardwright.pipelines.commands.erase import erase
 from shardwright.storage.folder import Folder
@@ -31,6 +30,7 @@ from shardwright.transforms.erasure.receipt import Receipt, find_left
 from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 from tests.support.build_helpers import png_of
 from tests.support.growing import Grown, Source
+from tests.support.judge import judge
 from tests.support.turns import Turns, before_requests, retry
 
 LIMIT = ("--max-reject-fraction", "1")  # for what `Appender.added` leaves out
@@ -247,7 +247,7 @@ def check_interleaving(root: Folder, folder: Path, rng: np.random.Generator) -> 
     for number, found in every:
         wanted = {name: png_of(seed) for name, (_, seed) in states[number].items()}
         assert found == wanted, number
-    assert not verify(root.uri, storage_options=root.options).faults
+    assert not judge(root.uri, storage_options=root.options).faults
 
 
 def images(grown: Grown, number: int) -> dict[str, bytes]:
@@ -281,7 +281,7 @@ def check_erasure(root: Folder, folder: Path, rng: np.random.Generator) -> None:
     newest = number_of(read_version(root))
     assert images(grown, newest) == _pngs(states[newest], ids)
     assert not list(find_left(root, eraser.receipt))
-    assert not verify(root.uri, storage_options=root.options).faults
+    assert not judge(root.uri, storage_options=root.options).faults
 
 
 def _pngs(state: State, without: frozenset[str]) -> dict[str, bytes]:
@@ -311,7 +311,7 @@ def check_collections_within(root: Folder, folder: Path, share: float) -> None:
         assert number_of(grown.compact()) == 4
     assert left == set(read_version(root).folders) | {read_version(root, 3).folders[-1]}
     assert not [name for name in root.names(naming.VERSIONS_DIR) if name.startswith(".")]
-    assert not verify(root.uri, storage_options=root.options).faults
+    assert not judge(root.uri, storage_options=root.options).faults
 
 
 def test_collections_within_an_append_and_a_compaction(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ import pytest
 from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
-from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from shardwright.transforms.promotion import finish_promotion
 from shardwright.transforms.publish.publication import publish
 from tests.support.build_helpers import hashes_of, make_images
 from tests.support.cruel_service import Bundle, JobFailedError, Service
+from tests.support.judge import judge
 from tests.support.planned_builds import PlannedBuild
 
 MAX_COMMANDS = 20
@@ -72,7 +72,7 @@ def service(rng: np.random.Generator) -> Iterator[Service]:
 def published(root: Path) -> Hashes | None:
     """Return the hashes of a sound dataset's shards, or None if there is no finished dataset."""
     try:
-        faults = verify(str(root)).faults
+        faults = judge(str(root)).faults
     except NotADatasetError:
         return None
     assert faults == ()

@@ -18,7 +18,7 @@ from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
-from shardwright.inspect.verify import verify, verify_quickly
+from shardwright.inspect.verify import verify_quickly
 from shardwright.pipelines.commands import plan
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import LocalFiles
@@ -27,6 +27,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.transforms.promotion import finish_promotion, promote, promoted
 from shardwright.transforms.publish import publication
 from tests.support.build_helpers import build, hashes_of, make_images, png_of, stamps_of
+from tests.support.judge import judge
 from tests.support.store_builds import build_between, by_store
 from tests.support.store_places import Kind, Places
 
@@ -59,7 +60,7 @@ def ready(made: Path) -> Path:
         assert build(made / "b", output, *NEW) == 1
     assert before.items() <= stamps_of(output).items(), "nothing of the old one was touched"
     assert hashes_of(output / naming.NEXT_DIR) == hashes_of(made / "new")
-    [note] = verify(str(output)).notes
+    [note] = judge(str(output)).notes
     assert str(note).startswith("next: a build that would replace this dataset: run its command")
     return output
 
@@ -126,7 +127,7 @@ def check_one_of(output: Path, made: Path) -> str:
     """Check that OUTPUT is the old or the new dataset, whole, and return which."""
     ids = ids_of(output)
     [which] = [name for name in ("old", "new") if ids == ids_of(made / name)]
-    found = verify(str(output))
+    found = judge(str(output))
     assert not found.faults, (which, found.faults)
     return which
 
@@ -135,7 +136,7 @@ def check_new(output: Path, made: Path) -> None:
     assert sorted(stamps_of(output)) == sorted([*stamps_of(made / "new"), "thesis.tex"])
     assert hashes_of(output) == hashes_of(made / "new")
     assert not (output / naming.NEXT_DIR).exists()
-    assert verify(str(output)).is_sound
+    assert judge(str(output)).is_sound
 
 
 def promote_in(output: Path) -> None:
@@ -295,7 +296,7 @@ def test_a_stopped_replacement_in_a_store(
     )
     with reader:
         assert sorted(map(str, next(iter(reader))["id"])) == ids_of(made / "new")
-    assert verify(output.uri, storage_options=output.storage_options).is_sound
+    assert judge(output.uri, storage_options=output.storage_options).is_sound
 
     assert build_between(made / "b", output, *NEW) == 0
     before = output.stamps()

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.format.index import EARLIER_LACK
-from shardwright.inspect.verify import verify
 from tests.support.build_helpers import make_images
 from tests.support.damage import edit_rows, first_shard
 from tests.support.input_forms import FORMS, Form
+from tests.support.judge import judge
 from tests.support.repairs import (
     build_photos,
     build_plainly,
@@ -64,13 +64,13 @@ def test_a_broken_file_gets_its_bytes_again(
 ) -> None:
     before, name = state_of(place), names_of(place, pattern)[0]
     damage(place / name)
-    assert not verify(str(place)).is_sound
+    assert not judge(str(place)).is_sound
     assert repair(place) == 0
     after = state_of(place)
     assert after.keys() == before.keys()
     assert {each for each in after if after[each] != before[each]} == {name}
     assert after[name][0] == before[name][0]
-    assert verify(str(place)).is_sound
+    assert judge(str(place)).is_sound
 
 
 def test_everything_at_once_and_then_nothing(

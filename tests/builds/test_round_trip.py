@@ -23,10 +23,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
-from shardwright.inspect.verify import verify
 from shardwright.reader.values import SparseColumn
 from shardwright.schemas.ready import READY_SCHEMAS
 from tests.support.build_helpers import build, png_of
+from tests.support.judge import judge
 from tests.support.random_tests import examples
 
 K = FeatureKind
@@ -110,7 +110,7 @@ def build_table(root: Path, columns: dict[str, Any], schema: str | Path, *option
     paths = [f"{number}.png" for number in range(num_rows)]
     pq.write_table(pa.table({"path": paths, **columns}), root / "t.parquet")
     assert build(root / "t.parquet", root / "out", "--schema", schema, *options) == 0
-    assert not list(verify(str(root / "out")).faults)
+    assert not list(judge(str(root / "out")).faults)
     return str(root / "out")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands import plan
 from tests.support.build_helpers import (
     build,
@@ -17,6 +16,7 @@ from tests.support.build_helpers import (
     png_of,
     reasons_of,
 )
+from tests.support.judge import judge
 
 FRACTIONS = "train=0.8,validation=0.1,test=0.1"
 
@@ -92,7 +92,7 @@ def test_stratified(images: Path, out: Path, capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().err
     assert f"test: class fractions deviate {told}" in said
     assert "Class fractions of the splits" in (out / "report.html").read_text()
-    assert verify(str(out)).faults == ()
+    assert judge(str(out)).faults == ()
 
 
 def test_groups_and_classes_together(
@@ -124,7 +124,7 @@ def test_listed_ids(images: Path, tmp_path: Path, out: Path) -> None:
     assert listed == {"bird/0000.png", "cat/0001.png"}
     assert set(splits.values()) == {"train", "validation", "test"}
     assert reasons_of(out) == {"gone.png": "unused_id"}
-    assert verify(str(out)).faults == ()
+    assert judge(str(out)).faults == ()
 
 
 def test_listed_ids_alone(images: Path, tmp_path: Path, out: Path) -> None:
@@ -164,7 +164,7 @@ def test_leakage(tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) 
     page = (out / "report.html").read_text()
     assert "Duplicates" in page
     assert "<bdi>bird/copy3.png</bdi> = <bdi>bird/0003.png</bdi>" in page
-    assert verify(str(out)).faults == ()
+    assert judge(str(out)).faults == ()
     # Up to date: nothing is compared again, and nothing forgotten.
     before = (out / "manifest.json").stat().st_mtime_ns
     assert build(root, out, *options) == 0

@@ -16,7 +16,6 @@ from shardwright.format.example import parse_example
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
-from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from shardwright.transforms.references import extra_name
 from tests.support.build_helpers import (
@@ -27,6 +26,7 @@ from tests.support.build_helpers import (
     stamps_of,
     write_table,
 )
+from tests.support.judge import judge
 
 BEAM = ("--writer", "beam")
 SPLITS = ("--split", "train=0.6,validation=0.2,test=0.2", "--records-per-shard", "6")
@@ -42,7 +42,7 @@ def records_of(root: Path, manifest: Manifest, split: str) -> list[bytes]:
 
 def check_sound(root: Path) -> Manifest:
     """`shardwright verify` finds no fault, and no file beside those that the manifest names."""
-    result = verify(str(root))
+    result = judge(str(root))
     assert (result.faults, result.notes) == ((), ())
     manifest = read_manifest(Folder(str(root)))
     assert (result.num_records, result.num_bytes) == (manifest.num_records, manifest.num_bytes)

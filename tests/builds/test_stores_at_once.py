@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.inspect.verify import verify
 from tests.support import store_builds as stores
 from tests.support.build_helpers import (
     RunningBuild,
@@ -17,6 +16,7 @@ from tests.support.build_helpers import (
     start_build,
     wait_for,
 )
+from tests.support.judge import judge
 from tests.support.store_builds import assert_as_reference, build_between, by_store, error_of
 from tests.support.store_places import Kind, Places
 
@@ -60,7 +60,7 @@ def test_the_same_build_twice(
         codes = [assert_ended_or_stopped(running) for running in both]
     assert 0 in codes
     assert_as_reference(output, images, tmp_path / "out")
-    assert verify(output.uri, storage_options=output.storage_options).is_sound
+    assert judge(output.uri, storage_options=output.storage_options).is_sound
     assert output.pending_uploads() == []
 
 
@@ -78,7 +78,7 @@ def test_a_build_of_another_input_never_mixes_with_a_running_one(
     first.go_on()
     assert first.wait() == 1
     assert f"has started in OUTPUT {output.uri}: this one stops" in error_of(first.said)
-    assert verify(output.uri, storage_options=output.storage_options).is_sound
+    assert judge(output.uri, storage_options=output.storage_options).is_sound
     assert build(other, tmp_path / "fresh", *OPTIONS) == 0
     assert hashes_of(output.download(tmp_path / "out")) == hashes_of(tmp_path / "fresh")
 

@@ -13,7 +13,6 @@ import shardwright as sw
 from shardwright.format.example import parse_example
 from shardwright.format.records import scan_records
 from shardwright.inspect import cli
-from shardwright.inspect.verify import verify
 from tests.support import build_helpers as builds
 from tests.support import store_builds as stores
 from tests.support.build_helpers import (
@@ -24,6 +23,7 @@ from tests.support.build_helpers import (
     png_of,
     record_ids,
 )
+from tests.support.judge import judge
 from tests.support.store_builds import Pair, Sources, build_between, by_pair
 from tests.support.store_places import KINDS, STORES, Kind, Place, Places
 
@@ -92,7 +92,7 @@ def test_a_folder(
     assert outputs[0].names() == sorted(builds.stamps_of(reference)), "the same files, and no other"
     assert_each_input_is_a_record_or_a_reject(root, mixed, pair[0])
     assert_index_agrees(root, source, mixed)
-    assert verify(str(output), storage_options=output.storage_options).is_sound
+    assert judge(str(output), storage_options=output.storage_options).is_sound
     capfd.readouterr()
     assert_a_second_build_writes_nothing(source, output, places)
     assert "shardwright: up to date: all 12 shards were already" in capfd.readouterr().err
@@ -173,7 +173,7 @@ def test_a_table_of_paths(places: Places, sources: Sources, tmp_path: Path, pair
     records, sizes = record_ids(root), builds.records_per_shard(root)
     assert len(set(records)) == len(records) == 40 + len(ODD_NAMES)
     assert (len(sizes), max(sizes) - min(sizes)) == (5, 1)
-    assert verify(str(output), storage_options=output.storage_options).is_sound
+    assert judge(str(output), storage_options=output.storage_options).is_sound
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.inspect.verify import verify, verify_quickly
+from shardwright.inspect.verify import verify_quickly
 from shardwright.pipelines.commands import repair as repair_command
 from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.local.build import build_here
@@ -15,6 +15,7 @@ from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.support.build_helpers import make_images
+from tests.support.judge import judge
 from tests.support.store_builds import by_store
 from tests.support.store_places import Kind, Place, Places
 
@@ -50,7 +51,7 @@ def change(output: Place, names: list[str], damage: Callable[[bytes], bytes]) ->
 def is_sound(output: Place) -> bool:
     options = StorageOptions.of(output.storage_options)
     quick = verify_quickly(Folder.at(output.uri, options))
-    return verify(output.uri, storage_options=options).is_sound and quick.is_sound
+    return judge(output.uri, storage_options=options).is_sound and quick.is_sound
 
 
 @pytest.mark.long

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from shardwright.errors import NotADatasetError
-from shardwright.inspect.verify import verify
 from tests.servers.fault_proxy import Fault
 from tests.support import store_builds as stores
 from tests.support.build_helpers import (
@@ -29,6 +28,7 @@ from tests.support.build_helpers import (
     start_build,
     wait_for,
 )
+from tests.support.judge import judge
 from tests.support.store_builds import build_between
 from tests.support.store_places import Kind, Place, Places
 
@@ -72,7 +72,7 @@ def sidecars_of(root: Path) -> list[Path]:
 def published(root: Path) -> Hashes | None:
     """Return the hashes of a sound dataset's shards, or None if there is no finished dataset."""
     try:
-        faults = verify(str(root)).faults
+        faults = judge(str(root)).faults
     except NotADatasetError:
         return None
     assert faults == ()

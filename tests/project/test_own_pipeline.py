@@ -13,9 +13,9 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import UsageError
-from shardwright.inspect.verify import verify
 from tests import ROOT
 from tests.support.build_helpers import hashes_of, make_images, png_of, reasons_of
+from tests.support.judge import judge
 
 EXAMPLE = ROOT / "examples" / "own_pipeline.py"
 
@@ -33,7 +33,7 @@ def test_it_runs_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert set(dataset.splits) == {"train", "test"}
     assert dataset.num_classes == 3
     assert reasons_of(out) == {"cat/tiny.png": "bad_value"}
-    assert verify(str(out)).faults == ()
+    assert judge(str(out)).faults == ()
     before = hashes_of(out)
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     importlib.import_module("own_pipeline").main(words)
@@ -54,7 +54,7 @@ def test_records_of_a_pipeline_become_a_dataset(
     assert dataset.class_names == ("bright", "dark")
     assert {shard.num_records for shard in dataset.splits["train"].shards[:-1]} == {50}
     assert not list((out / "spool").iterdir())
-    assert verify(str(out)).faults == ()
+    assert judge(str(out)).faults == ()
 
 
 def test_records_of_a_pipeline_need_ids(tmp_path: Path) -> None:

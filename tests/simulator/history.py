@@ -12,7 +12,6 @@ from shardwright.errors import ShardwrightError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.versions import number_of, read_versions, version_numbers
-from shardwright.inspect.verify import verify
 from shardwright.storage import clients
 from shardwright.transforms.changes import known_files
 from shardwright.transforms.write import shard_chunks
@@ -31,6 +30,7 @@ from tests.simulator.actors import (
 from tests.simulator.model import Image, Images, Model, bytes_of
 from tests.simulator.scheduler import Actor, Killed, Scheduler
 from tests.simulator.store import Requests, Store
+from tests.support.judge import judge
 from tests.support.turns import retry
 
 NAMES = [f"{name}/{number}.png" for name in ("ant", "cat") for number in range(4)]
@@ -299,7 +299,7 @@ class History:
     _check_collect = _check_grow
 
     def _check_sound(self) -> None:
-        faults = verify(ROOT.uri).faults
+        faults = judge(ROOT.uri).faults
         assert not faults, faults
 
     def _check_tidy(self) -> None:

@@ -12,7 +12,6 @@ from PIL import Image
 
 import shardwright as sw
 from shardwright.errors import UsageError
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.options.build import parse_options
 from shardwright.transforms.user_code import Record, UserTransform
 from tests.support.build_helpers import (
@@ -24,6 +23,7 @@ from tests.support.build_helpers import (
     rejects_of,
     write_table,
 )
+from tests.support.judge import judge
 
 MODULE = "tests.support.user_transforms"
 Records = dict[str, dict[str, Any]]
@@ -52,7 +52,7 @@ def run(table: Path, *functions: str, options: tuple[str, ...] = ()) -> tuple[Re
     output = table.parent / "out"
     names = [arg for name in functions for arg in ("--transform", f"{MODULE}:{name}")]
     assert build(table, output, "--max-reject-fraction", "1", *names, *options) == 0
-    assert verify(str(output)).faults == ()
+    assert judge(str(output)).faults == ()
     examples = sw.load(str(output), decode=False)
     return {example["id"].numpy().decode(): example for example in examples}, rejects_in(output)
 

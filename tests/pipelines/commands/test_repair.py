@@ -14,7 +14,6 @@ import pytest
 import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest, read_manifest, seal
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands import repair as repair_command
 from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.local.build import build_here
@@ -22,6 +21,7 @@ from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.repairs.dataset import GivenBuild, recorded_job
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, make_images, manifest_of, rejects_of
+from tests.support.judge import judge
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_dataset_without_a_command_needs_the_options(
     assert repair(dataset) == 1
     assert "the options are not those of the build (seed was 7 and is 0" in capsys.readouterr().out
     assert repair(dataset, "--", "--seed", "7", "--shard-count", "2") == 0
-    assert verify(str(dataset)).is_sound
+    assert judge(str(dataset)).is_sound
 
 
 def test_the_other_records_of_a_dataset_of_python_records_can_be_copied(

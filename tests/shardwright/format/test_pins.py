@@ -16,8 +16,8 @@ from shardwright.errors import ShardwrightError, StorageError, UsageError
 from shardwright.format.notes import Note, is_noted, noted, time_at
 from shardwright.format.pins import Pin, add_pin, read_pins, remove_pin
 from shardwright.inspect.cli import main
-from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
+from tests.support.judge import judge
 from tests.transforms.versions.histories import append, write
 
 # The tests may go on after midnight, and a pin's last day may not be over.
@@ -51,7 +51,7 @@ def test_the_command(root: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["version"] for one in told(capsys, "pin", root)["pins"]] == [2, 1]
     versions = told(capsys, "log", root)["versions"]
     assert [one["pins"] for one in versions] == [["another_1"], ["resnet-7"]]
-    assert not verify(root.uri).faults
+    assert not judge(root.uri).faults
     assert main(["log", root.uri]) == main(["pin", root.uri]) == 0
     shown = capsys.readouterr().out
     assert "bytes   pins\n" in shown

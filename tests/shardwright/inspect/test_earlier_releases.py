@@ -40,7 +40,7 @@ def test_they_are_sound(earlier: Path, zoo: Path) -> None:
 
 def test_a_sidecar_of_another_shard(earlier: Path) -> None:
     shutil.copy(earlier / SIDECARS[1], earlier / SIDECARS[0])
-    what = "it is the index of another shard (name "
+    what = "is not the index of the shard in the manifest"
     assert_fault(earlier, DatasetFault.of_file(SIDECARS[0], what))
     with pytest.raises(StorageError, match="is not the index of the shard in the manifest"):
         read(earlier)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.records import HEADER_BYTES
+from shardwright.format.records import HEADER_BYTES, OTHER_RECORD
 from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
-from tests.support.damage import assert_fault, edit_bytes, edit_json, first_shard, row_offsets
+from tests.support.damage import assert_fault, edit_bytes, first_shard, row_offsets
 
 Damage = Callable[[bytearray, list[int]], None]  # of the bytes of a shard, given its offsets
 
@@ -86,16 +87,28 @@ def test_damaged_bytes(damage: Damage, records: dict[int, str], whats: Any, data
     assert {fault.file for fault in result.faults} == {name.shard}
 
 
-def test_a_record_too_many_is_an_id_twice(dataset: Path) -> None:
+def test_a_record_too_many(dataset: Path) -> None:
     name = first_shard(dataset)
-    offsets, size = row_offsets(dataset, name), (dataset / name.shard).stat().st_size
+    offsets = row_offsets(dataset, name)
     edit_bytes(dataset / name.shard, lambda data: add_a_record(data, offsets))
     assert_fault(
         dataset, DatasetFault(name.shard, None, None, "holds 11 records, the manifest says 10")
     )
-    assert_fault(
-        dataset, DatasetFault(name.shard, 10, size, f"is also that of record 0 of {name.shard}")
-    )
+
+
+def test_two_sound_records_in_each_others_place(dataset: Path) -> None:
+    name = first_shard(dataset)
+    path, offsets = dataset / name.shard, row_offsets(dataset, name)
+
+    def exchange(data: bytearray) -> None:
+        left, right = data[offsets[2] : offsets[3]], data[offsets[3] : offsets[4]]
+        data[offsets[2] : offsets[4]] = right + left
+
+    length = path.stat().st_size
+    edit_bytes(path, exchange)
+    assert path.stat().st_size == length
+    found = [(fault.record, fault.what) for fault in verify(str(dataset)).faults]
+    assert found[1:] == [(2, OTHER_RECORD), (3, OTHER_RECORD)]
 
 
 def test_a_broken_length_without_an_index_ends_the_shard(dataset: Path) -> None:
@@ -143,38 +156,27 @@ def swap(left: Path, right: Path) -> None:
     right.write_bytes(kept)
 
 
-def stale_digest(dataset: Path) -> None:
-    def edit(manifest: dict[str, Any]) -> None:
-        manifest["splits"]["train"]["shards"][0]["digest"] = "0" * 32
-
-    edit_json(dataset / "manifest.json", edit)
-
-
 FIRST = "-00000-of-00003"
 SHARD, SIDECAR = f"zoo-train.tfrecord{FIRST}", f"index/train{FIRST}.parquet"
 SWAPPED = "the file has the content of zoo-train.tfrecord-00001-of-00003 (swapped or copied)"
-STALE = "instead of '00000000000000000000000000000000'); its rows are not compared"
 
 
 @pytest.mark.parametrize(("file", "change", "what"), [
     # None removes the file, a text replaces it
     (SHARD, None, "the shard is missing, with 10 records"),
     (SHARD, swap_shards, SWAPPED),
-    (SIDECAR, None, "is missing: the index of zoo-train.tfrecord-00000"),
+    (SIDECAR, None, "the index of zoo-train.tfrecord-00000-of-00003 is missing"),
     (SIDECAR, "PAR1 no more", "the file has 12 bytes, the manifest says"),
     (SIDECAR, swap_sidecars, "the file has the content of index/train-00001-of-00003.parquet"),
-    (SIDECAR, stale_digest, STALE),
     ("features.json", None, "the file is missing"),
-    ("features.json", "[1]", "$: expected object, got array"),
-    ("features.json", '{"featuresDict": 3}', "$.featuresDict is 3: expected object, got int"),
-    ("dataset_info.json", "{", "not readable JSON"),
+    ("features.json", "[1]", BYTES),
+    ("dataset_info.json", "{}", BYTES),
     ("dataset_info.json", None, "the file is missing"),
-    ("stats.json", "{}", "statistics of split 'test' differ from the manifest"),
+    ("stats.json", "{}", BYTES),
     ("schema.pbtxt", None, "the file is missing"),
-    ("label.labels.txt", "ape\nbee\n", "the 2 classes in the file are not the 3"),
+    ("label.labels.txt", "ape\nbee\n", BYTES),
     ("label.labels.txt", None, "the file is missing"),
-    ("rejects", lambda d: shutil.rmtree(d / "rejects"),
-     "hold no rejects, the manifest says 1 empty_file"),
+    (naming.PLAN_REJECTS, None, "the file is missing"),
 ])  # fmt: skip
 def test_wrong_files(file: str, change: Any, what: str, dataset: Path) -> None:
     if callable(change):
@@ -194,10 +196,9 @@ def test_swapped_shards_are_one_fault_each(dataset: Path) -> None:
     assert len(verify(str(dataset)).faults) == 2
 
 
-def test_one_shard_in_two_places_has_all_its_ids_twice(dataset: Path) -> None:
+def test_one_shard_in_two_places(dataset: Path) -> None:
     left, right = first_two(dataset)
     shutil.copy(dataset / left.shard, dataset / right.shard)
-    doubled = [fault for fault in verify(str(dataset)).faults if "is also that of" in fault.what]
-    found = [(fault.file, fault.record) for fault in doubled]
-    assert found == [(right.shard, number) for number in range(10)]
-    assert doubled[4].what.endswith(f"is also that of record 4 of {left.shard}")
+    [fault] = verify(str(dataset)).faults
+    assert fault.file == right.shard
+    assert f"the content of {left.shard} (swapped or copied)" in fault.what

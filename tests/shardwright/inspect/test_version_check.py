@@ -99,11 +99,14 @@ def test_an_older_version_that_does_not_fit_its_generations(root: Path) -> None:
     folder = Folder(str(root))
     version = read_version(folder, 2)
     train = version.splits["train"]
-    whole = replace(train, shards=tuple(replace(one, removed=b"") for one in train.shards))
+    other = tuple(replace(one, crc32c=one.crc32c ^ 1) for one in train.shards[:1])
+    whole = replace(train, shards=other + train.shards[1:])
     changed = replace(version, splits={"train": whole})
     folder.write_bytes("versions/00002.json", changed.to_bytes())
     [fault] = verify(str(root)).faults
-    assert str(fault) == "versions/00002.json: the id 'r3' comes more than once"
+    [name, *_] = version.shard_names("train")
+    what = f"{name.shard} is not the shard of its generation"
+    assert str(fault) == f"versions/00002.json: {what}"
 
 
 def test_pins_are_checked(root: Path) -> None:

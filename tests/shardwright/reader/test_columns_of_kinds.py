@@ -14,11 +14,11 @@ from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, VocabularyRule
 from shardwright.format.tensors import to_tensor_proto
-from shardwright.inspect.example_check import ExampleChecker
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.values import SparseColumn
 from tests.support import damage
+from tests.support.judged_examples import ExampleChecker
 
 K = FeatureKind
 EYE = np.eye(2, dtype=np.float32)

@@ -14,12 +14,12 @@ from PIL import Image
 
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
-from shardwright.inspect.verify import verify
 from shardwright.report import pictures as report_pictures
 from shardwright.report.data import collect
 from shardwright.report.page import report_html
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, make_images, shards_of, stamps_of
+from tests.support.judge import judge
 
 IMAGES = re.compile(r'src="data:image/(\w+);base64,([^"]+)"')
 SPLIT = ("--split", "train=0.8,test=0.2")
@@ -50,7 +50,7 @@ def test_a_build_shows_its_pictures(dataset: Path) -> None:
         image = Image.open(io.BytesIO(base64.b64decode(data)))
         assert (image.format or "").lower() == kind
         assert max(image.size) <= 128
-    assert verify(str(dataset)).is_sound
+    assert judge(str(dataset)).is_sound
 
 
 def test_the_command_writes_the_page_of_the_build(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.format.versions import number_of, read_version, read_versions
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import files_below
+from tests.support.judge import judge
 from tests.transforms.versions.histories import append, pictures_of, wanted, write
 
 FIRST = {f"r{number}": number for number in range(9)}
@@ -55,7 +55,7 @@ def assert_holds(root: Path, content: dict[str, int], number: int) -> None:
     folder = Folder(str(root))
     assert list(map(number_of, read_versions(folder))) == [number]
     assert pictures_of(root) == wanted(content)
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound
     for split in read_version(folder).splits.values():
         assert sum(split.stats["labels"].values()) == split.num_records
         assert split.stats["width"]["count"] == split.num_records

@@ -20,7 +20,6 @@ from shardwright.format.notes import Note, noted
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_stated, read_version
 from shardwright.inspect.cli import main as shardwright
-from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure import remains
@@ -32,6 +31,7 @@ from shardwright.transforms.versions.commit import commit
 from tests.support.build_helpers import build, make_images, png_of, record_ids, stamps_of
 from tests.support.canaries import canary, canary_png, find_canaries
 from tests.support.growing import Grown, Source
+from tests.support.judge import judge
 from tests.support.kills import killed
 from tests.support.repairs import build_plainly
 from tests.transforms.erasure.grown import (
@@ -137,7 +137,7 @@ def test_an_id_of_input_erases_what_a_transform_made_of_it(tmp_path: Path) -> No
     kept = {f"{name}{end}" for name in ("a/1.png", "a/2.png.png") for end in ends}
     assert set(record_ids(root)) == kept | {"b/2.png#left#top", "b/2.png_whole"}
     assert check(root) == 0
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound
 
 
 def test_ids_are_prefixes_only_of_what_a_transform_made(root: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_stop_at_any_change(tmp_path: Path, has_grown: bool, rng: np.random.Ge
         if is_dead:
             assert erase(place, *gone) == 0
         assert pictures_of(place) == pictures_of(whole)
-        assert verify(str(place)).is_sound
+        assert judge(str(place)).is_sound
         assert sorted(map(_unsalted, state_of(place))) == sorted(map(_unsalted, state_of(whole)))
         assert len(told(place)["found"]) == len(gone)
         assert told(place)["num_records"] == told(whole)["num_records"]
@@ -214,7 +214,7 @@ def test_a_dataset_that_has_not_grown_is_replaced(options: tuple[str, ...], tmp_
     assert set(record_ids(root)) == set(make_ids(source)) - {gone}
     assert not (root / "generations").exists()
     assert (root / "notes.txt").exists()
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound
     assert check(root) == 0
     (source / gone).unlink()
     (source / other).unlink()
@@ -334,7 +334,7 @@ def test_an_id_that_only_lists_name(tmp_path: Path) -> None:
         assert check(root, f"{number}.json") == 0
     assert set(record_ids(root)) == kept
     assert not any(name in path.read_text("latin-1") for name in gone for path in root.rglob("*.*"))
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import files_below, png_of
 from tests.support.growing import Grown, Source
+from tests.support.judge import judge
 from tests.transforms.erasure.grown import check, erase, told
 
 SCHEMA = """
@@ -89,7 +89,7 @@ def test_names_become_placeholders(made: Path, tmp_path: Path) -> None:
     assert labels.read_text() == "cat\nfox\n<erased 2>\n<erased 3>\n"
     assert told(root)["keeps_names"] is False
     assert "secret" not in (tmp_path / "receipt.json").read_text()
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound
     assert check(root) == 0
 
 
@@ -112,4 +112,4 @@ def test_an_append_after_names_were_erased(made: Path, tmp_path: Path) -> None:
     names = names_of(root)
     assert names["label"] == ["cat", "fox", "<erased 2>", "<erased 3>", "zsecret"]
     assert names["sex"] == ["m", "<erased 1>", "w", "x", "secretsex"]
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.inspect.verify import verify
 from tests.support.build_helpers import build, stamps_of
 from tests.support.input_forms import CLASSES, FORMS, PICTURES, Form
+from tests.support.judge import judge
 from tests.support.store_places import STORES, Kind, Place, Places
 from tests.support.tfrecord_makers import features_of
 
@@ -29,7 +29,7 @@ def wanted(form: Form) -> Found:
 
 def found_in(root: Path, form: Form) -> Found:
     dataset = sw.open(str(root))
-    assert not list(verify(str(root)).faults)
+    assert not list(judge(str(root)).faults)
     return {
         (split, _class_of(dataset, form, features), features["image"][0])
         for split, features in features_of(root)

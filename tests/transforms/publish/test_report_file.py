@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from shardwright.format.manifest import read_manifest
-from shardwright.inspect.verify import verify
 from shardwright.report import features
 from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.report_file import place_report, report_bytes
 from tests.support.build_helpers import build, make_images
+from tests.support.judge import judge
 
 
 def test_a_dataset_whose_indexes_cannot_be_read_has_a_page_without_pictures(
@@ -43,7 +43,7 @@ def test_of_two_publishers_the_second_keeps_the_page_of_the_first(tmp_path: Path
     second = read_manifest(Folder(str(output)))
     assert second.provenance["timing"] != first.provenance["timing"]
     assert second.files == first.files
-    assert verify(str(output)).faults == ()
+    assert judge(str(output)).faults == ()
 
 
 def test_a_page_is_written_anew_if_it_is_damaged_or_of_other_shards(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_page_that_fails_does_not_decide_whether_a_dataset_is_published(
     assert "This section cannot be shown, because of ZeroDivisionError" in page
     assert page.count("data:image/") == 3
     assert "report.html, classes: " in caplog.text
-    assert verify(str(tmp_path / "out")).is_sound
+    assert judge(str(tmp_path / "out")).is_sound
 
 
 def test_a_damaged_dataset_that_is_replaced_is_not_compared(tmp_path: Path) -> None:

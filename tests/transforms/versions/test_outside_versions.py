@@ -11,11 +11,12 @@ import pytest
 import shardwright as sw
 from shardwright.errors import StorageError
 from shardwright.format.versions import read_version
-from shardwright.inspect.verify import verify, verify_quickly
+from shardwright.inspect.verify import verify_quickly
 from shardwright.pipelines.commands.erase import main as erase
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.collect import collect, plan_collection
 from tests.support.build_helpers import build
+from tests.support.judge import judge
 from tests.support.repairs import repair
 from tests.transforms.versions.histories import append, append_change, write
 
@@ -89,15 +90,15 @@ def test_an_input_of_its_tfrecord_files_is_refused(
 @pytest.mark.long
 def test_the_block_is_no_fault_and_is_kept(root: Path, tmp_path: Path) -> None:
     def check() -> None:
-        assert verify(str(root)).is_sound
-        assert not verify(str(root)).notes
+        assert judge(str(root)).is_sound
+        assert not judge(str(root)).notes
         assert verify_quickly(Folder(str(root))).is_sound
         assert_blocked(root)
 
     check()
     info = root / "dataset_info.json"
     info.write_bytes(info.read_bytes().replace(b"tfrecord", b"riegeli"))
-    assert not verify(str(root)).is_sound
+    assert not judge(str(root)).is_sound
     assert repair(root) == 0
     check()
     (tmp_path / "ids").write_text("r0\n")
@@ -105,7 +106,7 @@ def test_the_block_is_no_fault_and_is_kept(root: Path, tmp_path: Path) -> None:
     assert erase([str(root), "--ids", str(tmp_path / "ids"), "--receipt", receipt, "--yes"]) == 0
     assert not (root / "manifest.json").exists()  # the first version went with the others
     for _ in range(2):
-        assert verify(str(root)).is_sound
+        assert judge(str(root)).is_sound
         with pytest.raises(Exception, match="Could not read dataset info"):
             by_tfds(root)
         append(root, {"other": 30})
@@ -128,7 +129,7 @@ def test_no_stop_leaves_an_old_version_that_is_read_silently(
         with pytest.raises(StorageError, match="no room"):
             commit(Folder(str(root)), change)
     assert_blocked(root)
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound
     assert commit(Folder(str(root)), change).num_records == 10
 
 
@@ -145,4 +146,4 @@ def test_an_older_version_that_is_gone(root: Path) -> None:
     with pytest.raises(Exception, match="Could not read dataset info"):
         by_tfds(root)
     append(root, {"t": 1})
-    assert verify(str(root)).is_sound
+    assert judge(str(root)).is_sound

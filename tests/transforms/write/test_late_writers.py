@@ -23,7 +23,6 @@ from shardwright.format import naming
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest, write_json
 from shardwright.format.naming import ShardName
-from shardwright.inspect.verify import verify
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder, Sink
 from shardwright.transforms.images.options import EncodeOptions
@@ -39,6 +38,7 @@ from shardwright.transforms.write.shard_writing import find_finished, write_reco
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import leftovers_of, png_of, stamps_of
 from tests.support.helpers import file_references
+from tests.support.judge import judge
 
 NAME = ShardName("tiny", "train", 0, 1)
 NUM_IMAGES = 3
@@ -173,7 +173,7 @@ def test_a_late_writer_does_not_mend_a_published_dataset(
     publish_in(write(partly, root), root)
     with pytest.raises(BuildError, match="was published meanwhile"):
         finish()
-    assert verify(str(tmp_path)).is_sound
+    assert judge(str(tmp_path)).is_sound
 
 
 def test_a_late_writer_does_not_write_where_an_overwriting_build_has_ended(
@@ -252,16 +252,16 @@ def check_equal_writers(plan: ShardPlan, path: Path, seed: int) -> None:
     run_interleaved([plan, plan], root, seed)
     if root.num_bytes_of(naming.MANIFEST) is None:
         build_again(plan, root)
-    assert verify(str(root)).faults == (), seed
+    assert judge(str(root)).faults == (), seed
 
 
 def check_unequal_writers(plan: ShardPlan, partly: ShardPlan, path: Path, seed: int) -> bool:
     """Check that a dataset is sound, or that `verify` says so and the same command mends it."""
     root = new_root(path)
     run_interleaved([plan, partly], root, seed)
-    was_sound = root.num_bytes_of(naming.MANIFEST) is None or verify(str(root)).is_sound
+    was_sound = root.num_bytes_of(naming.MANIFEST) is None or judge(str(root)).is_sound
     build_again(plan, root)
-    assert verify(str(root)).faults == (), seed
+    assert judge(str(root)).faults == (), seed
     return was_sound
 
 

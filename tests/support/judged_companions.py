@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -17,7 +16,6 @@ from shardwright.format.json_files import read_json, typed
 from shardwright.format.manifest import Manifest
 from shardwright.format.parquet import read_rows
 from shardwright.format.schema import ExampleSchema, FeatureKind
-from shardwright.format.superseded import companion_content
 from shardwright.format.tfds_features import (
     TfdsFeature,
     TfdsSequence,
@@ -27,7 +25,6 @@ from shardwright.format.tfds_features import (
 )
 from shardwright.inspect.faults import DatasetFault
 from shardwright.sizes import counted
-from shardwright.storage.addresses import TEMPORARY_SUFFIX
 from shardwright.storage.folder import Folder
 
 T = TypeVar("T")
@@ -45,22 +42,6 @@ def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]
         faults.append(DatasetFault.of_file(naming.SCHEMA_PBTXT, "the file is missing"))
     faults += [*_names_faults(root, manifest.schema), *_reject_faults(root, manifest)]
     yield from faults
-    placed = {fault.file for fault in faults}
-    for name in sorted(manifest.files.keys() - placed):
-        fault = _content_fault(root, name, manifest)
-        if fault is not None:
-            yield DatasetFault.of_file(name, fault)
-
-
-def _content_fault(root: Folder, name: str, manifest: Manifest) -> str | None:
-    """Return the difference of a file from its content in the manifest; None if it has none."""
-    try:
-        found = companion_content(root, name)
-    except MissingError:
-        return "the file is missing"
-    except StorageError as error:
-        return f"the file cannot be read: {error}"
-    return found.fault(manifest.files.get(name, found))
 
 
 def _faults_of(
@@ -209,10 +190,6 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
             or not path.endswith(".parquet")
         ):
             continue
-        damage = _content_fault(root, path, manifest)
-        if damage is not None:  # damaged bytes never reach Arrow
-            yield DatasetFault.of_file(path, damage)
-            return
         try:
             counts.update(read_rows(root, path, ["reason"])["reason"].to_pylist())
         except (StorageError, KeyError) as error:
@@ -229,34 +206,3 @@ def _show_counts(counts: Mapping[str, int]) -> str:
     return (
         ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items())) or "no rejects"
     )
-
-
-def find_unchecked(manifest: Manifest) -> Iterator[DatasetFault]:
-    """Yield a note if the manifest has no checksums of the files beside the shards."""
-    if not manifest.files:
-        yield DatasetFault.of_file(
-            naming.MANIFEST,
-            "an earlier release wrote it, without checksums of itself and of the files beside the "
-            "shards, so only their contents were compared: run the build again to add them",
-        )
-
-
-def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
-    """Yield stray files: readers ignore them, but a glob such as `*.tfrecord*` matches them."""
-    names = [name for split in manifest.splits for name in manifest.shard_names(split)]
-    wanted = {name.shard for name in names} | {name.sidecar for name in names}
-    for path in naming.build_outputs(root):
-        folder, filename = os.path.split(path)
-        if filename.endswith(TEMPORARY_SUFFIX):
-            yield DatasetFault.of_file(
-                path, "temporary file of an interrupted build; it can be removed"
-            )
-        elif path not in wanted and (
-            folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None
-        ):
-            yield DatasetFault.of_file(
-                path, "not part of this dataset: it is not in the manifest; it can be removed"
-            )
-    if naming.build_outputs(root.below(naming.NEXT_DIR)):
-        what = "a build that would replace this dataset: run its command again, or remove it"
-        yield DatasetFault.of_file(naming.NEXT_DIR, what)

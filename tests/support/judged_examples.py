@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
-from shardwright.format.example import ExampleFault
+from shardwright.format.example import ExampleFault, Values, one_value
 from shardwright.format.schema import (
     INDEXED,
     PICTURES,
@@ -21,7 +20,6 @@ from shardwright.format.tensors import read_tensor
 from shardwright.sizes import counted
 
 _KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
-Values = list[bytes] | list[int] | list[float]
 
 
 class ExampleChecker:
@@ -89,12 +87,6 @@ class ExampleChecker:
                 f"feature {self._label_text.name!r} is {there!r}, "
                 f"but label {label} is class {expected!r}"
             )
-
-
-def one_value(features: Mapping[str, Values], feature: Feature | None) -> Any:
-    """Return the only value of a feature, None unless it has exactly one."""
-    values = features.get(feature.name, []) if feature is not None else []
-    return values[0] if len(values) == 1 else None
 
 
 def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
