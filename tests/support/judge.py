@@ -39,7 +39,9 @@ def judge(
     versions = list(read_versions(root))
     folders = sorted({folder for version in versions for folder in version.folders})
     faults = [fault for folder in folders for fault in _generation_faults(root.below(folder))]
-    faults += [fault for version in versions for fault in _doubled(root, version)]
+    faults += [
+        fault for version in versions for fault in _doubled(root.below(version.folder), version)
+    ]
     return replace(found, faults=tuple(faults))
 
 
