@@ -43,7 +43,8 @@ def _with_links(data: ReportData, view: TableView) -> TableView:
         for place, (name, *others) in enumerate(rows[:SHOWN_ROWS]):
             link = _property if view.title == DRIFT else _class
             rows[place] = [link(data, str(name)), *others]
-    return view._replace(rows=rows)
+    # Other sections have the names of some of these tables.
+    return view._replace(title=f"Changes: {view.title}", rows=rows)
 
 
 def _property(data: ReportData, name: str) -> str:
