@@ -12,7 +12,7 @@ from PIL import Image
 from shardwright.transforms.images.policy import PolicyFault
 from shardwright.transforms.user_code import Record
 from tests.support import random_tests
-from tests.support.build_helpers import build, ids_below, record_ids, rejects_of
+from tests.support.build_helpers import build, ids_below, png_of, record_ids, rejects_of
 
 # Extension: Pillow's name of the format, and the modes it can save.
 FORMATS = {
@@ -68,6 +68,8 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"whole/{number}.{extension}", data) for number, (extension, data) in enumerate(whole)
     ]
     files.append((f"whole/{len(whole)}.{whole[0][0]}", whole[0][1]))
+    # One that no policy rejects, whatever is drawn.
+    files.append((f"whole/{len(whole) + 1}.png", png_of(0)))
     for extension, data in dict(whole).items():
         files += [(f"cut/{num_bytes}.{extension}", data[:num_bytes]) for num_bytes in CUTS]
     for number in range(NUM_DAMAGED):

@@ -102,7 +102,7 @@ LINKS = {
     f"{WHOLE}*/features.json": "repair verify quick",
     f"{NEW}*": "append compact erase repair verify quick report diff read copy",
     f"{NEW}*/rejects": "erase repair verify quick",
-    "generations": f"{READS_ALL} gc watch",
+    "generations": f"{READS_ALL} gc",
     "versions": EVERY,
     "versions/00004.json": EVERY,
     "versions/00002.json": "gc erase log repair verify quick",

@@ -197,7 +197,7 @@ def test_a_small_run_of_photographs_with_boxes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^\| reader \| [1-9]", done.stdout, re.MULTILINE)
     assert len(re.findall(r"^\| tf.data, .* \| [1-9]", done.stdout, re.MULTILINE)) == 4
-    assert "| reader with boxes at least 2x the best of torch | - | - |" in done.stdout
+    assert "| reader with boxes at least 2.2x the best of torch | - | - |" in done.stdout
 
 
 def test_the_best_case_of_each_peer_counts() -> None:
