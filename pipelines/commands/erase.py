@@ -15,7 +15,7 @@ from shardwright.cache.manifests import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import Manifest, time_text
-from shardwright.format.notes import Note, end_build, is_noted, noted
+from shardwright.format.notes import END_COMMIT, Note, end_build, is_noted, noted
 from shardwright.format.pins import pin_names
 from shardwright.format.versions import later_numbers, number_of, read_version, read_versions
 from shardwright.inspect.cli import run_to_end
@@ -339,10 +339,7 @@ def _replace_whole(root: Folder, base: Manifest, fingerprint: str, folder: str) 
     """Put a copy in place of a dataset that has not grown, which other programs read in place."""
     with noted(root, Note.REMOVE, [1]):  # which a commit looks for, after its own note
         if later_numbers(root) or is_noted(root, Note.COMMIT, None):
-            raise BuildError(
-                f"another command commits a version of {root}, or was killed when it did: let it "
-                "end or run it again, or wait an hour, and run this command again"
-            )
+            raise BuildError(f"another command commits a version of {root}{END_COMMIT}")
         # An append compares its options with those of the build, and a repair repeats it.
         promote(root, fingerprint, folder, built_as=base)
     end_build(root, folder)

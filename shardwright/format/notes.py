@@ -33,6 +33,11 @@ class Note(StrEnum):
 # Of notes that killed processes have left. A commit needs its own for seconds to minutes. A build
 # may take longer than a day, but writes files meanwhile, on any machine.
 _LIFE_SECONDS = {Note.BUILD: 24 * 3600, Note.COMMIT: 3600, Note.REMOVE: 24 * 3600}
+END_COMMIT = (
+    ", or was killed when it did: let it end or run it again, or wait an hour, and run this "
+    "command again"
+)
+"""The end of an error about a commit under way."""
 
 
 @contextmanager

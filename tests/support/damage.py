@@ -24,7 +24,7 @@ from shardwright.format.records import (
     frame_header,
     scan_records,
 )
-from shardwright.inspect.faults import DatasetFault
+from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands import build as build_command
 from shardwright.storage.folder import Folder
@@ -61,9 +61,11 @@ def row_offsets(dataset: Path, name: ShardName) -> list[int]:
     return list(read_index(Folder(str(dataset)), name)["offset"].to_pylist())
 
 
-def assert_fault(dataset: Path, wanted: DatasetFault) -> None:
-    """Check that `verify` reports this fault; `what` need only be part of its text."""
-    found = verify(str(dataset)).faults
+def assert_fault(
+    dataset: Path, wanted: DatasetFault, *, check: Callable[[str], Verification] = verify
+) -> None:
+    """Check that `verify`, or another check, reports this fault; `what` may be a part of it."""
+    found = check(str(dataset)).faults
     alike = [fault for fault in found if replace(fault, what=wanted.what) == wanted]
     message = "\n".join(map(str, found)) or "no faults"
     assert any(wanted.what in fault.what for fault in alike), message

@@ -7,7 +7,7 @@ from math import inf
 
 from shardwright.errors import BuildError, StorageError
 from shardwright.format import naming
-from shardwright.format.notes import Note
+from shardwright.format.notes import END_COMMIT, Note
 from shardwright.format.pins import pin_names
 from shardwright.format.versions import is_collected, later_numbers, read_stated
 from shardwright.storage import gcs_peer, peers
@@ -42,10 +42,7 @@ def remove_remains(root: Folder, receipt: Receipt) -> None:
     removed = collect(root, plan_collection(root, keep, clock=lambda: inf))
     receipt.versions = sorted({*receipt.versions, *removed.versions})
     if removed.left:
-        raise BuildError(
-            f"a command commits {removed.left[0].folder}, or was killed when it did: let it end or "
-            "run it again, or wait an hour, and run this command again"
-        )
+        raise BuildError(f"another command commits {removed.left[0].folder}{END_COMMIT}")
     for version in (read_stated(root, number) for number in later_numbers(root)):
         # Earlier releases have kept the names of classes there.
         if is_collected(version) and version.schema.features:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from shardwright.format.contents import FileContent
 from shardwright.inspect.faults import DatasetFault
 from tests.support.damage import (
     Features,
+    assert_fault,
     build,
     edit_json,
     edit_rows,
@@ -30,12 +31,7 @@ Edit = Callable[[dict[str, Any]], object]
 EditFeatures = Callable[[list[Features]], object]
 
 
-def assert_judged(dataset: Path, wanted: DatasetFault) -> None:
-    """Check that the judge reports this fault; `what` need only be part of its text."""
-    found = judge(str(dataset)).faults
-    alike = [fault for fault in found if replace(fault, what=wanted.what) == wanted]
-    message = "\n".join(map(str, found)) or "no faults"
-    assert any(wanted.what in fault.what for fault in alike), message
+assert_judged = partial(assert_fault, check=judge)
 
 
 def restate(dataset: Path, file: str) -> None:
