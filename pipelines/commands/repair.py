@@ -21,13 +21,13 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.pipelines.commands.results import ProgressDisplay, run_on_dataset
-from shardwright.pipelines.repairs.broken_files import Outcome
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, say, set_up_log
 from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
     from shardwright.inspect.version_check import KeptVersions
+    from shardwright.pipelines.repairs.dataset import Outcome
 
 _EPILOG = """\
 examples
@@ -36,13 +36,13 @@ examples
   shardwright repair dataset/ -- --transform my_code.py:crop
 
 Reads every byte, as `shardwright verify` does, and makes the broken files again, with the bytes
-that the manifest states. Sound files are not touched. Damaged records are read from INPUT by the
-build's command, which the manifest records. Give its --storage-option again, and after -- those of
-its options that run code. Other parts of INPUT may have changed meanwhile. Of a dataset that has
+that the manifest states. Sound files are not touched. A broken shard is written again from INPUT by
+the build's command, which the manifest records. Give its --storage-option again, and after -- those
+of its options that run code. Other parts of INPUT may have changed meanwhile. Of a dataset that has
 grown, all generations are repaired that any of its versions names.
 
-A record whose source is gone or changed stays broken: `shardwright build DATASET COPY
---max-rejects N` copies all other records.
+A shard stays broken if the source of one of its records is gone or has changed: `shardwright build
+DATASET COPY --max-rejects N` copies all records that can be read.
 
 Exit codes: 0 nothing is broken any more, 1 a file is still broken, 2 wrong usage or not a dataset.
 """
@@ -86,6 +86,8 @@ def _repair_generation(
     root: Folder, folder: str, args: argparse.Namespace, words: tuple[str, ...]
 ) -> _Repaired:
     """Repair a generation of a dataset that has grown; one without a manifest stays as it is."""
+    from shardwright.pipelines.repairs.dataset import Outcome
+
     try:
         return _repair_built(root.below(folder), args, words)
     except NotADatasetError as error:
@@ -96,6 +98,7 @@ def _repair_generation(
 def _mend_versions(root: Folder, kept: KeptVersions, sound: set[str]) -> Outcome:
     """Write what keeps globs from version 1 again, and state the faults that no repair can mend."""
     from shardwright.inspect.version_check import version_faults
+    from shardwright.pipelines.repairs.dataset import Outcome
 
     outcome = Outcome()
     for newest in kept.versions[-1:]:
@@ -124,18 +127,17 @@ def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]
     """Repair a dataset, or a generation of one, by the manifest in its folder."""
     # Late, because they import most of the build, and `--help` is answered without it.
     from shardwright.inspect.verify import verify_built
-    from shardwright.pipelines.repairs.broken_files import find_broken
-    from shardwright.pipelines.repairs.dataset import GivenBuild, Repair, recorded_job
+    from shardwright.pipelines.repairs.dataset import Repair
+    from shardwright.pipelines.repairs.recorded_job import GivenBuild, recorded_job
     from shardwright.transforms.promotion import read_in_place
 
     manifest = read_in_place(root)
     found = verify_built(root, progress=show_progress if sys.stderr.isatty() else None)
     for fault in found.faults:
         say(str(fault))
-    broken = find_broken(root, manifest, found.faults)
     given = GivenBuild(args.input, tuple(args.storage_option), words)
     with ProgressDisplay(PROGRESS):
-        outcome = Repair(root, broken, lambda: recorded_job(manifest, root, given)).run()
+        outcome = Repair(root, found.faults, lambda: recorded_job(manifest, root, given)).run()
     told = f"{root}: nothing is broken" if found.is_sound else outcome.to_text(root.uri)
     return _Repaired(outcome, told)
 

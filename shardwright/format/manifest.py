@@ -146,14 +146,9 @@ class Manifest:
         return cls(**values)
 
 
-def shard_of(manifest: Manifest, name: ShardName) -> ShardInfo:
-    """Return a shard of a dataset with one generation."""
-    return manifest.splits[name.split].shards[name.index]
-
-
 def shard_contents(manifest: Manifest, name: ShardName) -> dict[str, FileContent]:
     """Return the contents of a shard's files by path, as far as the manifest states them."""
-    info = shard_of(manifest, name)
+    info = manifest.splits[name.split].shards[name.index]
     files = {path: manifest.files.get(path) for path in (name.rejects, name.signals)}
     files |= {name.shard: info.content, name.sidecar: info.sidecar}
     return {path: content for path, content in files.items() if content is not None}

@@ -33,7 +33,7 @@ PINS_DIR = f"{VERSIONS_DIR}/pins"  # a file per version that `gc` must keep
 GENERATIONS_DIR = "generations"  # what each append or compaction has built
 NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms/promotion.py`)
 STAGED_DIR = "staged"  # files that a repair has made, until they are in place
-# The second holds records that were made again, the third shards put together from two.
+# Earlier releases put some of these files into folders of their own.
 STAGED_DIRS = (STAGED_DIR, f"{STAGED_DIR}/fresh", f"{STAGED_DIR}/mended")
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"

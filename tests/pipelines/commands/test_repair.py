@@ -18,7 +18,7 @@ from shardwright.pipelines.commands import repair as repair_command
 from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
-from shardwright.pipelines.repairs.dataset import GivenBuild, recorded_job
+from shardwright.pipelines.repairs.recorded_job import GivenBuild, recorded_job
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, make_images, manifest_of, rejects_of
 from tests.support.judge import judge
