@@ -36,6 +36,7 @@ from measure import RunFailedError, measure
 from read_data import IN_TORCH, make_data, make_many_shards
 from read_feeds import ORDERS
 from read_report import (
+    EXACT,
     IN_ORDER,
     LOAD,
     RANDOM,
@@ -107,7 +108,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def cases_of(part: str, systems: list[str]) -> list[Case]:
     """Return the cases of each round; in stored order only those that a target judges."""
     if part == "feed":
-        both = (READER, READER_TF, TF)
+        both = (READER, EXACT, READER_TF, TF)
         orders = {name: ORDERS if name in both else (SHUFFLED,) for name in systems}
         return [Case(part, name, order) for name, found in orders.items() for order in found]
     if part == "random":

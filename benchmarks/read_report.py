@@ -16,7 +16,8 @@ from page import Target, spread, table
 
 READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
 WHOLE = "reader.whole"  # decodes whole images
-OURS = (READER, WHOLE, READER_TF, LOAD)
+EXACT = "reader.exact"  # the pixels of TensorFlow's accurate decoding
+OURS = (READER, EXACT, WHOLE, READER_TF, LOAD)
 PEERS = (
     "keras",
     "grain",
@@ -263,6 +264,7 @@ def _feed_targets(results: Results) -> list[Target]:
     return [
         *(target(name, SHUFFLED, 1.5) for name in (READER_TF, LOAD)),
         *(target(READER, order, 1.7) for order in (IN_ORDER, SHUFFLED)),
+        *(target(EXACT, case.order, 1.7) for case in results if case[:2] == ("feed", EXACT)),
         *(_ahead(results, name) for name in (READER, READER_TF)),
     ]
 
@@ -356,7 +358,8 @@ def _notes(chosen: str, pixels: str) -> list[str]:
         "Medians (smallest-largest) of the rounds; peaks are the worst round, summed RSS of all "
         f"processes, sampled every 100 ms. Images of {pixels}, with as many bytes a pixel as "
         "500x375 of 80 KB, become 224x224 random-resized crops, flipped at random, in batches of "
-        "uint8. reader.whole is the reader without its extension, which decodes parts of JPEGs.",
+        "uint8. reader.whole is the reader without its extension, which decodes parts of JPEGs; "
+        "reader.exact gives TensorFlow's exact pixels, by `fast=False`.",
         "The others read their own formats: keras and torch the JPEG files, grain ArrayRecord, "
         "webdataset tars, streaming MDS, litdata its chunks, lancedb a Lance table. "
         "keras makes no random-resized crop: it resizes the whole image to 256x256 and takes a "

@@ -56,14 +56,18 @@ def _reader(feed: Feed, **options: Any) -> Any:
     )
 
 
-def _cropping_reader(feed: Feed) -> Any:
+def _cropping_reader(feed: Feed, *, fast: bool = True) -> Any:
     import shardwright as sw
 
-    return _reader(feed, image=sw.TrainImage(SIDE), features=["image", "label"])
+    return _reader(feed, image=sw.TrainImage(SIDE, fast=fast), features=["image", "label"])
 
 
 def open_reader(feed: Feed) -> Iterator[Any]:
     return (batch["image"] for batch in _cropping_reader(feed))
+
+
+def open_exact_reader(feed: Feed) -> Iterator[Any]:
+    return (batch["image"] for batch in _cropping_reader(feed, fast=False))
 
 
 def open_reader_of_whole_images(feed: Feed) -> Iterator[Any]:
@@ -233,6 +237,7 @@ _GRAIN = ("grain", "grain.sources", "cv2", "simplejpeg")
 TASKS: dict[str, dict[str, Loader]] = {
     "feed": {
         "reader": Loader(open_reader, _READER),
+        "reader.exact": Loader(open_exact_reader, _READER),
         "reader.whole": Loader(open_reader_of_whole_images, _READER),
         "reader.tf_data": Loader(open_reader_tf_data, _READER_TF),
         "load": Loader(open_load, _LOAD),

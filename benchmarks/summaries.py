@@ -38,6 +38,7 @@ _LOADERS = {
     read.READER: "**`sw.Reader`**",
     read.READER_TF: "**`sw.Reader(...).tf_data()`**",
     read.LOAD: "**`sw.load(..., image=sw.TrainImage(224))`**",
+    read.EXACT: "`sw.Reader`, `fast=False`: TensorFlow's exact pixels",
     read.WHOLE: "`sw.Reader` without its decoder of parts",
     read.TF: "`tf.data`, the best of its variants",
     "keras": "Keras `image_dataset_from_directory`",

@@ -228,7 +228,7 @@ def test_the_best_case_of_each_peer_counts() -> None:
         (
             "read",
             "--systems reader,pytorch",
-            "unknown ['pytorch']; choose from reader, reader.whole",
+            "unknown ['pytorch']; choose from reader, reader.exact",
         ),
         (
             "read",
