@@ -20,7 +20,6 @@ FEATURES = "features.json"
 DATASET_INFO = "dataset_info.json"
 SCHEMA_PBTXT = "schema.pbtxt"
 STATS = "stats.json"
-STATS_PB = "stats.pb"
 REPORT = "report.html"
 NEAR_DUPLICATES = "near_duplicates.parquet"
 INDEX_DIR = "index"
@@ -208,8 +207,8 @@ def is_build_output(path: str) -> bool:
         return filename.endswith(SPOOL_SUFFIXES)
     if slash:
         return False
-    known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, STATS_PB, REPORT}
-    known.add(NEAR_DUPLICATES)
+    known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT, NEAR_DUPLICATES}
+    known.add("stats.pb")  # of earlier releases
     if filename in known or filename.endswith((LABELS_SUFFIX, VOCABULARY_SUFFIX)):
         return True
     return ShardName.parse(filename) is not None or is_temporary(filename)

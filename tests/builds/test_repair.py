@@ -56,7 +56,7 @@ def place(built: Path, tmp_path: Path) -> Path:
     [
         "data-train.tfrecord-*", "index/train-*", "signals/test-*", "rejects/t*-*", "plan.json",
         "rejects/plan.parquet", "features.json", "stats.json", "report.html", "label.labels.txt",
-        "near_duplicates.parquet", "stats.pb",
+        "near_duplicates.parquet",
     ],
 )  # fmt: skip
 def test_a_broken_file_gets_its_bytes_again(

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tensorflow_metadata.proto.v0 import statistics_pb2
 
 import shardwright as sw
 from shardwright.errors import UsageError
@@ -210,27 +209,6 @@ def test_the_command_stats(measured: Path, plain: Path) -> None:
     assert json.loads(output_of("stats", str(measured), "--json"))["test"]["num_records"] > 0
 
 
-def test_the_file_for_tensorflow_data_validation(measured: Path) -> None:
-    read = statistics_pb2.DatasetFeatureStatisticsList()
-    read.ParseFromString((measured / "stats.pb").read_bytes())
-    by_name = {dataset.name: dataset for dataset in read.datasets}
-    assert {name: each.num_examples for name, each in by_name.items()} == {
-        name: sum(shard["num_records"] for shard in split["shards"])
-        for name, split in manifest_of(measured)["splits"].items()
-    }
-    features = {feature.path.step[0]: feature for feature in by_name["train"].features}
-    assert features.keys() == {"image", "label", "id"}
-    custom = {each.name: each.num for each in features["image"].custom_stats}
-    stats = manifest_of(measured)["splits"]["train"]["stats"]
-    assert custom["entropy (all)"] == stats["signals"]["entropy"]["mean"]
-    [histogram] = features["label"].num_stats.histograms
-    assert [bucket.sample_count for bucket in histogram.buckets] == list(stats["labels"].values())
-    labels = np.repeat([int(label) for label in stats["labels"]], list(stats["labels"].values()))
-    found = features["label"].num_stats
-    wanted = labels.mean(), labels.std()
-    assert (found.mean, found.std_dev) == pytest.approx(wanted)
-
-
 def test_the_sample_has_every_class_and_skips_what_does_not_decode(measured: Path) -> None:
     dataset = sw.open(str(measured))
     few = choose_sample(dataset.root, dataset, 8)
@@ -283,11 +261,5 @@ def test_features_are_summarized_the_same_on_beam_and_locally(tmp_path: Path) ->
     assert local["age"] == found["age"]
     assert local["tags"] == found["tags"]
     assert "tags (items)" in output_of("stats", str(tmp_path / "beam"))
-    read = statistics_pb2.DatasetFeatureStatisticsList()
-    read.ParseFromString((tmp_path / "beam" / "stats.pb").read_bytes())
-    features = {feature.path.step[0]: feature for feature in read.datasets[0].features}
-    assert features["age"].num_stats.mean == found["age"]["mean"]
-    assert features["note"].bytes_stats.max_num_bytes == 4
-    assert features["tags"].num_stats.common_stats.max_num_values == 3
     with pytest.raises(UsageError, match="has no images, so it has no mean_std"):
         sw.open(str(tmp_path / "local")).mean_std()

@@ -145,7 +145,7 @@ def _operate(
 
     output, argv = root / "out", _arguments(form, encoding, root, BEFORE)
     yield "build", run("build", prepare_job(parse_options(argv)))
-    for path in (shards_of(output)[0], *sorted(output.glob("index/*"))[1:], output / "stats.pb"):
+    for path in (shards_of(output)[0], *sorted(output.glob("index/*"))[1:], output / "stats.json"):
         flip(path)
     yield "repair", _check(repair.main([str(output)]))
     argv.append("--seed=1")

@@ -31,7 +31,6 @@ from shardwright.format.schema import (
 from shardwright.format.superseded import as_stored
 from shardwright.format.tfds_features import features_json, names_files, names_text
 from shardwright.storage.folder import Folder
-from shardwright.transforms.publish.tfdv_statistics import statistics_proto
 
 _TFX_TYPES = {
     pa.int64(): schema_pb2.INT,
@@ -48,7 +47,6 @@ def companion_files(manifest: Manifest) -> dict[str, bytes]:
         naming.STATS: json_bytes(
             {name: dict(each.stats) for name, each in manifest.splits.items()}
         ),
-        naming.STATS_PB: statistics_proto(manifest),
         naming.SCHEMA_PBTXT: schema_pbtxt(manifest.schema).encode(),
     }
     for filename, names in names_files(manifest.schema).items():

@@ -33,7 +33,7 @@ CLEARANCE = Clearance(
 LAYOUT = Layout({"test": ShardCuts(3, 1), "train": ShardCuts(9, 2)}, {"test": 3, "train": 9}, {})
 COMPANIONS = {
     *("features.json", "dataset_info.json", "stats.json", "schema.pbtxt", "report.html"),
-    *("label.labels.txt", "stats.pb"),
+    "label.labels.txt",
 }
 
 
