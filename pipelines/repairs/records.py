@@ -33,7 +33,7 @@ from shardwright.transforms.images.storing import ImageToStore
 from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.references import concat, set_column
-from shardwright.transforms.write.record_signals import join_records, measure_records
+from shardwright.transforms.write.image_chunks import join_records, measure_records
 from shardwright.transforms.write.shard_writing import write_shard
 from shardwright.transforms.write.write_job import WriteJob
 

@@ -22,7 +22,6 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
-from shardwright.inspect.drift import number_drift, share_drift
 from shardwright.inspect.record_changes import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -33,7 +32,9 @@ from shardwright.inspect.record_changes import (
     can_compare_hashes,
     changed_features,
     compare_rows,
+    number_drift,
     read_rows,
+    share_drift,
 )
 from shardwright.inspect.views import Cell, TableView, as_text, names, numbers, table_lines, texts
 from shardwright.sizes import counted, show_bytes
