@@ -129,7 +129,7 @@ def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]
     from shardwright.transforms.promotion import read_in_place
 
     manifest = read_in_place(root)
-    found = verify_built(root, progress=show_progress if sys.stderr.isatty() else None)
+    found = verify_built(root, progress=show_progress)
     for fault in found.faults:
         say(str(fault))
     broken = find_broken(root, manifest, found.faults)

@@ -24,11 +24,13 @@ from shardwright.format.reject_counts import RejectShare
 from shardwright.format.stats_keys import EXIF_KEPT, FIXES, LEAKS, NEAR_LEAKS
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
+from shardwright.inspect.build_scan import Amount, BuildPhase, BuildProgress
+from shardwright.inspect.watch import show_line
 from shardwright.pipelines.runners.beam_options import describe_runner, option_of
 from shardwright.pipelines.runners.processes import remove_abandoned, silence_beam
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
-from shardwright.terminal import say, set_up_log
+from shardwright.terminal import is_live, say, set_up_log, show_in_place, wipe
 from shardwright.transforms.plan.size_errors import average, record_bytes_of
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.progress import Progress as Counters
@@ -271,8 +273,7 @@ class ProgressDisplay:
         self._counters = counters
         self._line_seconds = line_seconds
         self._stop = threading.Event()
-        run = self._run_bar if sys.stderr.isatty() else self._run_lines
-        self._thread = threading.Thread(target=run, daemon=True, name="shardwright-progress")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-progress")
 
     def __enter__(self) -> ProgressDisplay:
         self._thread.start()
@@ -282,67 +283,34 @@ class ProgressDisplay:
         self._stop.set()
         self._thread.join()
 
-    def _run_bar(self) -> None:
-        # 0.2 s, which a build in a log does not need.
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("planning", total=None, text="")
-            meter = _Meter()
-            while not self._stop.wait(_TICK_SECONDS):
-                counters = self._counters.snapshot()
-                meter.look(counters)
-                if counters.total_images:
-                    total, done = counters.total_images, counters.images
-                    bar.update(
-                        task,
-                        description="writing",
-                        total=total,
-                        completed=done,
-                        text=meter.text(counters),
-                    )
-                else:
-                    bar.update(task, description=_before_writing(counters))
-
-    def _run_lines(self) -> None:
-        meter = _Meter()
-        shown = monotonic()
+    def _run(self) -> None:
+        planned = shown = monotonic()
         while not self._stop.wait(_TICK_SECONDS):
-            counters = self._counters.snapshot()
-            meter.look(counters)
-            if monotonic() - shown >= self._line_seconds:
-                shown = monotonic()
-                text = meter.text(counters) if counters.total_images else _before_writing(counters)
-                print(f"shardwright: {text}", file=sys.stderr, flush=True)
+            counters, now = self._counters.snapshot(), monotonic()
+            if not counters.total_images:  # the rate counts from the end of planning
+                planned = now
+            line = _progress_line(counters, now - planned)
+            if is_live(sys.stderr):
+                show_in_place(line, sys.stderr)
+            elif now - shown >= self._line_seconds:
+                shown = now
+                say(line)
+        wipe()
 
 
-def _before_writing(counters: Counters) -> str:
+def _progress_line(counters: Counters, seconds: float) -> str:
+    if counters.total_images:
+        return show_line(
+            BuildProgress(
+                BuildPhase.WRITING,
+                planned=Amount(counters.total_shards, counters.total_images),
+                done=Amount(counters.shards, counters.images, counters.num_bytes),
+                reused=Amount(counters.reused_shards, counters.reused_images),
+                seconds=seconds,
+            )
+        )
     if counters.read_records:
         return f"read {counted(counters.read_records, 'record')}"
     return (
         f"planning, listed {counted(counters.listed, 'record')}" if counters.listed else "planning"
     )
-
-
-class _Meter:
-    """A formatter of counters. The rate counts written images, from the end of planning."""
-
-    def __init__(self) -> None:
-        self._start: float | None = None
-
-    def look(self, counters: Counters) -> None:
-        """Note the end of planning. Call it often: its precision is that of the calls."""
-        if self._start is None and counters.total_images:
-            self._start = monotonic()
-
-    def text(self, counters: Counters) -> str:
-        seconds = max(monotonic() - (self._start or 0.0), 1e-6)
-        rate = (counters.images - counters.reused_images) / seconds
-        left = show_seconds((counters.total_images - counters.images) / rate) if rate else "?"
-        return (
-            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, "
-            f"{show_bytes(counters.num_bytes / seconds)}/s, "
-            f"{counters.shards}/{counters.total_shards} shards, {left} left"
-        )

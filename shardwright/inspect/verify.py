@@ -11,7 +11,6 @@ equal to the one of the upload proves the content, too.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -334,12 +333,11 @@ def verify_command(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.threads < 1:
         parser.error(f"--threads must be at least 1, got {args.threads}")
-    progress = show_progress if sys.stderr.isatty() else None
 
     def check(root: Folder) -> Verification:
         if args.quick:
             return verify_quickly(root, threads=args.threads)
-        return verify_built(root, args.threads, progress)
+        return verify_built(root, args.threads, show_progress)
 
     result = verify_versions(root_of(args), check, newest=args.newest)
     print_safely(to_json(result.to_json()) if args.json else result.to_text())

@@ -106,9 +106,9 @@ def progresses() -> list[object]:
     shown: list[object] = []
     for phase in BuildPhase:
         for done in (Amount(), Amount(1), Amount(1, 1, 1)):
-            for reused, seconds in ((0, 0.0), (0, 9.0), (done.shards, 0.0)):
+            for reused, seconds in ((Amount(), 0.0), (Amount(), 9.0), (done, 0.0)):
                 progress = BuildProgress(
-                    phase, Amount(1), done, num_reused=reused, seconds=seconds, idle_seconds=seconds
+                    phase, Amount(1), done, reused, seconds=seconds, idle_seconds=seconds
                 )
                 shown += [show_line(progress), progress.to_json()]
     return shown
