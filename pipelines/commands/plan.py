@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwright.errors import ShardwrightError, UsageError
+from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from shardwright.inspect.cli import run_to_end
+from shardwright.inspect.command_parts import EXIT_DONE, EXIT_FAULTS
 from shardwright.inspect.describe import shard_view, spread_of
 from shardwright.inspect.views import as_text
 from shardwright.pipelines.commands.results import (
-    EXIT_DONE,
-    EXIT_FAILED,
     ProgressDisplay,
     fail,
+    run_command,
     say_rejects,
 )
 from shardwright.pipelines.job.build import BuildJob, describe_job
@@ -49,22 +47,19 @@ _VERDICTS = {
 _STOPS = frozenset({BuildState.REFUSED, BuildState.FAILED})
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code.
 
     Returns:
         0 if a build would succeed, 1 if it would fail or be refused, 2 for wrong usage.
     """
     set_up_log()
-    args = sys.argv[1:] if argv is None else argv
-    try:
-        asked = make_parser("plan").parse_known_args(args)[0]
-        job, plan, estimate = _plan(args, asked)
-    except ShardwrightError as error:
-        return fail(error)
-    except KeyboardInterrupt:
-        say("stopped")
-        return 130
+    return run_command(lambda: _show(argv), fail)
+
+
+def _show(argv: Sequence[str]) -> int:
+    asked = make_parser("plan").parse_known_args(argv)[0]
+    job, plan, estimate = _plan(argv, asked)
     if asked.json:
         print(json.dumps(outline(job, plan, estimate), indent=1))
     else:
@@ -73,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print_safely(join_lines(estimate.to_lines(runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
         say_rejects(f"a build {_VERDICTS[plan.state]}", plan.reason)
-        return EXIT_FAILED
+        return EXIT_FAULTS
     return EXIT_DONE
 
 
@@ -179,7 +174,3 @@ def _shards_of(plan: LocalPlan) -> dict[str, tuple[list[int], Sequence[int]]]:
         split: (np.diff(cuts.starts).tolist(), plan.bytes_per_shard[split])
         for split, cuts in plan.layout.cuts.items()
     }
-
-
-if __name__ == "__main__":
-    sys.exit(run_to_end(main))

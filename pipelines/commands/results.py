@@ -25,6 +25,7 @@ from shardwright.format.stats_keys import EXIF_KEPT, FIXES, LEAKS, NEAR_LEAKS
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
 from shardwright.inspect.build_scan import Amount, BuildPhase, BuildProgress
+from shardwright.inspect.command_parts import EXIT_DONE, EXIT_FAULTS, EXIT_USAGE
 from shardwright.inspect.watch import show_line
 from shardwright.pipelines.runners.beam_options import describe_runner, option_of
 from shardwright.pipelines.runners.processes import remove_abandoned, silence_beam
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from shardwright.pipelines.job.build import BuildJob
     from shardwright.transforms.changes.known_files import KnownDataset
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
 _TRY_AGAIN = "rejected files are tried again by the same command with --if-exists overwrite"
 REPORT = (
@@ -54,17 +54,30 @@ _LINE_SECONDS = 10.0
 
 def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
     """Prepare a job, run it, report its result and return the exit code."""
+
+    def build() -> int:
+        started = monotonic()
+        PROGRESS.start()
+        job = prepare()
+        say(job.describe_inputs())
+        say(describe_runner(job.options.beam_args))
+        with ProgressDisplay(PROGRESS):
+            run(job)
+        say_result(job, monotonic() - started)
+        return EXIT_DONE
+
     set_up_log()
-    started = monotonic()
-    PROGRESS.start(total_images=0, total_shards=0)
+    return run_command(build, fail)
+
+
+def run_command(
+    run: Callable[[], int], fail: Callable[[ShardwrightError], int] = command_parts.fail
+) -> int:
+    """Run a command, which cleans up if a signal stops it; return its exit code."""
+    remove_abandoned()
     with stop_signals() as stop:
         try:
-            job = prepare()
-            say(job.describe_inputs())
-            say(describe_runner(job.options.beam_args))
-            with ProgressDisplay(PROGRESS):
-                run(job)
-            say_result(job, monotonic() - started)
+            return run()
         except (Exception, KeyboardInterrupt) as error:
             # A worker in this process may turn the interrupt into another error.
             if stop.signal is not None:
@@ -73,22 +86,6 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             if isinstance(error, ShardwrightError):
                 return fail(error)
             raise
-    return EXIT_DONE
-
-
-def run_on_dataset(run: Callable[[], int]) -> int:
-    """Run a command on a dataset, which cleans up if a signal stops it; return its exit code."""
-    remove_abandoned()
-    with stop_signals() as stop:
-        try:
-            return run()
-        except KeyboardInterrupt:
-            if stop.signal is None:
-                raise
-            say(f"stopped by {stop.signal.name}; run the same command again")
-            return 128 + stop.signal
-        except ShardwrightError as error:
-            return command_parts.fail(error)
 
 
 @dataclass(slots=True)
@@ -130,7 +127,7 @@ def fail(error: ShardwrightError) -> int:
         say_rejects("error", str(error))
     else:
         say(f"error: {error}")
-    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULTS
 
 
 def say_rejects(start: str, message: str) -> None:
