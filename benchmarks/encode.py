@@ -36,7 +36,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.storing import store_image
-from shardwright.transforms.write.read_ahead import ReadAhead
+from shardwright.transforms.write.shard_chunks import ReadAhead
 
 CORES = os.cpu_count() or 1
 BLOCK = 16

@@ -7,15 +7,20 @@ It is printed as its escape in Python.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable
+from typing import TextIO
 
 # Characters that cannot be seen: controls, those that change the direction of the text after them
 # (Unicode Standard Annex 9), surrogates of file names that are not UTF-8, and noncharacters.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
+
+_live: TextIO | None = None  # the terminal that shows a line in place
 
 
 def visible(text: str) -> str:
@@ -47,13 +52,39 @@ def print_safely(text: str) -> None:
 
     Line breaks stay: use `join_lines` to make a text of lines.
     """
+    wipe()
     encoding = sys.stdout.encoding or "utf-8"
     print(visible(text).encode(encoding, "backslashreplace").decode(encoding))
 
 
 def say(line: str) -> None:
     """Print a line to stderr, because Airflow's Beam hook blocks on a child that fills stdout."""
+    wipe()
     print(f"shardwright: {one_line(line)}", file=sys.stderr, flush=True)
+
+
+def is_live(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal, whose lines can be replaced."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def show_in_place(line: str, stream: TextIO) -> None:
+    """Show a line on a terminal until the next line is printed; nothing elsewhere."""
+    global _live
+    if is_live(stream):
+        wipe()
+        # A wrapped line would take two.
+        shown = one_line(line)[: shutil.get_terminal_size().columns - 1]
+        print(shown, end="", file=stream, flush=True)
+        _live = stream
+
+
+def wipe() -> None:
+    """Erase the line that is shown in place, if one is."""
+    global _live
+    if _live is not None:
+        print("\r\x1b[2K", end="", file=_live, flush=True)
+    _live = None
 
 
 class _LogHandler(logging.Handler):
@@ -63,6 +94,7 @@ class _LogHandler(logging.Handler):
         try:
             text = self.format(record)
             # Logs of Beam and of other packages have traces, whose lines are their own.
+            wipe()
             own = record.name.startswith("shardwright") and not record.exc_info
             print(one_line(text) if own else visible(text), file=sys.stderr, flush=True)
         except Exception:  # as logging.StreamHandler does

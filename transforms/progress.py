@@ -35,7 +35,7 @@ class Progress:
     listed: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def start(self, *, total_images: int, total_shards: int) -> None:
+    def start(self, *, total_images: int = 0, total_shards: int = 0) -> None:
         # Under the lock, or `snapshot` could see new totals with old counts.
         with self._lock:
             self.total_images, self.total_shards = total_images, total_shards

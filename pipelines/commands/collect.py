@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -51,7 +50,7 @@ _MOST_HOURS = 100_000
 
 
 @command
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run `shardwright gc` and return its exit code."""
     parser = make_parser("gc", "Remove old versions of a dataset that has grown.", _EPILOG)
     parser.add_argument(
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="age at which files of a build that was never committed go (default: %(default)g)",
     )
     parser.add_argument("--yes", action="store_true", help="remove, instead of only showing what")
-    args = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    args = parser.parse_args(argv)
     if args.keep < 1:
         parser.error(f"--keep must be at least 1, got {args.keep}: the newest version stays")
     if not 0 <= args.orphans_after <= _MOST_HOURS:

@@ -8,7 +8,6 @@ without their sources, into full shards in one global order, on any runner. It r
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,11 +19,11 @@ from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import begin_build, end_build
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.command_parts import command, make_parser, root_of, to_json
+from shardwright.inspect.command_parts import EXIT_DONE, command, make_parser, root_of, to_json
 from shardwright.inspect.verify import listed_faults
 from shardwright.pipelines.commands.append import MOST_HERE
 from shardwright.pipelines.commands.build import run_job
-from shardwright.pipelines.commands.results import EXIT_DONE, run_build
+from shardwright.pipelines.commands.results import run_build
 from shardwright.pipelines.job.build import BuildJob, prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
@@ -68,10 +67,10 @@ _OTHERS = (
 
 
 @command
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run `shardwright compact` and return its exit code."""
     parser = make_parser("compact", "Write a dataset that has grown into full shards.", _EPILOG)
-    args, words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    args, words = parser.parse_known_args(argv)
     root = root_of(args)
     base = read_version(root)
     if given := next((word for word in words if word.partition("=")[0] in _OTHERS), ""):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from msgspec import to_builtins
@@ -18,7 +17,6 @@ from shardwright.format.manifest import Manifest, time_text
 from shardwright.format.notes import END_COMMIT, Note, end_build, is_noted, noted
 from shardwright.format.pins import pin_names
 from shardwright.format.versions import later_numbers, number_of, read_version, read_versions
-from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
@@ -35,7 +33,7 @@ from shardwright.pipelines.commands.compact import (
     run_copy,
     store_words,
 )
-from shardwright.pipelines.commands.results import run_build, run_on_dataset
+from shardwright.pipelines.commands.results import run_build, run_command
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
@@ -84,16 +82,16 @@ dataset.
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run `shardwright erase` and return its exit code."""
     parser = _parser()
-    args = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    args = parser.parse_args(argv)
     if args.verify is None and args.ids is None:
         parser.error("--ids FILE is needed, the ids of the records, one on each line")
     if args.yes and args.verify is None and args.receipt is None:
         parser.error("--yes needs --receipt FILE, a new file for the receipt")
     run = _verify if args.verify is not None else _erase if args.yes else _show
-    return run_on_dataset(lambda: run(args))
+    return run_command(lambda: run(args))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,22 +128,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A local file: its folder and its name."""
-
-    folder: Folder
-    name: str
-
-    @classmethod
-    def of(cls, path: str) -> _Place:
-        folder, name = os.path.split(local_path(path))
-        return cls(UserFolder.at(folder), name)
+def _place(path: str) -> tuple[Folder, str]:
+    """Return the folder and the name of a local file."""
+    folder, name = os.path.split(local_path(path))
+    return UserFolder.at(folder), name
 
 
 def _ids_in(path: str) -> frozenset[str]:
-    place = _Place.of(path)
-    return parse_ids(place.folder.read_bytes(place.name), path)
+    folder, name = _place(path)
+    return parse_ids(folder.read_bytes(name), path)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -214,15 +205,15 @@ def _first(lines: Iterable[str]) -> list[str]:
 
 
 def _erase(args: argparse.Namespace) -> int:
-    root, ids, place = root_of(args), _ids_in(args.ids), _Place.of(args.receipt)
-    receipt, keeps_names = read_receipt(place.folder, place.name), args.keep_names
+    root, ids, place = root_of(args), _ids_in(args.ids), _place(args.receipt)
+    receipt, keeps_names = read_receipt(*place), args.keep_names
     if receipt is None:
         receipt = Receipt.begin(root.uri, ids, keeps_names=keeps_names)
     elif receipt.ended is not None or not receipt.is_of(root.uri, ids, keeps_names=keeps_names):
         raise UsageError(f"--receipt {args.receipt} is the receipt of another run: give a new file")
 
     def save() -> None:
-        write_receipt(place.folder, place.name, receipt)
+        write_receipt(*place, receipt)
 
     if code := erase(root, ids, receipt, save, stores=args.storage_option, caches=args.cache):
         return code
@@ -278,8 +269,8 @@ def erase(
     say(_told(_effects(root, newest, found, len(ids)), root))
     if found.must_copy:
         copied = replace(newest, schema=newest.schema.without_names(found.names))
-        code = _copy(_Copy(root, copied, ids, found.num_records, receipt.salt, stores))
-        if code:
+        num_kept = newest.num_records - found.num_records
+        if code := _copy(root, copied, ids, num_kept, receipt.salt, stores):
             return code
     remove_remains(root, receipt)
     remove_old_objects(root, receipt)
@@ -294,44 +285,38 @@ def erase(
     return EXIT_DONE
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """A copy of a version without some records.
+def _copy(
+    root: Folder,
+    base: Manifest,
+    without: frozenset[str],
+    num_kept: int,
+    token: str,
+    stores: Sequence[str],
+) -> int:
+    """Build a copy, and put it in place of the dataset, or commit it as its next version.
 
-    Attributes:
+    Args:
         root: The dataset's folder.
         base: The version, with the names that the copy gets.
-        without: The ids of the records.
-        num_gone: Their number.
+        without: The ids of the records that the copy lacks.
+        num_kept: The number of its records.
         token: Tells the copy from that of another command.
         stores: Values of `--storage-option`.
     """
 
-    root: Folder
-    base: Manifest
-    without: frozenset[str]
-    num_gone: int
-    token: str
-    stores: Sequence[str]
-
-
-def _copy(copy: _Copy) -> int:
-    """Build a copy, and put it in place of the dataset, or commit it as its next version."""
-    root, base, left = copy.root, copy.base, copy.base.num_records - copy.num_gone
-
     def prepare() -> BuildJob:
-        words, without = store_words(copy.stores), copy.without
+        words = store_words(stores)
         return prepare_copy(root, base, folder, words, operation=Operation.ERASE, without=without)
 
     def run(job: BuildJob) -> None:
-        build_copy(root, folder, lambda: run_copy(job, left))
+        build_copy(root, folder, lambda: run_copy(job, num_kept))
 
-    with folder_for(root, base, f"erase{copy.token[:8]}") as folder:
+    with folder_for(root, base, f"erase{token[:8]}") as folder:
         code = run_build(run, prepare)
         if code == EXIT_DONE and later_numbers(root):
-            commit_copy(root, base, folder, operation=Operation.ERASE, num_records=left)
+            commit_copy(root, base, folder, operation=Operation.ERASE, num_records=num_kept)
         elif code == EXIT_DONE:
-            _replace_whole(root, base, read_copy(root, folder, left).fingerprint, folder)
+            _replace_whole(root, base, read_copy(root, folder, num_kept).fingerprint, folder)
     return code
 
 
@@ -347,8 +332,7 @@ def _replace_whole(root: Folder, base: Manifest, fingerprint: str, folder: str) 
 
 def _verify(args: argparse.Namespace) -> int:
     """Check that nothing of a receipt is left."""
-    root, place = root_of(args), _Place.of(args.verify)
-    receipt = read_receipt(place.folder, place.name)
+    root, receipt = root_of(args), read_receipt(*_place(args.verify))
     if receipt is None:
         raise UsageError(f"--verify {args.verify}: there is no such file")
     read_version(root)  # fails: there is no dataset
@@ -365,7 +349,3 @@ def _verify(args: argparse.Namespace) -> int:
         asked = counted(len(receipt.ids), "id")
         print_safely(join_lines(left) if left else f"nothing of {asked} is left in {root}")
     return EXIT_FAULTS if left else EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(run_to_end(main))

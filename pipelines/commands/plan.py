@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwright.errors import ShardwrightError, UsageError
+from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from shardwright.inspect.cli import run_to_end
-from shardwright.inspect.describe import spread_of
+from shardwright.inspect.command_parts import EXIT_DONE, EXIT_FAULTS
+from shardwright.inspect.describe import shard_view, spread_of
+from shardwright.inspect.views import as_text
 from shardwright.pipelines.commands.results import (
-    EXIT_DONE,
-    EXIT_FAILED,
     ProgressDisplay,
     fail,
+    run_command,
     say_rejects,
 )
 from shardwright.pipelines.job.build import BuildJob, describe_job
@@ -48,22 +47,19 @@ _VERDICTS = {
 _STOPS = frozenset({BuildState.REFUSED, BuildState.FAILED})
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code.
 
     Returns:
         0 if a build would succeed, 1 if it would fail or be refused, 2 for wrong usage.
     """
     set_up_log()
-    args = sys.argv[1:] if argv is None else argv
-    try:
-        asked = make_parser("plan").parse_known_args(args)[0]
-        job, plan, estimate = _plan(args, asked)
-    except ShardwrightError as error:
-        return fail(error)
-    except KeyboardInterrupt:
-        say("stopped")
-        return 130
+    return run_command(lambda: _show(argv), fail)
+
+
+def _show(argv: Sequence[str]) -> int:
+    asked = make_parser("plan").parse_known_args(argv)[0]
+    job, plan, estimate = _plan(argv, asked)
     if asked.json:
         print(json.dumps(outline(job, plan, estimate), indent=1))
     else:
@@ -72,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print_safely(join_lines(estimate.to_lines(runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
         say_rejects(f"a build {_VERDICTS[plan.state]}", plan.reason)
-        return EXIT_FAILED
+        return EXIT_FAULTS
     return EXIT_DONE
 
 
@@ -121,7 +117,10 @@ def outline(
         "num_records": layout.num_records,
         "num_shards": layout.num_shards,
         "num_bytes": sum(layout.num_bytes.values()),
-        "shards": {split: _shard_spreads(plan, split) for split in layout.cuts},
+        "shards": {
+            split: {"records": spread_of(records), "bytes": spread_of(num_bytes)}
+            for split, (records, num_bytes) in _shards_of(plan).items()
+        },
         "num_classes": len(class_names_of(schema)),
         "class_names": list(class_names_of(schema)),
         "classes_from": classes_from(job, schema),
@@ -136,9 +135,9 @@ def outline(
 
 
 def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
-    """Return the plan as text, with one line per split."""
+    """Return the plan as text, with a table of the splits."""
     layout = plan.layout
-    lines = [_describe_split(plan, split) for split in layout.cuts]
+    lines = as_text(shard_view("Splits, with estimated bytes", _shards_of(plan)), None)
     num_bytes = show_bytes(sum(layout.num_bytes.values()))
     whole = f"{counted(layout.num_records, 'record')}, {counted(layout.num_shards, 'shard')}"
     lines.append(f"{job.options.root}: {whole}, about {num_bytes}")
@@ -169,23 +168,9 @@ def _planned_schema(job: BuildJob, plan: LocalPlan) -> ExampleSchema:
     return job.schema.with_vocabularies(plan.vocabularies)
 
 
-def _shard_spreads(plan: LocalPlan, split: str) -> dict[str, dict[str, float]]:
+def _shards_of(plan: LocalPlan) -> dict[str, tuple[list[int], Sequence[int]]]:
+    """Return the records and the estimated bytes of each shard, by split."""
     return {
-        "records": spread_of(np.diff(plan.layout.cuts[split].starts).tolist()),
-        "bytes": spread_of(plan.bytes_per_shard[split]),
+        split: (np.diff(cuts.starts).tolist(), plan.bytes_per_shard[split])
+        for split, cuts in plan.layout.cuts.items()
     }
-
-
-def _describe_split(plan: LocalPlan, split: str) -> str:
-    cuts, spreads = plan.layout.cuts[split], _shard_spreads(plan, split)
-    records = ", ".join(f"{number:,.10g}" for number in spreads["records"].values())
-    sizes = ", ".join(show_bytes(number) for number in spreads["bytes"].values())
-    return (
-        f"{split}: {counted(cuts.num_records, 'record')}, {counted(cuts.num_shards, 'shard')}, "
-        f"about {show_bytes(plan.layout.num_bytes[split])}; "
-        f"least, median and largest shard: {sizes}; {records} records"
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(run_to_end(main))

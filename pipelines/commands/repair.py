@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +10,6 @@ from shardwright.errors import NotADatasetError
 from shardwright.format import naming
 from shardwright.format.superseded import block_first_version, changed_notices
 from shardwright.format.versions import version_numbers
-from shardwright.inspect.cli import run_to_end
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     EXIT_FAULTS,
@@ -20,7 +18,7 @@ from shardwright.inspect.command_parts import (
     show_progress,
     to_json,
 )
-from shardwright.pipelines.commands.results import ProgressDisplay, run_on_dataset
+from shardwright.pipelines.commands.results import ProgressDisplay, run_command
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, say, set_up_log
 from shardwright.transforms.progress import PROGRESS
@@ -48,17 +46,17 @@ Exit codes: 0 nothing is broken any more, 1 a file is still broken, 2 wrong usag
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     set_up_log()
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(argv)
     cut = words.index("--") if "--" in words else len(words)
     parser = make_parser(
         "repair", "Rebuild the broken files of a dataset from its sources, byte for byte.", _EPILOG
     )
     parser.add_argument("--input", metavar="INPUT", help="INPUT of the build, if it has moved")
     args = parser.parse_args(words[:cut])
-    return run_on_dataset(lambda: _repair(args, tuple(words[cut + 1 :])))
+    return run_command(lambda: _repair(args, tuple(words[cut + 1 :])))
 
 
 def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
@@ -132,7 +130,7 @@ def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]
     from shardwright.transforms.promotion import read_in_place
 
     manifest = read_in_place(root)
-    found = verify_built(root, progress=show_progress if sys.stderr.isatty() else None)
+    found = verify_built(root, progress=show_progress)
     for fault in found.faults:
         say(str(fault))
     given = GivenBuild(args.input, tuple(args.storage_option), words)
@@ -140,7 +138,3 @@ def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]
         outcome = Repair(root, found.faults, lambda: recorded_job(manifest, root, given)).run()
     told = f"{root}: nothing is broken" if found.is_sound else outcome.to_text(root.uri)
     return _Repaired(outcome, told)
-
-
-if __name__ == "__main__":
-    sys.exit(run_to_end(main))

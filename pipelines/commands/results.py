@@ -24,11 +24,14 @@ from shardwright.format.reject_counts import RejectShare
 from shardwright.format.stats_keys import EXIF_KEPT, FIXES, LEAKS, NEAR_LEAKS
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect import command_parts
+from shardwright.inspect.build_scan import Amount, BuildPhase, BuildProgress
+from shardwright.inspect.command_parts import EXIT_DONE, EXIT_FAULTS, EXIT_USAGE
+from shardwright.inspect.watch import show_line
 from shardwright.pipelines.runners.beam_options import describe_runner, option_of
 from shardwright.pipelines.runners.processes import remove_abandoned, silence_beam
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
-from shardwright.terminal import say, set_up_log
+from shardwright.terminal import is_live, say, set_up_log, show_in_place, wipe
 from shardwright.transforms.plan.size_errors import average, record_bytes_of
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.progress import Progress as Counters
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from shardwright.pipelines.job.build import BuildJob
     from shardwright.transforms.changes.known_files import KnownDataset
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
 _TRY_AGAIN = "rejected files are tried again by the same command with --if-exists overwrite"
 REPORT = (
@@ -52,17 +54,30 @@ _LINE_SECONDS = 10.0
 
 def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
     """Prepare a job, run it, report its result and return the exit code."""
+
+    def build() -> int:
+        started = monotonic()
+        PROGRESS.start()
+        job = prepare()
+        say(job.describe_inputs())
+        say(describe_runner(job.options.beam_args))
+        with ProgressDisplay(PROGRESS):
+            run(job)
+        say_result(job, monotonic() - started)
+        return EXIT_DONE
+
     set_up_log()
-    started = monotonic()
-    PROGRESS.start(total_images=0, total_shards=0)
+    return run_command(build, fail)
+
+
+def run_command(
+    run: Callable[[], int], fail: Callable[[ShardwrightError], int] = command_parts.fail
+) -> int:
+    """Run a command, which cleans up if a signal stops it; return its exit code."""
+    remove_abandoned()
     with stop_signals() as stop:
         try:
-            job = prepare()
-            say(job.describe_inputs())
-            say(describe_runner(job.options.beam_args))
-            with ProgressDisplay(PROGRESS):
-                run(job)
-            say_result(job, monotonic() - started)
+            return run()
         except (Exception, KeyboardInterrupt) as error:
             # A worker in this process may turn the interrupt into another error.
             if stop.signal is not None:
@@ -71,22 +86,6 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             if isinstance(error, ShardwrightError):
                 return fail(error)
             raise
-    return EXIT_DONE
-
-
-def run_on_dataset(run: Callable[[], int]) -> int:
-    """Run a command on a dataset, which cleans up if a signal stops it; return its exit code."""
-    remove_abandoned()
-    with stop_signals() as stop:
-        try:
-            return run()
-        except KeyboardInterrupt:
-            if stop.signal is None:
-                raise
-            say(f"stopped by {stop.signal.name}; run the same command again")
-            return 128 + stop.signal
-        except ShardwrightError as error:
-            return command_parts.fail(error)
 
 
 @dataclass(slots=True)
@@ -128,7 +127,7 @@ def fail(error: ShardwrightError) -> int:
         say_rejects("error", str(error))
     else:
         say(f"error: {error}")
-    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULTS
 
 
 def say_rejects(start: str, message: str) -> None:
@@ -271,8 +270,7 @@ class ProgressDisplay:
         self._counters = counters
         self._line_seconds = line_seconds
         self._stop = threading.Event()
-        run = self._run_bar if sys.stderr.isatty() else self._run_lines
-        self._thread = threading.Thread(target=run, daemon=True, name="shardwright-progress")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-progress")
 
     def __enter__(self) -> ProgressDisplay:
         self._thread.start()
@@ -282,67 +280,34 @@ class ProgressDisplay:
         self._stop.set()
         self._thread.join()
 
-    def _run_bar(self) -> None:
-        # 0.2 s, which a build in a log does not need.
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("planning", total=None, text="")
-            meter = _Meter()
-            while not self._stop.wait(_TICK_SECONDS):
-                counters = self._counters.snapshot()
-                meter.look(counters)
-                if counters.total_images:
-                    total, done = counters.total_images, counters.images
-                    bar.update(
-                        task,
-                        description="writing",
-                        total=total,
-                        completed=done,
-                        text=meter.text(counters),
-                    )
-                else:
-                    bar.update(task, description=_before_writing(counters))
-
-    def _run_lines(self) -> None:
-        meter = _Meter()
-        shown = monotonic()
+    def _run(self) -> None:
+        planned = shown = monotonic()
         while not self._stop.wait(_TICK_SECONDS):
-            counters = self._counters.snapshot()
-            meter.look(counters)
-            if monotonic() - shown >= self._line_seconds:
-                shown = monotonic()
-                text = meter.text(counters) if counters.total_images else _before_writing(counters)
-                print(f"shardwright: {text}", file=sys.stderr, flush=True)
+            counters, now = self._counters.snapshot(), monotonic()
+            if not counters.total_images:  # the rate counts from the end of planning
+                planned = now
+            line = _progress_line(counters, now - planned)
+            if is_live(sys.stderr):
+                show_in_place(line, sys.stderr)
+            elif now - shown >= self._line_seconds:
+                shown = now
+                say(line)
+        wipe()
 
 
-def _before_writing(counters: Counters) -> str:
+def _progress_line(counters: Counters, seconds: float) -> str:
+    if counters.total_images:
+        return show_line(
+            BuildProgress(
+                BuildPhase.WRITING,
+                planned=Amount(counters.total_shards, counters.total_images),
+                done=Amount(counters.shards, counters.images, counters.num_bytes),
+                reused=Amount(counters.reused_shards, counters.reused_images),
+                seconds=seconds,
+            )
+        )
     if counters.read_records:
         return f"read {counted(counters.read_records, 'record')}"
     return (
         f"planning, listed {counted(counters.listed, 'record')}" if counters.listed else "planning"
     )
-
-
-class _Meter:
-    """A formatter of counters. The rate counts written images, from the end of planning."""
-
-    def __init__(self) -> None:
-        self._start: float | None = None
-
-    def look(self, counters: Counters) -> None:
-        """Note the end of planning. Call it often: its precision is that of the calls."""
-        if self._start is None and counters.total_images:
-            self._start = monotonic()
-
-    def text(self, counters: Counters) -> str:
-        seconds = max(monotonic() - (self._start or 0.0), 1e-6)
-        rate = (counters.images - counters.reused_images) / seconds
-        left = show_seconds((counters.total_images - counters.images) / rate) if rate else "?"
-        return (
-            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, "
-            f"{show_bytes(counters.num_bytes / seconds)}/s, "
-            f"{counters.shards}/{counters.total_shards} shards, {left} left"
-        )

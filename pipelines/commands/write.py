@@ -100,7 +100,7 @@ def write(
             is published.
     """
     started = monotonic()
-    PROGRESS.start(total_images=0, total_shards=0)
+    PROGRESS.start()
     chosen = record_options(output, schema, options)
     with ProgressDisplay(PROGRESS):
         if shards is None:
@@ -147,7 +147,7 @@ class Writer:
 
     def __enter__(self) -> Writer:
         self._started, self._some = monotonic(), []
-        PROGRESS.start(total_images=0, total_shards=0)
+        PROGRESS.start()
         self._job = Future()
         # Not waited for at the end of a script that never leaves the block.
         self._thread = Thread(target=self._spool, name="shardwright-writer", daemon=True)

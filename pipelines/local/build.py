@@ -21,8 +21,7 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.publish.publication import publish
 from shardwright.transforms.publish.written_shards import WrittenShards
-from shardwright.transforms.write.shard_writing import find_finished
-from shardwright.transforms.write.shards_in_turn import ShardsInTurn
+from shardwright.transforms.write.shard_writing import ShardsInTurn, find_finished
 from shardwright.transforms.write.write_job import WriteJob
 
 

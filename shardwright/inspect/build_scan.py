@@ -53,7 +53,7 @@ class BuildProgress:
         phase: Its state.
         planned: The plan, or what a published dataset holds; None before there is one.
         done: What is written; of a plan, records and bytes are estimated.
-        num_reused: Shards written before this run of the build.
+        reused: Of `done`, what was written before this run of the build.
         seconds: Time since the plan was made; before, 0.
         idle_seconds: Time since a shard was finished, or since the build failed; else None.
         replaces: The build replaces a published dataset.
@@ -62,7 +62,7 @@ class BuildProgress:
     phase: BuildPhase
     planned: Amount | None = None
     done: Amount = NOTHING
-    num_reused: int = 0
+    reused: Amount = NOTHING
     seconds: float = 0.0
     idle_seconds: float | None = None
     replaces: bool = False
@@ -70,10 +70,17 @@ class BuildProgress:
     @property
     def records_per_second(self) -> float:
         """The rate of this run since its plan; 0 before its first shard."""
-        if self.phase is not BuildPhase.WRITING or not self.done.shards:
-            return 0.0
-        new = self.done.records * (1 - self.num_reused / self.done.shards)
-        return new / max(self.seconds, 1e-3)  # clocks of a store and of this machine differ
+        return self._rate(self.done.records - self.reused.records)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate in bytes."""
+        return self._rate(self.done.num_bytes - self.reused.num_bytes)
+
+    def _rate(self, new: int) -> float:
+        is_writing = self.phase is BuildPhase.WRITING
+        # Clocks of a store and of this machine differ.
+        return new / max(self.seconds, 1e-3) if is_writing else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -87,7 +94,7 @@ class BuildProgress:
             "phase": str(self.phase),
             "planned": self.planned and self.planned._asdict(),
             "done": self.done._asdict(),
-            "reused_shards": self.num_reused,
+            "reused_shards": self.reused.shards,
             "records_per_second": round(self.records_per_second, 1),
             "seconds_left": None if self.seconds_left is None else round(self.seconds_left),
             "seconds": round(self.seconds, 1),
@@ -141,12 +148,15 @@ class FoundPlan(NamedTuple):
                 done.records + round(share * planned.num_records),
                 done.num_bytes + round(share * planned.num_bytes),
             )
+        num_reused = sum(modified < self.made for modified in finished)
+        share = num_reused / max(done.shards, 1)
+        reused = Amount(num_reused, round(share * done.records), round(share * done.num_bytes))
         is_whole = done.shards == self.planned.shards
         return BuildProgress(
             BuildPhase.PUBLISHING if is_whole else BuildPhase.WRITING,
             planned=self.planned,
             done=done,
-            num_reused=sum(modified < self.made for modified in finished),
+            reused=reused,
             seconds=max(0.0, now - self.made),
             idle_seconds=max(0.0, now - max([self.made, *finished])),
             replaces=self.replaces,

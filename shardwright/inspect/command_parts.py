@@ -18,7 +18,7 @@ from shardwright.format.versions import LATEST, VersionKey, read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from shardwright.terminal import say, visible_json
+from shardwright.terminal import say, show_in_place, visible_json
 
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 _P = ParamSpec("_P")
@@ -125,7 +125,5 @@ def command(run: Callable[_P, int]) -> Callable[_P, int]:
 
 
 def show_progress(done: int, total: int) -> None:
-    """Show the number of files that `verify` has checked, on one line of stderr."""
-    end = "\n" if done == total else ""
-    told = f"\rshardwright: {done} of {counted(total, 'file')} checked"
-    print(told, end=end, file=sys.stderr, flush=True)
+    """Show the number of files that `verify` has checked."""
+    show_in_place(f"{done} of {counted(total, 'file')} checked", sys.stderr)

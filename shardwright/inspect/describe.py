@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from shardwright.format.manifest import Manifest
-from shardwright.format.schema import Feature
+from shardwright.format.schema import INDEXED, ExampleSchema, Feature, Source
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
@@ -18,20 +18,19 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.inspect.views import (
-    Cell,
     TableView,
     as_text,
     names,
     numbers,
+    pairs_view,
+    shares,
     sizes,
-    table_lines,
     texts,
 )
-from shardwright.sizes import counted, show_bytes
+from shardwright.sizes import counted, show_bytes, show_number
 from shardwright.terminal import join_lines, print_safely
 
-_SHOWN_CLASSES = 10
-_INDENT = "  "
+_SHOWN_WORDS = 10
 _EPILOG = """\
 Reads only the manifest, so it is fast on a dataset of any size. `shardwright verify` checks the
 dataset against the manifest.
@@ -76,10 +75,10 @@ def spread_of(numbers: Iterable[int]) -> dict[str, float]:
 
 def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
     """Return the description as lines of text."""
-    splits = description["splits"]
-    num_shards = sum(split["num_shards"] for split in splits.values())
+    num_shards = sum(split["num_shards"] for split in description["splits"].values())
     provenance = dict(manifest.provenance)
     provenance.pop("timing", None)  # the times of all shards, which the report draws
+    rejects = [[reason, number] for reason, number in manifest.rejects.items()]
     parts = [
         [
             f"{manifest.name} {manifest.version}    {description['dataset']}",
@@ -87,95 +86,123 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
             f"{show_bytes(manifest.num_bytes)}, from {counted(manifest.num_inputs, 'input')}",
         ],
         as_text(split_view(manifest)),
-        [
-            "features",
-            *table_lines(
-                [
-                    (feature.name, str(feature.kind), _shape_text(feature))
-                    for feature in manifest.schema.features
-                ]
-            ),
-        ],
-        _class_lines(manifest),
-        [
-            "rejects",
-            *table_lines(
-                [(reason, f"{number:,}") for reason, number in manifest.rejects.items()]
-                or [("none",)]
-            ),
-        ],
-        ["settings", *_pairs(manifest.settings)],
-        ["provenance", *_pairs(provenance)],
+        as_text(feature_view(manifest.schema), None),
+        as_text(class_view(manifest)) or ["no classes: the dataset is unlabeled"],
+        as_text(TableView("Rejects", (texts("reason"), numbers("inputs")), rejects)),
+        as_text(pairs_view("Settings", manifest.settings), None),
+        as_text(pairs_view("Provenance", provenance), None),
     ]
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
 
 
+def shard_view(title: str, splits: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> TableView:
+    """Return the table of splits whose shards have these records and bytes."""
+    total = max(sum(sum(records) for records, _ in splits.values()), 1)
+    rows = [
+        [
+            *(name, sum(records), f"{sum(records) / total:.1%}", sum(num_bytes), len(records)),
+            *(_spread_text(records, show_number), _spread_text(num_bytes, show_bytes)),
+        ]
+        for name, (records, num_bytes) in splits.items()
+    ]
+    columns = (
+        *(names("split"), numbers("records"), texts("share"), sizes("bytes"), numbers("shards")),
+        *(texts("records a shard"), texts("bytes a shard")),
+    )
+    return TableView(title, columns, rows)
+
+
+def _spread_text(values: Iterable[int], show: Callable[[float], str]) -> str:
+    shown = {name: show(value) for name, value in spread_of(values).items()}
+    ends = dict.fromkeys([shown[end] for end in ("min", "max") if shown])
+    return " to ".join(ends) + (f", median {shown['median']}" if len(ends) > 1 else "")
+
+
 def split_view(manifest: Manifest) -> TableView:
     """Return the table of the splits: records, bytes, shards, and what their images are."""
-    rows: list[list[Cell]] = []
-    for split in manifest.splits.values():
-        counts = spread_of(shard.num_records for shard in split.shards) or {"min": 0, "max": 0}
-        least, most = (f"{counts[end]:,}" for end in ("min", "max"))
+    view = shard_view(
+        "Splits",
+        {
+            name: (
+                [shard.num_records for shard in split.shards],
+                [shard.num_bytes for shard in split.shards],
+            )
+            for name, split in manifest.splits.items()
+        },
+    )
+    rows = []
+    for row, split in zip(view.rows, manifest.splits.values(), strict=True):
         # Widths and heights, apart: the widest image need not be the highest. A side that all
         # images share appears once.
         sides = [split.stats.get(side, {}) for side in ("width", "height")]
         ends = [dict.fromkeys(str(side[end]) for end in ("min", "max") if side) for side in sides]
         formats = split.stats.get("formats", {}).items()
-        rows.append(
-            [
-                split.name,
-                split.num_records,
-                f"{split.num_records / max(manifest.num_records, 1):.1%}",
-                split.num_bytes,
-                len(split.shards),
-                least if least == most else f"{least} to {most}",
-                median([shard.num_bytes for shard in split.shards] or [0]),
-                *map(" to ".join, ends),
-                ", ".join(f"{name} {number:,}" for name, number in formats),
-            ]
-        )
-    columns = (
-        *(names("split"), numbers("records"), texts("share"), sizes("bytes"), numbers("shards")),
-        *(texts("records a shard"), sizes("median shard"), texts("width"), texts("height")),
-        texts("formats"),
-    )
-    return TableView("Splits", columns, rows)
+        texts_of_formats = ", ".join(f"{name} {number:,}" for name, number in formats)
+        rows.append([*row, *map(" to ".join, ends), texts_of_formats])
+    columns = (*view.columns, texts("width"), texts("height"), texts("formats"))
+    return TableView(view.title, columns, rows)
 
 
-def _shape_text(feature: Feature) -> str:
-    encoding = f", {feature.encoding}" if feature.encoding else ""
-    if feature.stored_shape == (None,):
-        return "a list"
-    return (
-        "x".join("?" if size is None else str(size) for size in feature.shape) or "one value"
-    ) + encoding
-
-
-def _class_lines(manifest: Manifest) -> list[str]:
-    names = manifest.schema.class_names
-    words = manifest.schema.vocabularies
-    others = [
-        f"{_INDENT}{feature}: {len(found):,}, {', '.join(found[:_SHOWN_CLASSES])}"
-        for feature, found in words.items()
+def feature_view(schema: ExampleSchema) -> TableView:
+    """Return the table of the features of a record."""
+    rows = [
+        [
+            *(feature.name, str(feature.kind), feature.dtype, _shape(feature)),
+            feature.encoding or "",
+            feature.column_name if feature.source == Source.COLUMN else f"({feature.source})",
+            _names_text(schema.names_of(feature) if feature.kind in INDEXED else ()),
+        ]
+        for feature in schema.features
     ]
-    if not names:
-        return ["classes", *(others or [f"{_INDENT}none: the dataset is unlabeled"])]
-    more = f" ... and {len(names) - _SHOWN_CLASSES:,} more" if len(names) > _SHOWN_CLASSES else ""
-    shown = "  ".join(f"{number} {name}" for number, name in enumerate(names[:_SHOWN_CLASSES]))
-    return [f"classes ({len(names):,})", f"{_INDENT}{shown}{more}", *others]
+    columns = (
+        *(names("feature"), texts("kind"), texts("type"), texts("shape"), texts("encoding")),
+        *(names("column"), names("classes or words")),
+    )
+    return TableView("Features", columns, rows)
 
 
-def _show_value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_show_value(item)}" for key, item in value.items()) or "none"
-    if isinstance(value, list):
-        return ", ".join(map(_show_value, value)) or "none"
-    return "none" if value is None else str(value)
+def _names_text(words: Sequence[str]) -> str:
+    if not words:
+        return ""
+    more = ", ..." if len(words) > _SHOWN_WORDS else ""
+    return f"{len(words):,}: {', '.join(words[:_SHOWN_WORDS])}{more}"
 
 
-def _pairs(values: Mapping[str, Any]) -> list[str]:
-    width = max(map(len, values), default=0)
-    return [f"{_INDENT}{key.ljust(width)}  {_show_value(value)}" for key, value in values.items()]
+def _shape(feature: Feature) -> str:
+    if not feature.shape:
+        return "list" if feature.is_list else "one value"
+    return " x ".join("any" if size is None else str(size) for size in feature.shape)
+
+
+def class_name(class_names: Sequence[str], label: int | None) -> str:
+    """Return the name of a class, its number if it has no name, "" without a class."""
+    if label is None:
+        return ""
+    return class_names[label] if 0 <= label < len(class_names) else str(label)
+
+
+def class_view(manifest: Manifest) -> TableView:
+    """Return the table of the classes, the most frequent first: records of each split and of all.
+
+    Without labels it has no rows.
+    """
+    known = manifest.schema.class_names
+    by_split = {
+        name: {int(label): number for label, number in split.stats.get("labels", {}).items()}
+        for name, split in manifest.splits.items()
+    }
+    labels = sorted({*range(len(known)), *(one for found in by_split.values() for one in found)})
+    counts = {one: [found.get(one, 0) for found in by_split.values()] for one in labels}
+    most = max(1, *map(sum, counts.values()), 1)
+    rows = [
+        [class_name(known, one), one, *found, sum(found), round(sum(found) / most, 4)]
+        for one, found in sorted(counts.items(), key=lambda item: -sum(item[1]))
+    ]
+    columns = (
+        *(names("class"), numbers("label"), *map(numbers, by_split)),
+        *(numbers("all"), shares("of the largest class")),
+    )
+    return TableView("Classes", columns, rows)
 
 
 @command

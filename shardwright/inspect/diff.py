@@ -22,7 +22,6 @@ from shardwright.inspect.command_parts import (
     root_of,
     to_json,
 )
-from shardwright.inspect.drift import number_drift, share_drift
 from shardwright.inspect.record_changes import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -33,10 +32,12 @@ from shardwright.inspect.record_changes import (
     can_compare_hashes,
     changed_features,
     compare_rows,
+    number_drift,
     read_rows,
+    share_drift,
 )
-from shardwright.inspect.views import Cell, TableView, as_text, names, numbers, table_lines, texts
-from shardwright.sizes import counted, show_bytes
+from shardwright.inspect.views import TableView, as_text, names, numbers, sizes, texts
+from shardwright.sizes import counted
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
 from shardwright.terminal import join_lines, print_safely, say
@@ -241,8 +242,11 @@ def _drift(
 
 def format_difference(summary: Mapping[str, Any]) -> str:
     """Return the summary of `compare` as lines of text."""
-    datasets = table_lines([_dataset_row("old", summary), _dataset_row("new", summary)])
-    parts = [datasets, *map(as_text, difference_views(summary))]
+    keys = ("dataset", "name", "version", "num_records", "num_bytes")
+    rows = [[which, *(summary[which][key] for key in keys)] for which in ("old", "new")]
+    columns = (texts(""), *map(names, keys[:3]), numbers("records"), sizes("bytes"))
+    views = [TableView("Datasets", columns, rows), *difference_views(summary)]
+    parts = map(as_text, views)
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
 
 
@@ -265,18 +269,12 @@ def difference_views(summary: Mapping[str, Any]) -> list[TableView]:
     ]
 
 
-def _dataset_row(which: str, summary: Mapping[str, Any]) -> tuple[str, ...]:
-    found = summary[which]
-    records = f"{counted(found['num_records'], 'record')}, {show_bytes(found['num_bytes'])}"
-    return (which, found["dataset"], f"{found['name']} {found['version']}", records)
-
-
 def _record_views(summary: Mapping[str, Any]) -> list[TableView]:
     """Return the tables that only `compare` has: it reads the indexes."""
     if "records" not in summary:
         return []
     counts, examples, features = summary["records"], summary["examples"], summary["features"]
-    rows: list[list[Cell]] = []
+    rows = []
     for change, number in counts.items():
         ids = examples.get(change, [])
         more = ", ..." if ids and number > len(ids) else ""
@@ -293,7 +291,7 @@ def _record_views(summary: Mapping[str, Any]) -> list[TableView]:
 
 
 def _schema_view(schema: Mapping[str, Any], classes: Mapping[str, Any]) -> TableView:
-    rows: list[list[Cell]] = [
+    rows = [
         ["feature", change, each["name"], json.dumps(each)]
         for change in ("added", "removed")
         for each in schema[change]
@@ -318,7 +316,7 @@ def _share_view(counts: Mapping[str, list[int]]) -> TableView:
         if old * after != new * before
     }
     by_change = sorted(changes, key=lambda name: (-abs(changes[name]), name))
-    rows: list[list[Cell]] = [[name, *counts[name], round(changes[name], 5)] for name in by_change]
+    rows = [[name, *counts[name], round(changes[name], 5)] for name in by_change]
     columns = (names("class"), numbers("before"), numbers("now"), numbers("change of its share"))
     return TableView(CLASS_SHARES, columns, rows)
 

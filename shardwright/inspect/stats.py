@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.format.manifest import Manifest
-from shardwright.format.splits import SplitInfo
-from shardwright.images.signals import SIGNALS
+from shardwright.format.stats_keys import CHANNELS, FEATURES
+from shardwright.format.stats_keys import SIGNALS as SIGNALS_KEY
+from shardwright.images.signals import SIGNALS, Signal
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
@@ -16,14 +17,10 @@ from shardwright.inspect.command_parts import (
     manifest_of,
     to_json,
 )
-from shardwright.sizes import counted
-from shardwright.terminal import join_lines, one_line, print_safely
+from shardwright.inspect.views import TableView, as_text, names, numbers, texts
+from shardwright.terminal import join_lines, print_safely
 
-_COLORS = ("red", "green", "blue")
-_WIDTH = 12  # of a column at least
-_COLUMNS = ("min", "mean", "max", "std")
-
-Row = tuple[str, Mapping[str, Any]]
+_COUNTED, _ENDS = ("count", "min", "mean", "max", "std"), ("least", "mean", "largest")
 _EPILOG = """\
 Reads only the manifest: the statistics of the build. Signals and channels are those of all images
 if the dataset was built with --signals, else of a sample; docs/signals.md explains each of them.
@@ -39,60 +36,75 @@ def statistics_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def format_statistics(manifest: Manifest) -> str:
-    """Return the statistics as tables of text, split by split."""
-    return "\n\n".join(join_lines(_lines(split)) for split in manifest.splits.values())
+    """Return the statistics as tables of text."""
+    views = (image_view, channel_view, value_view, signal_view)
+    parts = [as_text(view(manifest), None) for view in views]
+    return "\n\n".join(join_lines(lines) for lines in parts if lines)
 
 
-def _lines(split: SplitInfo) -> Iterator[str]:
-    yield f"{split.name}: {counted(split.num_records, 'record')}"
-    rows: list[Row] = [
-        (title, {**found, "mean": found["sum"] / found["count"]})
-        for name, title in (("width", "width"), ("height", "height"), ("image_length", "bytes"))
-        if (found := split.stats.get(name)) is not None
-    ]
-    yield from _table("images", rows)
-    channels = split.stats.get("channels")
-    if channels:
-        rows = [
-            (color, {"mean": mean, "std": std})
-            for color, mean, std in zip(_COLORS, channels["mean"], channels["std"], strict=True)
-        ]
-        yield from _table(f"channels ({channels['basis']})", rows)
-    features = split.stats.get("features", {})
+def image_view(manifest: Manifest) -> TableView:
+    """Return the table of the sides of images, in pixels, and of their bytes."""
     rows = [
-        (name if found["of"] == "values" else f"{name} ({found['of']})", found)
-        for name, found in features.items()
+        [split.name, title, *(found[key] for key in ("count", "min")), mean, found["max"]]
+        for split in manifest.splits.values()
+        for name, title in (("width", "width"), ("height", "height"), ("image_length", "bytes"))
+        if (found := split.stats.get(name))
+        for mean in (found["sum"] / found["count"],)
     ]
-    yield from _table("features", rows)
-    signals = split.stats.get("signals", {})
-    if signals:
-        rows = [(signal.name, signals[signal.name]) for signal in SIGNALS if signal.name in signals]
-        yield from _table(f"signals ({rows[0][1]['basis']})", rows)
-        for signal in SIGNALS:
-            if number := signals.get(signal.name, {}).get("faults", 0):
-                sign = "<" if signal.bad == "low" else ">"
-                found = f"{counted(number, 'image')} {signal.fault}"
-                yield f"    {found} ({signal.name} {sign} {signal.limit:g})"
+    columns = (names("split"), texts("of"), numbers("count"), *map(numbers, _ENDS))
+    return TableView("Images", columns, rows)
 
 
-def _table(title: str, rows: Sequence[Row]) -> Iterator[str]:
-    if not rows:
-        return
-    lines: list[tuple[str, ...]] = [(f"  {title}", *_COLUMNS)]
-    for name, found in rows:
-        lines.append((f"    {one_line(name)}", *(_number(found.get(key)) for key in _COLUMNS)))
-    first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
-    for head, *values in lines:
-        cells = (
-            value.rjust(max(width + 2, _WIDTH)) for value, width in zip(values, others, strict=True)
-        )
-        yield (head.ljust(first + 2) + "".join(cells)).rstrip()
+def channel_view(manifest: Manifest) -> TableView:
+    """Return the table of the colors of images."""
+    rows = [
+        [
+            *(split.name, found["basis"]),
+            *(", ".join(f"{value:.4f}" for value in found[key]) for key in ("mean", "std")),
+        ]
+        for split in manifest.splits.values()
+        if (found := split.stats.get(CHANNELS))
+    ]
+    columns = (names("split"), texts("measured on"), texts("mean"), texts("deviation"))
+    return TableView("Mean and deviation of red, green and blue, 0 to 1", columns, rows)
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+def value_view(manifest: Manifest) -> TableView:
+    """Return the table of the values of features."""
+    found = sorted(
+        (name, split.name, summary)
+        for split in manifest.splits.values()
+        for name, summary in split.stats.get(FEATURES, {}).items()
+    )
+    rows = [
+        [name, summary.get("of", "values"), split, *map(summary.get, (*_COUNTED, "zeros"))]
+        for name, split, summary in found
+    ]
+    columns = (
+        *(names("feature"), texts("of"), names("split"), numbers("count"), *map(numbers, _ENDS)),
+        *(numbers("deviation"), numbers("zeros")),
+    )
+    return TableView("Values of features", columns, rows)
+
+
+def signal_view(manifest: Manifest) -> TableView:
+    """Return the table of quality signals."""
+    rows = [
+        [signal.name, split.name, found["basis"], *map(found.get, _COUNTED), _faults(signal, found)]
+        for signal in SIGNALS
+        for split in manifest.splits.values()
+        if (found := split.stats.get(SIGNALS_KEY, {}).get(signal.name))
+    ]
+    columns = (
+        *(texts("signal"), names("split"), texts("measured on"), numbers("count")),
+        *(*map(numbers, _ENDS), numbers("deviation"), texts("faults")),
+    )
+    return TableView("Quality signals", columns, rows)
+
+
+def _faults(signal: Signal, found: Mapping[str, Any]) -> str:
+    number, sign = found.get("faults", 0), "<" if signal.bad == "low" else ">"
+    return f"{number:,} {signal.fault} ({sign} {signal.limit:g})" if number else ""
 
 
 @command

@@ -11,10 +11,8 @@ equal to the one of the upload proves the content, too.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from time import monotonic
 
 from shardwright.errors import LinkError, MissingError, StorageError
@@ -22,8 +20,6 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent, content_of
 from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.naming import ShardName
-from shardwright.format.splits import ShardInfo
 from shardwright.format.superseded import companion_content
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -46,7 +42,6 @@ from shardwright.inspect.strays import find_strays
 from shardwright.inspect.version_check import verify_versions
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.storage.local import FileInfo
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.terminal import print_safely
@@ -125,8 +120,8 @@ def verify_built(
     )
 
 
-class _FileChecker:
-    """A checker of the files of one dataset. Threads may share it."""
+class _Files:
+    """The files of a dataset and what its manifest states of them."""
 
     def __init__(self, root: Folder, manifest: Manifest) -> None:
         self._root = root
@@ -136,6 +131,21 @@ class _FileChecker:
         self._stated = dict(manifest.files)
         self._stated |= {name.shard: info.content for name, info in shards}
         self._stated |= {name.sidecar: info.sidecar for name, info in shards if info.sidecar}
+
+    def _missing(self, path: str) -> str:
+        if path in self._shards:
+            records = counted(self._shards[path][1].num_records, "record")
+            return f"the shard is missing, with {records}"
+        if path in self._indexes:
+            return f"the index of {self._indexes[path][0].shard} is missing"
+        return "the file is missing"
+
+
+class _FileChecker(_Files):
+    """A checker of the files of one dataset. Threads may share it."""
+
+    def __init__(self, root: Folder, manifest: Manifest) -> None:
+        super().__init__(root, manifest)
         self._contents = {content: path for path, content in self._stated.items()}
 
     def faults(self, path: str) -> list[DatasetFault]:
@@ -169,14 +179,6 @@ class _FileChecker:
         if fault is not None and path in self._shards and found not in self._contents:
             yield from record_faults(self._root, *self._shards[path])
 
-    def _missing(self, path: str) -> str:
-        if path in self._shards:
-            records = counted(self._shards[path][1].num_records, "record")
-            return f"the shard is missing, with {records}"
-        if path in self._indexes:
-            return f"the index of {self._indexes[path][0].shard} is missing"
-        return "the file is missing"
-
 
 def verify_quickly(dataset: Folder, *, threads: int = DEFAULT_THREADS) -> Verification:
     """Compare the lengths and checksums that the disk or store reports with the manifest.
@@ -191,26 +193,18 @@ def verify_quickly(dataset: Folder, *, threads: int = DEFAULT_THREADS) -> Verifi
     """
     started = monotonic()
     manifest = read_manifest(dataset)
-    root = dataset.below(manifest.folder)
-    stated = root.files(crc32c=True)
-    unknown: list[str] = []
-    shards = manifest.named_shards()
-
-    def check(shard: tuple[ShardName, ShardInfo]) -> list[DatasetFault]:
-        name, info = shard
-        return list(_listed_shard_faults(root, name, info, stated.get(name.shard), unknown))
-
-    faults = [fault for found in map_reads(check, shards, threads) for fault in found]
-    faults += _faults_beside_shards(root, manifest, stated)
+    root, num_shards = dataset.below(manifest.folder), len(manifest.named_shards())
+    checker, unknown = _ListedFiles(root, manifest), list[str]()
+    found = map_reads(lambda path: checker.fault(path, unknown), checker.paths, threads)
     return Verification(
         dataset=dataset.uri,
-        num_shards=len(shards),
+        num_shards=num_shards,
         num_records=0,
         num_bytes=0,
         seconds=monotonic() - started,
-        faults=tuple(faults),
-        notes=tuple(_notes(root, sorted(unknown), len(shards))),
-        by=_BY_LENGTHS if len(unknown) == len(shards) else _BY_CHECKSUMS,
+        faults=tuple(fault for fault in found if fault is not None),
+        notes=tuple(_notes(root, sorted(unknown), num_shards)),
+        by=_BY_LENGTHS if len(unknown) == num_shards else _BY_CHECKSUMS,
     )
 
 
@@ -220,79 +214,61 @@ def listed_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     Raises:
         StorageError: The folder cannot be listed.
     """
-    shards = {name.shard: info.content for name, info in manifest.named_shards()}
-    whole = replace(manifest, files={**manifest.files, **shards})
-    return _faults_beside_shards(root, whole, root.files(crc32c=True))
+    checker = _ListedFiles(root, manifest)
+    return (fault for path in checker.paths if (fault := checker.fault(path)) is not None)
 
 
-def _listed_shard_faults(
-    root: Folder, name: ShardName, info: ShardInfo, found: FileInfo | None, unknown: list[str]
-) -> Iterator[DatasetFault]:
-    """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
-    if found is None:
-        what = f"the shard is missing, with {counted(info.num_records, 'record')}"
-        yield DatasetFault.of_file(name.shard, _why_not_listed(root, name.shard, what))
-        return
-    if found.num_bytes != info.num_bytes:
-        length = counted(found.num_bytes, "byte")
-        yield DatasetFault.of_file(
-            name.shard, f"the file has {length}, the manifest says {info.num_bytes:,}"
-        )
-        return
-    # No request is needed for the checksum: an etag changes with the content.
-    if info.etag is not None and found.etag == info.etag:
-        return
-    crc = found.crc32c if found.crc32c is not None else root.stated_crc32c(name.shard)
-    if crc is not None and crc != info.crc32c:
-        yield DatasetFault.of_file(
-            name.shard, f"the store states crc32c {crc:#010x}, the manifest {info.crc32c:#010x}"
-        )
-    elif crc is None and info.etag is not None:
-        what = (
-            f"its etag is {found.etag}, but was {info.etag} when it was written: changed or copied "
-            "since; run without --quick to read it"
-        )
-        yield DatasetFault.of_file(name.shard, what)
-    elif crc is None:
-        unknown.append(name.shard)
+class _ListedFiles(_Files):
+    """The files of a dataset as listings show them. Threads may share it."""
 
+    def __init__(self, root: Folder, manifest: Manifest) -> None:
+        super().__init__(root, manifest)
+        self.paths = [*self._shards, *sorted(manifest.file_names() - self._shards.keys())]
+        self._listed = dict(root.files(crc32c=True))
+        for folder in naming.SHARD_DIRS:
+            files = root.files(folder, crc32c=True)
+            self._listed |= {f"{folder}/{name}": found for name, found in files.items()}
 
-def _faults_beside_shards(
-    root: Folder, manifest: Manifest, stated: Mapping[str, FileInfo]
-) -> Iterator[DatasetFault]:
-    """Yield the faults of the other files, by their lengths and listed checksums."""
-    there = dict(stated)
-    for folder in naming.SHARD_DIRS:
-        there |= {
-            f"{folder}/{name}": found for name, found in root.files(folder, crc32c=True).items()
-        }
-    wanted: dict[str, FileContent | None] = dict(manifest.files)
-    wanted |= {name.sidecar: info.sidecar for name, info in manifest.named_shards()}
-    shard_of = {name.sidecar: name.shard for name, _ in manifest.named_shards()}
-    for filename, content in wanted.items():
-        found = there.get(filename)
+    def fault(self, path: str, unknown: list[str] | None = None) -> DatasetFault | None:
+        """Return the fault of a file, or None.
+
+        With `unknown`, request the checksum of a shard that the store does not list; append the
+        shard if the store has none.
+        """
+        found, stated = self._listed.get(path), self._stated.get(path)
         if found is None:
-            what = f"the index of {shard_of[filename]}" if filename in shard_of else "the file"
-            what = _why_not_listed(root, filename, f"{what} is missing")
-            yield DatasetFault.of_file(filename, what)
-        elif content is not None:
-            crc = content.crc32c if found.crc32c is None else found.crc32c
-            fault = FileContent(found.num_bytes, crc).fault(content)
-            if fault is not None and filename == naming.DATASET_INFO:
-                # A dataset that has grown has a notice for TFDS in this file; the manifest states
-                # it without.
-                fault = companion_content(root, filename).fault(content)
-            if fault is not None:
-                yield DatasetFault.of_file(filename, fault)
+            return DatasetFault.of_file(path, self._why_not_listed(path))
+        if stated is None:
+            return None
+        crc = found.crc32c
+        if unknown is not None and path in self._shards and found.num_bytes == stated.num_bytes:
+            etag = self._shards[path][1].etag
+            # No request is needed for the checksum: an etag changes with the content.
+            if etag is not None and found.etag == etag:
+                return None
+            crc = self._root.stated_crc32c(path) if crc is None else crc
+            if crc is None and etag is not None:
+                what = (
+                    f"its etag is {found.etag}, but was {etag} when it was written: changed or "
+                    "copied since; run without --quick to read it"
+                )
+                return DatasetFault.of_file(path, what)
+            if crc is None:
+                unknown.append(path)
+        fault = FileContent(found.num_bytes, stated.crc32c if crc is None else crc).fault(stated)
+        if fault is not None and path == naming.DATASET_INFO:
+            # A dataset that has grown has a notice for TFDS in this file; the manifest states it
+            # without.
+            fault = companion_content(self._root, path).fault(stated)
+        return None if fault is None else DatasetFault.of_file(path, fault)
 
-
-def _why_not_listed(root: Folder, filename: str, missing: str) -> str:
-    """Return why a listing lacks a file: it is missing, or a link."""
-    try:
-        root.own_path(filename)
-    except LinkError as error:
-        return str(error)
-    return missing
+    def _why_not_listed(self, path: str) -> str:
+        """Return why a listing lacks a file: it is missing, or a link."""
+        try:
+            self._root.own_path(path)
+        except LinkError as error:
+            return str(error)
+        return self._missing(path)
 
 
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:
@@ -334,12 +310,11 @@ def verify_command(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.threads < 1:
         parser.error(f"--threads must be at least 1, got {args.threads}")
-    progress = show_progress if sys.stderr.isatty() else None
 
     def check(root: Folder) -> Verification:
         if args.quick:
             return verify_quickly(root, threads=args.threads)
-        return verify_built(root, args.threads, progress)
+        return verify_built(root, args.threads, show_progress)
 
     result = verify_versions(root_of(args), check, newest=args.newest)
     print_safely(to_json(result.to_json()) if args.json else result.to_text())

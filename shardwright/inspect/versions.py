@@ -17,8 +17,7 @@ from shardwright.inspect.command_parts import (
     to_json,
     version_of,
 )
-from shardwright.inspect.views import table_lines
-from shardwright.sizes import show_bytes
+from shardwright.inspect.views import TableView, as_text, numbers, sizes, texts
 from shardwright.terminal import join_lines, print_safely
 
 _LOG_EPILOG = """\
@@ -57,22 +56,13 @@ def log_command(argv: Sequence[str]) -> int:
     root = root_of(args)
     pins = [pin for pin in read_pins(root) if pin.holds()]
     found = [describe_version(manifest, pins) for manifest in read_versions(root)]
-    head = ("version", "created", "operation", "records", "added", "removed", "bytes", "pins")
-    rows = [
-        (
-            str(one["version"]),
-            one["created"],
-            one["operation"],
-            f"{one['num_records']:,}",
-            f"{one['added']:,}",
-            f"{one['removed']:,}",
-            show_bytes(one["num_bytes"]),
-            ", ".join(one["pins"]),
-        )
-        for one in found
-    ]
-    shown = len(head) if any(one["pins"] for one in found) else -1
-    lines = table_lines([row[:shown] for row in (head, *rows)])
+    keys = ("version", "created", "operation", "num_records", "added", "removed", "num_bytes")
+    rows = [[*(one[key] for key in keys), ", ".join(one["pins"])] for one in found]
+    columns = (
+        *(numbers("version"), texts("created"), texts("operation"), numbers("records")),
+        *(numbers("added"), numbers("removed"), sizes("bytes"), texts("pins")),
+    )
+    lines = as_text(TableView("Versions", columns, rows), None)
     print_safely(to_json({"versions": found}) if args.json else join_lines(lines))
     return EXIT_DONE
 
@@ -136,15 +126,12 @@ def describe_pin(one: Pin) -> dict[str, Any]:
 
 
 def _pin_lines(pins: Sequence[Pin]) -> list[str]:
-    if not pins:
-        return ["no pins"]
     rows = [
-        (
-            one.name,
-            str(one.version),
-            one.created,
+        [
+            *(one.name, one.version, one.created),
             "removed" if one.until is None else f"{one.until}{'' if one.holds() else ' (over)'}",
-        )
+        ]
         for one in pins
     ]
-    return table_lines([("pin", "version", "created", "holds until"), *rows])
+    columns = (texts("pin"), numbers("version"), texts("created"), texts("holds until"))
+    return as_text(TableView("Pins", columns, rows), None) or ["no pins"]

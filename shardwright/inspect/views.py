@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from shardwright.sizes import show_bytes, show_number
 from shardwright.terminal import one_line
-
-_INDENT = "  "
-_SHOWN_ROWS = 20  # in a terminal
 
 Cell = str | int | float | None
 
@@ -22,7 +20,7 @@ class ColumnKind(StrEnum):
     TEXT = "text"
     NUMBER = "number"
     BYTES = "bytes"
-    SHARE = "share"  # 0 to 1, shown as a bar in the report
+    SHARE = "share"  # 0 to 1; a bar in the report
 
 
 class TableColumn(NamedTuple):
@@ -33,67 +31,72 @@ class TableColumn(NamedTuple):
 
 
 class TableView(NamedTuple):
-    """A table: its title, its columns, and a cell per column in each row."""
+    """A table: its title, its columns, and in each row a `Cell` per column."""
 
     title: str
     columns: Sequence[TableColumn]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Any]]
 
 
-def names(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.NAME)
+names = partial(TableColumn, kind=ColumnKind.NAME)
+texts = partial(TableColumn, kind=ColumnKind.TEXT)
+numbers = partial(TableColumn, kind=ColumnKind.NUMBER)
+sizes = partial(TableColumn, kind=ColumnKind.BYTES)
+shares = partial(TableColumn, kind=ColumnKind.SHARE)
 
 
-def numbers(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.NUMBER)
+def pairs_view(title: str, values: Mapping[str, object]) -> TableView:
+    """Return a table of JSON values by their names; those in objects as `encode / quality`."""
+    rows = [[name, show_value(value)] for name, value in _flat(values, "")]
+    return TableView(title, (texts("name"), names("value")), rows)
 
 
-def sizes(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.BYTES)
+def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name} / ")
+        else:
+            yield f"{prefix}{name}", value
 
 
-def shares(title: str) -> TableColumn:
-    return TableColumn(title, ColumnKind.SHARE)
-
-
-def texts(title: str) -> TableColumn:
-    return TableColumn(title)
+def show_value(value: object) -> str:
+    """Return a JSON value in words: no braces, no quotes."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {show_value(found)}" for name, found in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(show_value, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{value:g}" if isinstance(value, float) else f"{value:,}"
+    return "none" if value in (None, "") else str(value)
 
 
 def show_cell(kind: ColumnKind, cell: Cell) -> str:
     """Return a cell as people write it; nothing for None."""
     if cell is None or isinstance(cell, str):
         return cell or ""
+    if kind is ColumnKind.SHARE:
+        return f"{cell:.1%}"
     return show_bytes(cell) if kind is ColumnKind.BYTES else show_number(cell)
 
 
-def as_text(view: TableView) -> list[str]:
-    """Return the title, the header and the first 20 rows as lines; none without rows."""
+def as_text(view: TableView, most: int | None = 20) -> list[str]:
+    """Return the title, the header and the first rows as lines; none without rows.
+
+    Args:
+        view: The table.
+        most: Number of rows that are shown; None for all.
+    """
     if not view.rows:
         return []
-    head = tuple(column.title for column in view.columns)
-    rows = [
-        tuple(show_cell(column.kind, cell) for column, cell in zip(view.columns, row, strict=True))
-        for row in view.rows[:_SHOWN_ROWS]
-    ]
-    left = len(view.rows) - len(rows)
-    more = [f"{_INDENT}... and {left:,} more"] if left else []
-    return [view.title.lower(), *table_lines([head, *rows]), *more]
-
-
-def table_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the rows in columns as wide as their longest cell, numbers aligned right."""
-    rows = [tuple(map(one_line, row)) for row in rows]
-    columns = max((len(row) for row in rows), default=0)
-    widths = [
-        max(len(row[column]) if column < len(row) else 0 for row in rows)
-        for column in range(columns)
-    ]
-    lines = []
-    for row in rows:
-        cells = (
-            cell.rjust(width) if cell.lstrip("-")[:1].isdigit() else cell.ljust(width)
-            for cell, width in zip(row, widths, strict=False)
-        )
-        lines.append(f"{_INDENT}{'  '.join(cells)}".rstrip())
-    return lines
+    shown = view.rows[:most]
+    columns = []
+    for place, (title, kind) in enumerate(view.columns):
+        cells = [title, *(one_line(show_cell(kind, row[place])) for row in shown)]
+        side = "<" if kind in (ColumnKind.NAME, ColumnKind.TEXT) else ">"
+        width = max(map(len, cells))
+        columns.append([f"{cell:{side}{width}}" for cell in cells])
+    lines = [f"  {'  '.join(cells)}".rstrip() for cells in zip(*columns, strict=True)]
+    left = len(view.rows) - len(shown)
+    return [view.title.lower(), *lines, *([f"  ... and {left:,} more"] if left else [])]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ from shardwright.inspect.command_parts import (
 )
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.folder import Folder
-from shardwright.terminal import one_line, print_safely, say
+from shardwright.terminal import is_live, one_line, print_safely, say, show_in_place
 
 _EPILOG = """\
 examples
@@ -61,7 +59,7 @@ def watch_command(argv: Sequence[str]) -> int:
             else f"{root}: {show_line(progress)}"
         )
         return EXIT_FAULTS if progress.phase in _NOT_THERE else EXIT_DONE
-    return _Watch(root, args).run(progress)
+    return _follow(root, args, progress)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -93,77 +91,51 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-class _Watch:
-    """Looks at OUTPUT until its build ends."""
+def _follow(root: Folder, args: argparse.Namespace, progress: BuildProgress) -> int:
+    """Show the progress until the build has ended, and return the exit code.
 
-    def __init__(self, root: Folder, args: argparse.Namespace) -> None:
-        self._root, self._as_json = root, args.json
-        self._wait_seconds = 60 * args.wait
-        self._in_place = not args.json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        live = _STORE_SECONDS if root.is_remote else _LOCAL_SECONDS
-        self._interval = args.interval or (live if self._in_place else _LINE_SECONDS)
-        self._last_look = 0.0  # seconds that it took
-        self._has_line = False  # which the next one replaces
+    Raises:
+        NotADatasetError: OUTPUT is not of a build.
+    """
+    in_place = not args.json and is_live(sys.stdout)
+    live = _STORE_SECONDS if root.is_remote else _LOCAL_SECONDS
+    pause = args.interval or (live if in_place else _LINE_SECONDS)
+    started = begun = time.time()
+    # A failure from before the start may be followed by another try.
+    had_failed = progress.phase is BuildPhase.FAILED
+    while True:
+        now = time.time()
+        is_old = had_failed and (progress.idle_seconds or 0.0) > now - started
+        has_failed = progress.phase is BuildPhase.FAILED and not is_old
+        has_ended = has_failed or progress.phase is BuildPhase.PUBLISHED
+        if args.json:
+            print(json.dumps({"output": root.uri, **progress.to_json()}), flush=True)
+        elif in_place and not has_ended:
+            show_in_place(show_line(progress), sys.stdout)
+        else:
+            print_safely(f"{'' if in_place else 'shardwright: '}{one_line(show_line(progress))}")
+            sys.stdout.flush()
+        if has_ended:
+            return EXIT_FAULTS if has_failed else EXIT_DONE
+        if progress.phase not in _NOT_THERE:
+            begun = now
+        elif now - begun >= 60 * args.wait:
+            say(
+                f"error: no build has begun in {root} for {show_seconds(now - begun)}: "
+                "check that it is the OUTPUT of the build, or wait longer with --wait MINUTES"
+            )
+            return EXIT_FAULTS
+        progress = _look_again(root, pause)
 
-    def run(self, progress: BuildProgress) -> int:
-        """Show the progress until the build has ended, and return the exit code.
 
-        Raises:
-            NotADatasetError: OUTPUT is not of a build.
-        """
-        started = begun = time.time()
-        # A failure from before the start may be followed by another try.
-        had_failed = progress.phase is BuildPhase.FAILED
-        while True:
-            self._show(progress)
-            now = time.time()
-            if progress.phase is BuildPhase.PUBLISHED:
-                return EXIT_DONE
-            if progress.phase is BuildPhase.FAILED and not (
-                had_failed and (progress.idle_seconds or 0.0) > now - started
-            ):
-                return EXIT_FAULTS
-            if progress.phase not in _NOT_THERE:
-                begun = now
-            elif now - begun >= self._wait_seconds:
-                say(
-                    f"error: no build has begun in {self._root} for {show_seconds(now - begun)}: "
-                    "check that it is the OUTPUT of the build, or wait longer with --wait MINUTES"
-                )
-                return EXIT_FAULTS
-            progress = self._next_look()
-
-    def _next_look(self) -> BuildProgress:
-        """Look again after a pause; until OUTPUT can be read, say why not."""
-        while True:
-            time.sleep(max(self._interval, min(_LOOKS_SHARE * self._last_look, _LINE_SECONDS)))
-            began = time.time()
-            try:
-                progress = scan_build(self._root, began)
-            except StorageError as error:
-                self._clear()
-                say(f"{error}; trying again")
-                continue
-            self._last_look = time.time() - began
-            return progress
-
-    def _show(self, progress: BuildProgress) -> None:
-        if self._as_json:
-            print(json.dumps({"output": self._root.uri, **progress.to_json()}), flush=True)
-            return
-        line = one_line(show_line(progress))
-        if self._in_place:
-            line = line[: shutil.get_terminal_size().columns - 1]  # a wrapped line would take two
-            self._clear()
-            self._has_line = True
-        print_safely(line if self._in_place else f"shardwright: {line}")
-        sys.stdout.flush()
-
-    def _clear(self) -> None:
-        """Move the cursor to the last line, and erase it."""
-        if self._has_line:
-            print("\x1b[1A\x1b[J", end="", flush=True)
-        self._has_line = False
+def _look_again(root: Folder, pause: float) -> BuildProgress:
+    """Look after a pause; until OUTPUT can be read, say why not."""
+    while True:
+        time.sleep(pause)
+        try:
+            return scan_build(root, time.time())
+        except StorageError as error:
+            say(f"{error}; trying again")
 
 
 def show_line(progress: BuildProgress) -> str:
@@ -197,13 +169,16 @@ def _amounts(progress: BuildProgress) -> list[str]:
     done, planned = progress.done, progress.planned
     if planned is None:
         return []
+    share = done.shards / max(planned.shards, 1)
     parts = [
-        f"{done.shards:,} of {planned.shards:,} shards ({done.shards / max(planned.shards, 1):.0%})"
+        f"{done.records:,} of {planned.records:,} images",
+        f"{done.shards:,} of {planned.shards:,} shards ({share:.0%})",
     ]
-    if progress.num_reused:
-        parts.append(f"{progress.num_reused:,} of an earlier run")
+    if progress.reused.shards:
+        parts.append(f"{progress.reused.shards:,} of an earlier run")
     if progress.records_per_second:
         parts.append(f"{progress.records_per_second:,.0f} images/s")
+        parts.append(f"{show_bytes(progress.bytes_per_second)}/s")
     if progress.seconds_left is not None:
         parts.append(f"{show_seconds(progress.seconds_left)} left")
     return parts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shardwright.inspect.diff import CLASS_SHARES, DRIFT, difference_views
 from shardwright.inspect.views import TableView
 from shardwright.report.contact_sheet import link_to_pictures, picture
-from shardwright.report.data import ReportData, class_name
+from shardwright.report.data import ReportData
 from shardwright.report.markup import (
     SHOWN_ROWS,
     Html,
@@ -79,4 +79,4 @@ def _picture(data: ReportData, found: Picture, was: str) -> Html:
     if was:
         caption = join(("before: " if was == "changed" else "", name_of(found.id)))
         return picture(found._replace(split=""), "", caption=caption)
-    return picture(found, class_name(data.manifest.schema.class_names, found.label))
+    return picture(found, data.class_name(found.label))

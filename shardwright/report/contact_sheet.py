@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import nan
 
 from shardwright.images.signals import SIGNALS
-from shardwright.report.data import ReportData, class_name
+from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, Section, join, more, name_of, note, sheet, tag
 from shardwright.report.pictures import Picture, Thumbnail
 from shardwright.sizes import counted, show_bytes
@@ -178,8 +178,7 @@ def link_to_pictures(data: ReportData, told: str, *, sort: str = "", label: str 
 
     Without such pictures it is the text alone.
     """
-    known = data.manifest.schema.class_names
-    labels = {class_name(known, one.label) for one in data.pictures if one.thumbnail}
+    labels = {data.class_name(one.label) for one in data.pictures if one.thumbnail}
     if not labels or (label and label not in labels) or (sort and sort not in _SORTED_BY):
         return told
     return tag("a", told, href="#pictures", data_sort=sort, data_label=label, class_="show")
@@ -217,7 +216,7 @@ def _split(data: ReportData, split: str, shown: list[Picture]) -> Html:
 
 
 def _group(data: ReportData, split: str, label: int | None, found: list[Picture]) -> Html:
-    name = class_name(data.manifest.schema.class_names, label)
+    name = data.class_name(label)
     figures = [picture(one, name, anchor=anchor_of(one), values=_values(one)) for one in found]
     shown = sheet(figures[:_SHOWN])
     if len(figures) > _SHOWN:

@@ -22,6 +22,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.parquet import ParquetRows
 from shardwright.format.splits import ShardInfo
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
+from shardwright.inspect.describe import class_name
 from shardwright.inspect.sample import SamplePlace, choose_sample, sample_size
 from shardwright.report.pictures import Picture, can_decode, read_pictures
 from shardwright.report.rejects import RejectedInput, read_rejects
@@ -30,11 +31,10 @@ from shardwright.storage.reads import map_reads
 
 MAX_ROWS = 50_000  # of all splits together
 _LEAST_ROWS = 1000  # of each split
-_READERS = 8  # concurrent reads of indexes
 _COLUMNS = ["width", "height", "image_length"]
 _MAX_SEARCHED = 400_000  # records, among which ids are looked up
 _MAX_BYTES = 500_000  # of their thumbnails
-_READERS = 8
+_READERS = 8  # concurrent reads of indexes
 _NEAR_PAIRS, _NEAR_ROWS = 12, 4096  # that are shown, and the rows they are chosen from
 
 
@@ -65,6 +65,10 @@ class ReportData:
     replaced: Mapping[str, Picture] = field(default_factory=dict)
     can_decode: bool = True
     fault: str = ""
+
+    def class_name(self, label: int | None) -> str:
+        """Return the name of a class of the dataset; "" without one."""
+        return class_name(self.manifest.schema.class_names, label)
 
 
 def collect(
@@ -125,13 +129,6 @@ def sample_pictures(root: Folder, manifest: Manifest, number: int | None = None)
         return []
     wanted = sample_size(manifest.num_records) if number is None else number
     return read_pictures(root, manifest, choose_sample(root, manifest, wanted) if wanted else [])
-
-
-def class_name(class_names: tuple[str, ...], label: int | None) -> str:
-    """Return the name of a class, its number if it has no name, "" without a class."""
-    if label is None:
-        return ""
-    return class_names[label] if 0 <= label < len(class_names) else str(label)
 
 
 class SplitRows(NamedTuple):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from shardwright.format.schema import INDEXED, Feature, Source
+from shardwright.format.schema import INDEXED, Source
 from shardwright.format.stats_keys import FEATURES, LABEL_DEVIATION
-from shardwright.inspect.views import Cell, names, numbers, shares, texts
+from shardwright.inspect.describe import class_name, class_view, feature_view
+from shardwright.inspect.stats import value_view
+from shardwright.inspect.views import names, numbers, shares, texts
 from shardwright.report.charts import density, histogram_of, rank_curve
-from shardwright.report.data import ReportData, class_name
+from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, Section, cards, charts, join, name_of, note, table, tag
 from shardwright.report.pictures import Picture, box_features
 from shardwright.sizes import counted, show_number
@@ -24,58 +26,35 @@ _SHOWN_NAMES = 200
 
 def classes(data: ReportData) -> Section | None:
     """Return the section of class counts; None without a label."""
-    manifest = data.manifest
-    known = manifest.schema.class_names
-    by_split = {
-        name: {int(label): number for label, number in split.stats.get("labels", {}).items()}
-        for name, split in manifest.splits.items()
-    }
-    labels = sorted({*range(len(known)), *(one for found in by_split.values() for one in found)})
-    if not labels:
+    view = class_view(data.manifest)
+    if not view.rows:
         return None
-    totals = {one: sum(found.get(one, 0) for found in by_split.values()) for one in labels}
-    most = max(max(totals.values()), 1)
-    rows: list[list[Cell]] = [
-        [
-            class_name(known, one),
-            one,
-            *(found.get(one, 0) for found in by_split.values()),
-            totals[one],
-            round(totals[one] / most, 4),
-        ]
-        for one in labels
-    ]
-    rows.sort(key=lambda row: -int(row[-2] or 0))
-    columns = (
-        *(names("class"), numbers("label"), *map(numbers, by_split)),
-        *(numbers("all"), shares("of the largest class")),
-    )
-    parts = [_figures(totals), table("Classes", columns, rows), *_deviations(data)]
-    if len(totals) >= _CURVE_FROM and any(totals.values()):
+    totals = [int(row[-2] or 0) for row in view.rows]
+    parts = [_figures(totals), table(*view), *_deviations(data)]
+    if len(totals) >= _CURVE_FROM and any(totals):
         title = "Records of each class, from the largest to the smallest (logarithmic)"
-        parts.insert(1, charts(rank_curve(title, list(totals.values()))))
+        parts.insert(1, charts(rank_curve(title, totals)))
     return Section("classes", "Class balance", join(parts))
 
 
-def _figures(totals: dict[int, int]) -> Html:
-    counts = sorted(totals.values())
+def _figures(counts: Sequence[int]) -> Html:
+    """Return the figures of classes with these records, the most first."""
     values: dict[str, object] = {
         "classes": f"{len(counts):,}",
-        "largest class": f"{counts[-1]:,}",
-        "median class": f"{counts[len(counts) // 2]:,}",
-        "smallest class": f"{counts[0]:,}",
+        "largest class": f"{counts[0]:,}",
+        "median class": f"{counts[(len(counts) - 1) // 2]:,}",
+        "smallest class": f"{counts[-1]:,}",
     }
-    if counts[0]:
-        values["imbalance"] = f"{counts[-1] / counts[0]:,.3g} x"
+    if counts[-1]:
+        values["imbalance"] = f"{counts[0] / counts[-1]:,.3g} x"
     else:
         values["empty classes"] = f"{counts.count(0):,}"
     return cards(values)
 
 
 def _deviations(data: ReportData) -> list[Html]:
-    known = data.manifest.schema.class_names
-    rows: list[list[Cell]] = [
-        [name, f"{off['mean']:.4%}", f"{off['max']:.4%}", class_name(known, off["label"])]
+    rows = [
+        [name, f"{off['mean']:.4%}", f"{off['max']:.4%}", data.class_name(off["label"])]
         for name, split in data.manifest.splits.items()
         if (off := split.stats.get(LABEL_DEVIATION))
     ]
@@ -124,7 +103,7 @@ def _by_class(data: ReportData, pictures: list[Picture]) -> object:
         for box in found.boxes:
             areas[box.label].append((box.bottom - box.top) * (box.right - box.left))
     most = max(map(len, areas.values()))
-    rows: list[list[Cell]] = [
+    rows = [
         [
             class_name(class_names, label) or "(no class)",
             len(found),
@@ -133,9 +112,8 @@ def _by_class(data: ReportData, pictures: list[Picture]) -> object:
             f"{float(np.median(found)):.1%}",
             round(len(found) / most, 4),
         ]
-        for label, found in areas.items()
+        for label, found in sorted(areas.items(), key=lambda item: -len(item[1]))
     ]
-    rows.sort(key=lambda row: (-int(row[1] or 0), str(row[0])))
     columns = (
         *(names("class"), numbers("boxes"), numbers("images"), numbers("boxes an image")),
         *(texts("median area"), shares("of the most frequent class")),
@@ -145,38 +123,18 @@ def _by_class(data: ReportData, pictures: list[Picture]) -> object:
 
 def feature_values(data: ReportData) -> Section | None:
     """Return the section of values; None if the statistics have none."""
-    found = sorted(
-        (
-            (split.name, name, summary)
-            for split in data.manifest.splits.values()
-            for name, summary in split.stats.get(FEATURES, {}).items()
-        ),
-        key=lambda one: (one[1], one[0]),
-    )
-    if not found:
+    view = value_view(data.manifest)
+    if not view.rows:
         return None
-    columns = (
-        *(names("feature"), texts("of"), names("split"), numbers("count"), numbers("least")),
-        *(numbers("mean"), numbers("largest"), numbers("deviation"), numbers("zeros")),
-    )
-    rows: list[list[Cell]] = [
-        [
-            name,
-            summary.get("of", "values"),
-            split,
-            *(summary.get(key) for key in ("count", "min", "mean", "max", "std", "zeros")),
-        ]
-        for split, name, summary in found
-    ]
-    largest = max(data.manifest.splits.values(), key=lambda split: split.num_records).name
+    largest = max(data.manifest.splits.values(), key=lambda split: split.num_records)
     drawn = [
-        (name, summary)
-        for split, name, summary in found
-        if split == largest and "histogram" in summary
+        _chart(name, summary)
+        for name, summary in sorted(largest.stats.get(FEATURES, {}).items())
+        if "histogram" in summary
     ]
-    told = f"Charts show the values of {largest}; the area of a bar is its number of values."
-    parts = [note(told), charts(*(_chart(*each) for each in drawn[:_DRAWN]))] if drawn else []
-    return Section("values", "Values", join([*parts, table("Values of features", columns, rows)]))
+    told = f"Charts show the values of {largest.name}; the area of a bar is its number of values."
+    parts = [note(told), charts(*drawn[:_DRAWN])] if drawn else []
+    return Section("values", "Values", join([*parts, table(*view)]))
 
 
 def _chart(name: str, summary: Mapping[str, Any]) -> Html:
@@ -190,23 +148,8 @@ def _chart(name: str, summary: Mapping[str, Any]) -> Html:
 def feature_list(data: ReportData) -> Section:
     """Return the section of features."""
     schema = data.manifest.schema
-    columns = (
-        *(names("feature"), texts("kind"), texts("type"), texts("shape"), texts("encoding")),
-        *(names("column"), numbers("classes or words")),
-    )
-    rows: list[list[Cell]] = [
-        [
-            feature.name,
-            str(feature.kind),
-            feature.dtype,
-            _shape(feature),
-            feature.encoding or "",
-            feature.column_name if feature.source == Source.COLUMN else f"({feature.source})",
-            len(schema.names_of(feature)) if feature.kind in INDEXED else None,
-        ]
-        for feature in schema.features
-    ]
-    parts = [table("Features of a record", columns, rows)]
+    view = feature_view(schema)
+    parts = [table("Features of a record", view.columns, view.rows)]
     for feature in schema.features:
         if feature.kind in INDEXED and feature.source != Source.LABEL:
             words = schema.names_of(feature)
@@ -216,9 +159,3 @@ def feature_list(data: ReportData) -> Section:
             if (hidden := len(words) - _SHOWN_NAMES) > 0:
                 parts.append(note(f"... and {hidden:,} more."))
     return Section("features", "Features", join(parts))
-
-
-def _shape(feature: Feature) -> str:
-    if not feature.shape:
-        return "list" if feature.is_list else "one value"
-    return " x ".join("any" if size is None else str(size) for size in feature.shape)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shardwright.inspect.views import Cell, ColumnKind, TableColumn, names, show_cell, texts
+from shardwright.inspect.views import Cell, ColumnKind, TableColumn, show_cell
 from shardwright.terminal import visible
 
 _VOID = frozenset({"br", "img", "input", "meta"})
@@ -114,7 +114,7 @@ def sheet(figures: Iterable[Html]) -> Html:
     return tag("div", join(figures), class_="sheet")
 
 
-def table(caption: str, columns: Sequence[TableColumn], rows: Iterable[Sequence[Cell]]) -> Html:
+def table(caption: str, columns: Sequence[TableColumn], rows: Iterable[Sequence[Any]]) -> Html:
     """Return a table with a row header in its first column.
 
     Args:
@@ -174,22 +174,3 @@ def bar(share: float) -> Html:
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-
-
-def pairs_table(caption: str, values: Mapping[str, object]) -> Html:
-    """Return a table of two columns: the name of a value, and the value as people write it."""
-    rows = [[name, show_value(value)] for name, value in values.items()]
-    return table(caption, (texts("name"), names("value")), rows)
-
-
-def show_value(value: object) -> str:
-    """Return a JSON value in words: no braces, no quotes."""
-    if isinstance(value, Mapping):
-        return "; ".join(f"{name} {show_value(found)}" for name, found in value.items()) or "none"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(show_value, value)) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return f"{value:g}" if isinstance(value, float) else f"{value:,}"
-    return "none" if value in (None, "") else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from shardwright.format.reject_counts import RejectShare
 from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.inspect.describe import split_view
-from shardwright.inspect.views import Cell, names, sizes, texts
+from shardwright.inspect.views import names, pairs_view, sizes, texts
 from shardwright.report.charts import growth, heatmap, histogram_of
 from shardwright.report.data import ReportData
 from shardwright.report.markup import (
@@ -21,7 +21,6 @@ from shardwright.report.markup import (
     join,
     more,
     note,
-    pairs_table,
     table,
 )
 from shardwright.sizes import counted, show_bytes, show_number, show_seconds
@@ -58,7 +57,7 @@ def splits(data: ReportData) -> Section:
 
 def _estimates(data: ReportData) -> list[object]:
     """Return the table of record sizes that were estimated from a sample, and then written."""
-    rows: list[list[Cell]] = []
+    rows = []
     for name, split in data.manifest.splits.items():
         found = split.stats.get(RECORD_BYTES)
         if found:
@@ -142,20 +141,9 @@ def provenance(data: ReportData) -> Section:
     known.pop("timing", None)  # in a section of its own
     origin = {**known, "fingerprint": manifest.fingerprint}
     parts = [
-        pairs_table("Source", origin),
-        more("Settings", pairs_table("Settings", _flat(manifest.settings))),
+        table(*pairs_view("Source", origin)),
+        more("Settings", table(*pairs_view("Settings", manifest.settings))),
     ]
     if packages:
-        parts.append(more("Versions", pairs_table("Versions", packages)))
+        parts.append(more("Versions", table(*pairs_view("Versions", packages))))
     return Section("provenance", "Source and settings", join(parts))
-
-
-def _flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Return nested settings under names such as `encode / quality`."""
-    found: dict[str, object] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{prefix}{name} / ")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found

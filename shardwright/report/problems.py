@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.format.stats_keys import CHANNELS, FIXES, LEAKS, NEAR_LEAKS
+from shardwright.format.stats_keys import FIXES, LEAKS, NEAR_LEAKS
 from shardwright.format.stats_keys import SIGNALS as SIGNALS_KEY
 from shardwright.images.signals import SIGNALS, Signal
-from shardwright.inspect.views import Cell, names, numbers, texts
+from shardwright.inspect.stats import channel_view
+from shardwright.inspect.views import names, numbers, texts
 from shardwright.report.charts import histogram, histogram_of
 from shardwright.report.contact_sheet import (
     again,
@@ -20,7 +21,7 @@ from shardwright.report.contact_sheet import (
     link_to_pictures,
     picture,
 )
-from shardwright.report.data import NearPair, ReportData, class_name
+from shardwright.report.data import NearPair, ReportData
 from shardwright.report.markup import Html, Section, join, more, name_of, note, sheet, table, tag
 from shardwright.report.pictures import Picture
 from shardwright.report.rejects import REASONS, UNKNOWN, RejectedInput
@@ -43,18 +44,8 @@ def quality(data: ReportData) -> Section | None:
     shown = [
         _signal(data, measured, signal, values[:, place]) for place, signal in enumerate(SIGNALS)
     ]
-    rows: list[list[Cell]] = [
-        [
-            split.name,
-            found["basis"],
-            *(", ".join(f"{value:.4f}" for value in found[key]) for key in ("mean", "std")),
-        ]
-        for split in data.manifest.splits.values()
-        if (found := split.stats.get(CHANNELS))
-    ]
-    columns = (names("split"), texts("measured on"), texts("mean"), texts("deviation"))
-    title = "Mean and deviation of red, green and blue, 0 to 1"
-    channels = table(title, columns, rows) if rows else ""
+    view = channel_view(data.manifest)
+    channels = table(*view) if view.rows else ""
     drawn = tag("div", *shown, class_="charts")
     return Section("quality", "Quality", join((note(told), drawn, channels)))
 
@@ -86,7 +77,7 @@ def _signal(
     worst = []
     for place in ends[signal.bad]:
         found, value = measured[place], show_number(float(values[place]))
-        label = class_name(data.manifest.schema.class_names, found.label)
+        label = data.class_name(found.label)
         worst.append(again(found, anchor_of(found), label, f"{signal.name} {value}", value))
     shown = [chart, tag("p", told, " ", link, class_="note"), sheet(worst)]
     return tag("div", *shown, class_="signal")
@@ -132,9 +123,7 @@ def _kind(data: ReportData, key: str, told: str) -> list[Html]:
     ]
     if not found:
         return []
-    rows: list[list[Cell]] = [
-        [name, other, leak["records"], leak["unchecked"]] for name, other, leak in found
-    ]
+    rows = [[name, other, leak["records"], leak["unchecked"]] for name, other, leak in found]
     columns = [names("split"), names("also in"), numbers("records")]
     columns.append(numbers("more by checksum only"))
     if key != LEAKS:
@@ -181,7 +170,7 @@ def _pairs(
 
 def _one(data: ReportData, split: str, record_id: str) -> Html:
     found = data.paired.get(record_id)
-    label = class_name(data.manifest.schema.class_names, found.label) if found else ""
+    label = data.class_name(found.label) if found else ""
     return picture(found, label, caption=tag("small", name_of(split)))
 
 
@@ -192,9 +181,7 @@ def rejected(data: ReportData) -> Section:
         return Section("rejects", "Rejects", tag("p", "None."))
     ordered = sorted(counts, key=lambda reason: (-counts[reason], reason))
     columns = [texts("reason"), numbers("inputs"), texts("meaning"), texts("fix")]
-    rows: list[list[Cell]] = [
-        [reason, counts[reason], *REASONS.get(reason, UNKNOWN)] for reason in ordered
-    ]
+    rows = [[reason, counts[reason], *REASONS.get(reason, UNKNOWN)] for reason in ordered]
     by_reason: dict[str, list[RejectedInput]] = defaultdict(list)
     for found in data.rejects:
         by_reason[found.reason].append(found)
@@ -234,7 +221,7 @@ def _gallery(by_reason: Mapping[str, list[RejectedInput]], reasons: list[str]) -
 
 def fixes(data: ReportData) -> Section | None:
     """Return the section of the images that the build fixed; None if there are none."""
-    rows: list[list[Cell]] = [
+    rows = [
         [fault, name, number]
         for name, split in data.manifest.splits.items()
         for fault, number in split.stats.get(FIXES, {}).items()

@@ -16,7 +16,7 @@ import pytest
 from shardwright.format.index import INDEX_SCHEMA
 from shardwright.format.manifest import Manifest
 from shardwright.format.splits import ShardInfo, SplitInfo
-from shardwright.inspect import drift
+from shardwright.inspect import record_changes as changes
 from shardwright.inspect.build_scan import Amount, BuildPhase, BuildProgress
 from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
@@ -35,7 +35,7 @@ from shardwright.transforms.plan.size_errors import RecordBytes, average, record
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.publish.number_sums import describe_numbers, joined, published
 from shardwright.transforms.publish.statistics import describe_rows
-from shardwright.transforms.publish.timing import Finished, timing_of
+from shardwright.transforms.publish.written_shards import Finished, timing_of
 
 NO_ROWS = INDEX_SCHEMA.empty_table()
 ONE_ROW = pa.Table.from_pylist(
@@ -105,9 +105,9 @@ def progresses() -> list[object]:
     shown: list[object] = []
     for phase in BuildPhase:
         for done in (Amount(), Amount(1), Amount(1, 1, 1)):
-            for reused, seconds in ((0, 0.0), (0, 9.0), (done.shards, 0.0)):
+            for reused, seconds in ((Amount(), 0.0), (Amount(), 9.0), (done, 0.0)):
                 progress = BuildProgress(
-                    phase, Amount(1), done, num_reused=reused, seconds=seconds, idle_seconds=seconds
+                    phase, Amount(1), done, reused, seconds=seconds, idle_seconds=seconds
                 )
                 shown += [show_line(progress), progress.to_json()]
     return shown
@@ -125,8 +125,8 @@ def drifts() -> list[object]:
     nothing: Any = np.array([], np.int64)
     one: Any = np.array([0], np.int64)
     return [
-        *(drift.number_drift(old, new) for old in (nothing, one) for new in (nothing, one)),
-        *(drift.share_drift(old, new) for old in ({}, {"a": 0}) for new in ({}, {"a": 1})),
+        *(changes.number_drift(old, new) for old in (nothing, one) for new in (nothing, one)),
+        *(changes.share_drift(old, new) for old in ({}, {"a": 0}) for new in ({}, {"a": 1})),
     ]
 
 

@@ -19,7 +19,7 @@ import shardwright as sw
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.transforms.plan.shard_plans import ShardPlan
-from shardwright.transforms.write import shards_in_turn
+from shardwright.transforms.write import shard_writing
 from shardwright.transforms.write.shard_writing import write_records
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import (
@@ -198,7 +198,7 @@ def test_an_interrupt_leaves_whole_shards_which_stay(
             raise KeyboardInterrupt
         return write_records(plan, job)
 
-    monkeypatch.setattr(shards_in_turn, "write_records", interrupted)
+    monkeypatch.setattr(shard_writing, "write_records", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sw.write(records(), str(out), split=SPLIT, **OPTIONS)
     monkeypatch.undo()

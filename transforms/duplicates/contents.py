@@ -17,8 +17,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.transforms.hashing import hash64, joined
 from shardwright.transforms.references import concat, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.write.image_reads import main_places, place_columns
-from shardwright.transforms.write.image_scans import scan_images
+from shardwright.transforms.write.image_reads import main_places, place_columns, scan_images
 
 CONTENT = "content"
 NUM_BUCKETS = 1024  # by content; bounds the rows that one worker compares

@@ -30,9 +30,8 @@ from shardwright.transforms.images.colors import opaque
 from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.inputs.spool import UnwrittenFolder
 from shardwright.transforms.references import digest_of, keep_rows, set_column
-from shardwright.transforms.write.attempts import has_died, noted_attempt
-from shardwright.transforms.write.image_reads import main_places
-from shardwright.transforms.write.image_scans import scan_images
+from shardwright.transforms.write.image_reads import main_places, scan_images
+from shardwright.transforms.write.shard_chunks import has_died, noted_attempt
 from shardwright.transforms.write.write_job import IMAGE_SECONDS
 
 PHASH, NUM_PIXELS = "phash", "num_pixels"

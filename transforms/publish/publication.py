@@ -40,10 +40,8 @@ from shardwright.transforms.publish.found_statistics import (
     with_stats,
 )
 from shardwright.transforms.publish.near_duplicates import with_near_duplicates
-from shardwright.transforms.publish.report_file import place_report
-from shardwright.transforms.publish.same_dataset import published_before
-from shardwright.transforms.publish.timing import with_timing
-from shardwright.transforms.publish.written_shards import WrittenShards
+from shardwright.transforms.publish.report_file import place_report, published_before
+from shardwright.transforms.publish.written_shards import WrittenShards, with_timing
 from shardwright.transforms.reject_files import naming_rejects
 from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from shardwright.transforms.versions.additions import Additions, Append, propose_versions

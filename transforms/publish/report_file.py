@@ -2,25 +2,29 @@
 
 The page has times, so two publishers of one dataset make different pages. Its last line says which
 dataset it describes, so that the second publisher keeps the page of the first one. Otherwise it
-could replace the page between the manifest of the first one and the copies of `promotion.py`.
+could replace the page between the manifest of the first one and the copies of `promotion.py`. The
+first one's manifest is kept, too.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
 
-from shardwright.errors import ExistsError, ShardwrightError, StorageError
+from shardwright.errors import ExistsError, NotADatasetError, ShardwrightError, StorageError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.report.data import ReportData, collect
 from shardwright.report.page import report_html
 from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
-from shardwright.transforms.publish.same_dataset import digest_of
+from shardwright.transforms.publish.found_statistics import without_found
 
 MAX_COMPARED = 200_000  # records of both datasets; above that only manifests are compared
 _LOG = logging.getLogger("shardwright.publish")
@@ -117,3 +121,31 @@ def _difference(
         return compare(old, new).summary, old
     except ShardwrightError:
         return None, None
+
+
+def published_before(root: Folder, manifest: Manifest) -> Manifest | None:
+    """Return the published manifest if it differs in provenance, shared images and files only."""
+    try:
+        found = read_manifest(root)
+    except NotADatasetError:  # none, or damaged, so it is rewritten
+        return None
+    return found if _comparable(found) == _comparable(manifest) else None
+
+
+def digest_of(manifest: Manifest) -> str:
+    """Return the SHA-256 of a manifest without its provenance, shared images and files."""
+    text = json.dumps(_comparable(manifest), sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _comparable(manifest: Manifest) -> dict[str, Any]:
+    splits = {
+        name: replace(
+            split,
+            stats=without_found(split.stats),
+            # Those of copied objects are not in the sidecars.
+            shards=tuple(replace(shard, etag=None) for shard in split.shards),
+        )
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits, provenance={}, files={}).to_json()

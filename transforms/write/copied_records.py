@@ -42,9 +42,8 @@ from shardwright.transforms.references import (
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.examples import FramedRecords
-from shardwright.transforms.write.image_chunks import Chunk
+from shardwright.transforms.write.image_chunks import Chunk, MeasuredRecords, measure_records
 from shardwright.transforms.write.image_reads import ImageRead
-from shardwright.transforms.write.record_signals import MeasuredRecords, measure_records
 from shardwright.transforms.write.watchdog import watching
 from shardwright.transforms.write.write_job import WriteJob
 

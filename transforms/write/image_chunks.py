@@ -1,22 +1,35 @@
-"""Read, check, encode and frame a chunk of a shard's images, in one task of the thread pool."""
+"""Read, check, encode and frame a chunk of a shard's images, in one task of the thread pool.
+
+Quality signals describe the image as it is stored, so that they are a function of the dataset: a
+sample read from finished shards has the same values. So a re-encoded image is decoded once more;
+the pixels before a lossy encoder would give others.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from google_crc32c import value
 
-from shardwright.images.decode import stored_image
+from shardwright.errors import ImageFault
+from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.kinds import ImageInfo
+from shardwright.images.pixel_measures import NO_PIXELS, ChannelSums
+from shardwright.images.previews import decode_preview
+from shardwright.images.signals import SIGNALS, PictureMeasures, measure_picture
+from shardwright.images.signals_file import SIGNALS_SCHEMA
+from shardwright.transforms.images.pixels import PIXELS
+from shardwright.transforms.images.storing import ImageToStore
 from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
 from shardwright.transforms.write.image_reads import ImageRead
 from shardwright.transforms.write.made_records import MadeRecord, StoredRows
-from shardwright.transforms.write.record_signals import MeasuredRecords, measure_records
 from shardwright.transforms.write.transformed_rows import TransformedRows
 from shardwright.transforms.write.watchdog import Watched, watching
 from shardwright.transforms.write.write_job import WriteJob
@@ -24,6 +37,19 @@ from shardwright.transforms.write.write_job import WriteJob
 CHUNK_RECORDS = 64
 CHUNK_BYTES = 4 << 20
 MEASURED = ("format", "width", "height")  # columns of the index; null for records without an image
+_UNKNOWN = (float("nan"),) * len(SIGNALS)
+
+
+class MeasuredRecords(NamedTuple):
+    """The measurements of some records.
+
+    Attributes:
+        rows: Rows of a file of signals.
+        channels: The channel sums of all their images.
+    """
+
+    rows: pa.Table
+    channels: ChannelSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +189,40 @@ def _frame(
         [record.label for record in made],
     )
     return Chunk(framed, rows, ids, labels, infos, [len(image) for image in images], rejects, fixes)
+
+
+def measure_records(
+    ids: Sequence[str], images: Sequence[ImageToStore], stored: StoredImage
+) -> MeasuredRecords:
+    """Measure stored images; values are null without an image or if it does not decode."""
+    found = [_measure_image(image, stored) for image in images]
+    known = [each.signals.values() if each else _UNKNOWN for each in found]
+    values = np.array(known, np.float32).reshape(len(found), len(SIGNALS))
+    missing = np.array([each is None for each in found], bool)
+    columns = {
+        "id": pa.array(ids, pa.string()),
+        **{
+            signal.name: pa.array(values[:, number], pa.float32(), mask=missing)
+            for number, signal in enumerate(SIGNALS)
+        },
+    }
+    channels = sum((each.channels for each in found if each), NO_PIXELS)
+    return MeasuredRecords(pa.table(columns, schema=SIGNALS_SCHEMA), channels)
+
+
+def join_records(parts: Sequence[MeasuredRecords]) -> MeasuredRecords:
+    """Return the measurements of several chunks as one."""
+    rows = pa.concat_tables([SIGNALS_SCHEMA.empty_table(), *(part.rows for part in parts)])
+    return MeasuredRecords(rows, sum((part.channels for part in parts), NO_PIXELS))
+
+
+def _measure_image(image: ImageToStore, stored: StoredImage) -> PictureMeasures | None:
+    if not image.data:
+        return None
+    try:
+        # Waits until all threads together hold few enough pixels.
+        with PIXELS.hold(image.info.width * image.info.height):
+            preview = decode_preview(image.data, stored)
+    except ImageFault:
+        return None
+    return measure_picture(preview.pixels, width=preview.width, height=preview.height)

@@ -6,9 +6,9 @@ import errno
 import functools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -16,10 +16,13 @@ from shardwright.errors import ImageFault, StorageError
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.object_reads import read_object, read_object_part
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
+from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads, start_read
 from shardwright.transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
+from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.references import QUERY, picture_columns, record_bytes
 from shardwright.transforms.rejects import RejectReason, reason_of
+
+T = TypeVar("T")
 
 
 class ImageLocation(NamedTuple):
@@ -49,6 +52,8 @@ ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises ImageFaul
 NO_PICTURE: ImageRead = bytes  # the read of an image that a record lacks: no bytes
 
 AHEAD_BYTES = 64 << 20  # of objects read ahead, per shard being written
+# Concurrent local reads: reading waits for the disk, and what is computed may release the GIL.
+_READERS = 16
 _CHANGED = "the file changed between listing and reading: build again"
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -200,8 +205,10 @@ def read_local_image(place: ImageLocation) -> bytes:
                 more := os.pread(descriptor, num_bytes - len(data), start + len(data))
             ):
                 data += more
-            is_whole = place.offset is None  # a container may grow while it is read
-            if len(data) < num_bytes or (is_whole and _differ(os.fstat(descriptor), status)):
+            now = os.fstat(descriptor)
+            is_same = (now.st_size, now.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+            # A container may grow while it is read.
+            if len(data) < num_bytes or (place.offset is None and not is_same):
                 raise ImageFault(_CHANGED, RejectReason.CHANGED)
         finally:
             os.close(descriptor)
@@ -217,11 +224,6 @@ def read_local_image(place: ImageLocation) -> bytes:
             ) from error
         raise ImageFault(error.strerror or str(error), RejectReason.UNREADABLE) from error
     return data
-
-
-def _differ(one: os.stat_result, other: os.stat_result) -> bool:
-    """Return whether a file was written in between."""
-    return (one.st_size, one.st_mtime_ns) != (other.st_size, other.st_mtime_ns)
 
 
 def _checked_span(place: ImageLocation, status: os.stat_result) -> tuple[int, int]:
@@ -247,3 +249,52 @@ def _checked_span(place: ImageLocation, status: os.stat_result) -> tuple[int, in
 def _is_spooled(place: ImageLocation) -> bool:
     """Return whether the image is in a spool, whose etag is that of the original input."""
     return place.etag is not None and place.etag.startswith(SPOOL_ETAG)
+
+
+def scan_images(
+    compute: Callable[[bytes], T],
+    places: Sequence[ImageLocation],
+    storage: StorageOptions,
+    threads: int | None = None,
+) -> list[T | None]:
+    """Return `compute(bytes)` of each image, or None if it cannot be read or `compute` fails.
+
+    Such images are no faults here: WriteShards meets them again and rejects them.
+
+    Raises:
+        StorageError: A whole store fails, rather than one object.
+    """
+    found: list[T | None] = []
+    # By bytes, because `map_reads` bounds the number of images in memory, and they may be large.
+    for start, stop in runs_of(places):
+        in_flight = threads or (
+            REQUESTS_IN_FLIGHT
+            if is_remote(places[start].uri)
+            else min(_READERS, 4 * (os.cpu_count() or 1))
+        )
+        scan = functools.partial(_scan_image, compute, storage)
+        found += map_reads(scan, places[start:stop], in_flight)
+    return found
+
+
+def runs_of(places: Sequence[ImageLocation]) -> Iterator[tuple[int, int]]:
+    """Yield [start, stop) of runs of at most `AHEAD_BYTES`; a larger image is a run of its own."""
+    start = total = 0
+    for row, place in enumerate(places):
+        if row > start and total + place.num_bytes > AHEAD_BYTES:
+            yield start, row
+            start, total = row, 0
+        total += place.num_bytes
+    if start < len(places):
+        yield start, len(places)
+
+
+def _scan_image(
+    compute: Callable[[bytes], T], storage: StorageOptions, place: ImageLocation
+) -> T | None:
+    try:
+        remote = is_remote(place.uri)
+        return compute(read_remote_image(place, storage) if remote else read_local_image(place))
+    except Exception as error:
+        fault_of(error)  # raises again what is no fault of the image
+        return None

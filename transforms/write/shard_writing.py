@@ -4,16 +4,20 @@ A task in the thread pool does all CPU work of a chunk (reading, checking, decod
 checksums). The calling thread only writes finished chunks, so the order causes no waiting, and the
 chunks in flight bound the memory. Once the last image is being read, the rest (its records, then
 fsync or the last requests to a store) is a function of its own, for another thread to run while the
-next shard is read and written: so reading never pauses between shards.
+next shard is read and written. Otherwise reading would pause while the last images arrive and, in a
+store, for about ten requests, one after another, and the store's own copying.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+
+import pyarrow as pa
 
 from shardwright.errors import BuildError, MissingError, StorageError
 from shardwright.format import naming
@@ -25,12 +29,17 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.reject_files import read_rejects, write_rejects
 from shardwright.transforms.rejects import RETRYABLE, Reject, count_reasons
-from shardwright.transforms.write.alone import make_alone
-from shardwright.transforms.write.attempts import has_died, noted_attempt
 from shardwright.transforms.write.image_chunks import Chunk
-from shardwright.transforms.write.shard_chunks import make_chunks
+from shardwright.transforms.write.shard_chunks import (
+    has_died,
+    make_alone,
+    make_chunks,
+    noted_attempt,
+)
 from shardwright.transforms.write.write_job import WriteJob
 from shardwright.transforms.write.written_rows import WrittenRows
+
+Written = tuple[ShardSummary, list[Reject]]
 
 
 def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardSummary | None:
@@ -61,7 +70,7 @@ def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardS
     return replace(summary, reject_file=content)
 
 
-def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reject]]:
+def write_shard(plan: ShardPlan, job: WriteJob) -> Written:
     """Write a shard, its rejects and, last, its sidecar. The same plan yields the same bytes.
 
     Raises:
@@ -71,9 +80,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
     return write_records(plan, job)()
 
 
-def write_records(
-    plan: ShardPlan, job: WriteJob
-) -> Callable[[], tuple[ShardSummary, list[Reject]]]:
+def write_records(plan: ShardPlan, job: WriteJob) -> Callable[[], Written]:
     """Write a shard's records until the last image has been asked for.
 
     Return the function that writes those still under way and puts the shard in place, to be called
@@ -118,7 +125,7 @@ def _finish(
     rows: WrittenRows,
     sink: Sink,
     opened: ExitStack,
-) -> tuple[ShardSummary, list[Reject]]:
+) -> Written:
     """Write the remaining chunks and put the shard in place, unless another worker has done it."""
     with _explaining_removal(job):
         return _finish_own(plan, job, chunks, rows, sink, opened)
@@ -141,7 +148,7 @@ def _finish_own(
     rows: WrittenRows,
     sink: Sink,
     opened: ExitStack,
-) -> tuple[ShardSummary, list[Reject]]:
+) -> Written:
     try:
         with opened:
             for chunk in chunks:
@@ -190,3 +197,32 @@ def _check_unfinished(plan: ShardPlan, job: WriteJob) -> None:
         raise BuildError(
             f"the dataset at {job.root} was published meanwhile: {plan.name.shard} stays as it is"
         )
+
+
+class ShardsInTurn:
+    """The shard that a thread is ending, and the next one.
+
+    Args:
+        thread: A pool of one thread, which the caller shuts down.
+    """
+
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
+        # A plan made in this process leaves about 20 MB to Arrow, and images need it more.
+        pa.default_memory_pool().release_unused()
+        self._thread = thread
+        self._ending: list[Future[Written]] = []  # at most one
+
+    def write(self, plan: ShardPlan, job: WriteJob) -> list[Written]:
+        """Write a shard; return the one before it, if there is one. Raise as `write_shard`."""
+        try:
+            finish = write_records(plan, job)
+        finally:
+            wait(self._ending)  # one at a time, and none goes on after a failed write
+        # Submitted before the previous result is taken: if that raises, this shard is finished all
+        # the same, so that no open upload is left behind.
+        previous, self._ending = self._ending, [self._thread.submit(finish)]
+        return [shard.result() for shard in previous]
+
+    def finish(self) -> list[Written]:
+        """Return the last shard, if there is one. Raise as `write_shard`."""
+        return [shard.result() for shard in self._ending]

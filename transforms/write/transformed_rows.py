@@ -28,9 +28,14 @@ from shardwright.transforms.references import (
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.user_code import Picture, Record, apply_all
 from shardwright.transforms.write.examples import ExampleEncoder
-from shardwright.transforms.write.further_pictures import further_reads, take_picture
 from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
-from shardwright.transforms.write.made_records import MadeRecord, image_name, stated_sizes
+from shardwright.transforms.write.made_records import (
+    MadeRecord,
+    further_reads,
+    image_name,
+    stated_sizes,
+    take_picture,
+)
 
 if TYPE_CHECKING:
     from shardwright.transforms.write.write_job import WriteJob

@@ -17,8 +17,7 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.routing import Route, Routed, in_global_window, routed
-from shardwright.transforms.write.shard_writing import find_finished
-from shardwright.transforms.write.shards_in_turn import ShardsInTurn, Written
+from shardwright.transforms.write.shard_writing import ShardsInTurn, Written, find_finished
 from shardwright.transforms.write.write_job import WriteJob
 
 

@@ -28,8 +28,13 @@ from shardwright.transforms.references import (
     concat,
 )
 from shardwright.transforms.rejects import Reject
-from shardwright.transforms.write.image_chunks import MEASURED, Chunk, measured
-from shardwright.transforms.write.record_signals import MeasuredRecords, join_records
+from shardwright.transforms.write.image_chunks import (
+    MEASURED,
+    Chunk,
+    MeasuredRecords,
+    join_records,
+    measured,
+)
 from shardwright.transforms.write.write_job import WriteJob
 
 _REFERENCED = ("uri", "etag", HASH, SUFFIX)

@@ -131,13 +131,14 @@ def test_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert plan(folder, output, "--records-per-shard", "10") == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
+    assert lines[0] == "splits, with estimated bytes"
     assert re.fullmatch(
-        r"train: 31 records, 4 shards, about [\d.]+ kB; least, median and largest shard: "
-        r"\d+ B, [\d.]+ kB, [\d.]+ kB; 1, 10, 10 records",
-        lines[0],
+        r"  train +31  100.0%  [\d.]+ kB +4  1 to 10, median 10  "
+        r"\d+ B to [\d.]+ kB, median [\d.]+ kB",
+        lines[2],
     )
-    assert lines[1].startswith(f"{output}: 31 records, 4 shards, about ")
-    assert lines[2:] == [
+    assert lines[3].startswith(f"{output}: 31 records, 4 shards, about ")
+    assert lines[4:] == [
         "3 classes: Löwe, bird, cat; from the folders of INPUT",
         "rejects so far: 1 other_file",
         "a build would write all shards: 4 shards to write, 0 already written",

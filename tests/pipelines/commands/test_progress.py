@@ -1,4 +1,4 @@
-"""Progress as a person sees it: plain lines in a log, a bar on a terminal."""
+"""Progress as a person sees it: plain lines in a log, a line in place on a terminal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_plain_lines_every_ten_seconds(capfd: pytest.CaptureFixture[str], clock:
         clock.move_to(20)
     assert capfd.readouterr().err.splitlines() == [
         "shardwright: planning",
-        "shardwright: 50/100 images, 5/s, 5.0 kB/s, 2/4 shards, 0:10 left",
+        "shardwright: writing for 0:10, 50 of 100 images, 2 of 4 shards (50%), 5 images/s, "
+        "5.0 kB/s, 0:10 left",
     ]
 
 
@@ -80,8 +81,8 @@ def test_reused_work_is_not_in_the_rate(capfd: pytest.CaptureFixture[str], clock
     with ProgressDisplay(progress, line_seconds=1):
         clock.move_to(0)
         clock.move_to(1)
-    line = "shardwright: 60/100 images, 0/s, 0 B/s, 2/4 shards, ? left\n"
-    assert capfd.readouterr().err == line
+    line = "writing for 0:01, 60 of 100 images, 2 of 4 shards (50%), 2 of an earlier run"
+    assert capfd.readouterr().err == f"shardwright: {line}\n"
 
 
 def test_the_display_ends_with_its_block_when_that_fails() -> None:
@@ -118,38 +119,38 @@ def plain_of(output: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
 
 
-def test_a_bar_on_a_terminal_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before its last shard the build waits for the bar."""
+def test_a_line_on_a_terminal_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its last shard the build waits for the line."""
     images = make_images(tmp_path / "in", 16)
-    bar = r"writing .*\d+/16 images, \d+/s, [\d.]+ [kM]?B/s, \d+/8 shards, \S+ left"
+    line = r"writing for .*\d+ of 16 images, \d of 8 shards .*, \d+ images/s, [\d.]+ [kM]?B/s, \S+"
     open_sink = Folder.open_sink
 
     def run(output: list[bytes]) -> None:
-        def open_after_bar(root: Folder, name: str, **options: Any) -> Any:
+        def open_after_line(root: Folder, name: str, **options: Any) -> Any:
             if "-00007-of-" in name:
-                wait_for(lambda: bool(re.search(bar, plain_of(b"".join(output).decode()))))
+                wait_for(lambda: bool(re.search(line, plain_of(b"".join(output).decode()))))
             return open_sink(root, name, **options)
 
-        monkeypatch.setattr(Folder, "open_sink", open_after_bar)
+        monkeypatch.setattr(Folder, "open_sink", open_after_line)
         assert build(images, tmp_path / "out", "--records-per-shard", "2") == 0
 
     output = on_a_terminal(monkeypatch, run)
     plain = plain_of(output)
     assert "planning" in plain
-    assert re.search(bar, plain), plain
-    assert "\x1b[2K" in output, "the bar is wiped"
+    assert re.search(line, plain), plain
+    assert "\x1b[2K" in output, "the line is wiped"
     last = plain.rstrip().splitlines()[-1]
     assert last.startswith(f"shardwright: {tmp_path}/out: 16 records in 8 shards, 0:")
     assert "Traceback" not in plain
 
 
-def test_the_bar_counts_images_and_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_counts_images_and_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress()
     progress.start(total_images=10, total_shards=2)
     progress.add(images=5, num_bytes=10, shards=1)
 
     def show(output: list[bytes]) -> None:
         with ProgressDisplay(progress):
-            wait_for(lambda: b"5/10 images" in b"".join(output))
+            wait_for(lambda: b"5 of 10 images" in b"".join(output))
 
-    assert "1/2 shards" in on_a_terminal(monkeypatch, show)
+    assert "1 of 2 shards" in on_a_terminal(monkeypatch, show)

@@ -54,8 +54,8 @@ def test_the_command(root: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     assert not judge(root.uri).faults
     assert main(["log", root.uri]) == main(["pin", root.uri]) == 0
     shown = capsys.readouterr().out
-    assert "bytes   pins\n" in shown
-    assert f"{made['created']}   {TOMORROW}\n" in shown
+    assert "bytes  pins\n" in shown
+    assert f"{made['created']}  {TOMORROW}\n" in shown
     assert told(capsys, "pin", root, "resnet-7", "--remove") == {"removed": "resnet-7"}
     assert [pin.name for pin in read_pins(root)] == ["another_1"]
 

@@ -34,10 +34,10 @@ def test_a_build_from_its_plan_to_its_last_shard(root: Folder) -> None:
     at(root, put_shard(root, 0, 4), 16)
     root.write_bytes(f"{naming.INDEX_DIR}/train-00000-of-00009.parquet", b"of another plan")
     found = scan_build(root, START + 20)
-    assert (found.done, found.num_reused) == ((2, 20, 2000), 0)
+    assert (found.done, found.reused) == ((2, 20, 2000), (0, 0, 0))
     assert (found.records_per_second, found.seconds_left) == (1.0, 30.0)
     assert (found.seconds, found.idle_seconds) == (20, 4)
-    line = "writing for 0:20, 2 of 5 shards (40%), 1 images/s, 0:30 left"
+    line = "writing for 0:20, 20 of 50 images, 2 of 5 shards (40%), 1 images/s, 100 B/s, 0:30 left"
     assert show_line(found) == line
     found = scan_build(root, START + 400)
     assert "left, no change for 6:24: if the build has stopped" in show_line(found)
@@ -57,7 +57,7 @@ def test_the_rate_of_a_resumed_build_is_that_of_its_new_shards(root: Folder) -> 
     assert (found.records_per_second, found.seconds_left) == (0, None)
     at(root, put_shard(root, 2, 4), 70)
     found = scan_build(root, START + 80)
-    assert (found.num_reused, found.done) == (1, (2, 20, 2000))
+    assert (found.reused, found.done) == ((1, 10, 1000), (2, 20, 2000))
     assert (found.records_per_second, found.seconds_left) == (0.5, 40)
     assert "2 of 4 shards (50%), 1 of an earlier run, " in show_line(found)
 

@@ -20,7 +20,7 @@ import shardwright as sw
 from shardwright.fail_on import Measured
 from shardwright.inspect import diff
 from shardwright.inspect.cli import main
-from shardwright.inspect.drift import number_drift, share_drift
+from shardwright.inspect.record_changes import number_drift, share_drift
 from shardwright.storage.folder import Folder
 
 CLASSES = ("ape", "bee", "cat")

@@ -71,7 +71,7 @@ def test_changes_of_a_dataset_in_a_store_are_found(store: StoreServer, pictures:
     data = bytearray(get_object(store, root.path(name.shard)))
     data[len(data) // 2] ^= 1
     put_object(store, root.path(name.shard), bytes(data))
-    told = {"s3": "changed or copied since", "gs": "the store states crc32c"}[store.scheme]
+    told = {"s3": "changed or copied since", "gs": "the file's crc32c is"}[store.scheme]
     [what] = _whats(verify_quickly(root))
     assert what.startswith(f"{name.shard}: ")
     assert told in what

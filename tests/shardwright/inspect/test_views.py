@@ -13,7 +13,7 @@ def test_a_view_is_the_same_as_text_and_as_html() -> None:
     view = TableView("Largest Classes", columns, [[HOSTILE, -0.25, 2000], ["ape", 1024, None]])
     assert as_text(view) == [
         "largest classes",
-        f"  {'class':15}  change  bytes",
+        f"  {'class':15}  change   bytes",
         r"  <b>\x0a\x1b[31m   -0.25  2.0 kB",
         f"  {'ape':15}   1,024",
     ]

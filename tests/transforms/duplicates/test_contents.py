@@ -21,7 +21,7 @@ from shardwright.transforms.duplicates.contents import (
     leave_out,
 )
 from shardwright.transforms.inputs.file_rules import etag_of
-from shardwright.transforms.write import image_scans
+from shardwright.transforms.write import image_reads
 from shardwright.transforms.write.image_reads import main_places
 from tests.support.helpers import file_references, references
 
@@ -90,10 +90,10 @@ def test_unreadable_images_are_left_to_the_writer(tmp_path: Path) -> None:
 
 
 def test_few_bytes_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_scans, "AHEAD_BYTES", 10)
+    monkeypatch.setattr(image_reads, "AHEAD_BYTES", 10)
     files_of = {f"f{number}": bytes([number // 2]) * (4 if number else 20) for number in range(9)}
     batch = files(tmp_path, **files_of)
-    assert list(image_scans.runs_of(main_places(batch))) == [
+    assert list(image_reads.runs_of(main_places(batch))) == [
         (0, 1),
         (1, 3),
         (3, 5),

@@ -21,7 +21,7 @@ from shardwright.transforms.references import set_column
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.user_code import UserTransform
 from shardwright.transforms.write import watchdog
-from shardwright.transforms.write.attempts import has_died, noted_attempt
+from shardwright.transforms.write.shard_chunks import has_died, noted_attempt
 from shardwright.transforms.write.shard_writing import write_shard
 from shardwright.transforms.write.watchdog import EXIT_STUCK
 from shardwright.transforms.write.write_job import WriteJob

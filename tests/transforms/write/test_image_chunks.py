@@ -20,7 +20,6 @@ from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.rejects import RejectReason as R
 from shardwright.transforms.write.examples import ExampleEncoder
-from shardwright.transforms.write.further_pictures import take_pictures
 from shardwright.transforms.write.image_chunks import (
     CHUNK_BYTES,
     CHUNK_RECORDS,
@@ -29,7 +28,7 @@ from shardwright.transforms.write.image_chunks import (
     make_chunk,
 )
 from shardwright.transforms.write.image_reads import ImageRead, start_reads
-from shardwright.transforms.write.made_records import image_name
+from shardwright.transforms.write.made_records import image_name, take_pictures
 from shardwright.transforms.write.shard_chunks import make_chunks
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.helpers import references

@@ -1,4 +1,4 @@
-"""read_ahead: order, bounds, and the number of threads."""
+"""Tasks ahead of their consumer: order, bounds, and the number of threads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shardwright.transforms.write import read_ahead
-from shardwright.transforms.write.read_ahead import MAX_THREADS, ReadAhead
+from shardwright.transforms.write import shard_chunks
+from shardwright.transforms.write.shard_chunks import MAX_THREADS, ReadAhead
 
 
 class Clock:
@@ -35,7 +35,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(read_ahead, "time", clock)
+    monkeypatch.setattr(shard_chunks, "time", clock)
     return clock
 
 

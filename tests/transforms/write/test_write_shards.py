@@ -22,7 +22,7 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.routing import Routed
-from shardwright.transforms.write import shards_in_turn
+from shardwright.transforms.write import shard_writing
 from shardwright.transforms.write.shard_writing import write_records
 from shardwright.transforms.write.write_job import WriteJob
 from shardwright.transforms.write.write_shards import WriteShards
@@ -134,7 +134,7 @@ def test_a_shard_is_finished_while_the_next_is_written(
             return finish
         return lambda: finish() if second.wait(250) else pytest.fail("finished too early")
 
-    monkeypatch.setattr(shards_in_turn, "write_records", records_written)
+    monkeypatch.setattr(shard_writing, "write_records", records_written)
     run = write(tmp_path / "out", plans)
     assert len(summaries(run)) == run.counters["shards_written"] == 2
     assert run.counters["records_out"] == 5
@@ -153,7 +153,7 @@ def test_a_shard_that_cannot_be_finished_fails_the_build(
         begun.append(plan)
         return fail if len(begun) == number + 1 else write_records(plan, job)
 
-    monkeypatch.setattr(shards_in_turn, "write_records", records_written)
+    monkeypatch.setattr(shard_writing, "write_records", records_written)
     with pytest.raises(Exception, match="the upload is gone"):
         write(tmp_path / "out", plans)
     assert leftovers_of(tmp_path / "out") == []
