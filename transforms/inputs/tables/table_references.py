@@ -28,6 +28,7 @@ from shardwright.transforms.features.lists import is_list
 from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.box_rows import BoxColumns, list_images
 from shardwright.transforms.inputs.box_structs import BoxStructs, with_structs
+from shardwright.transforms.inputs.boxes import ImageSize, read_size
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     TEXT_ROLES,
@@ -417,6 +418,20 @@ def _box_columns(request: SourceRequest, columns: pa.Schema) -> BoxColumns | Non
     return None if found is None or request.kinds.keys() & {*found.edges} else found
 
 
+def _check_sides(
+    boxes: BoxColumns, rows: pa.RecordBatch, sizes: Sequence[ImageSize | None]
+) -> None:
+    """Raise UsageError if the widths and heights of boxes are those of their images."""
+    x, y, *sides = (rows.column(name).to_pylist() for name in boxes.edges)
+    stated = [size and (size.width, size.height) for size in sizes]
+    if [*zip(*sides, strict=True)] == stated and any((*x, *y)):
+        raise UsageError(
+            f"columns {quoted(boxes.edges[2:])} hold the sizes of images, so "
+            f"{quoted(boxes.edges[:2])} are no points of boxes: rename these, or give a --schema "
+            "that takes them as features"
+        )
+
+
 def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     """Return a table of boxes; images are where the first of them are, with their extension."""
     kinds = {one.name: one for one in table.columns}
@@ -432,8 +447,12 @@ def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     suffixes = ("",) if all(map(has_image_name, names.to_pylist())) else _SUFFIXES
     own = table.folder_of(first)
     for folder, suffix in itertools.product((own, f"{own}/images"), suffixes):
-        _, uris = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
-        if any(file_exists(uri, table.storage) for uri in uris.to_pylist()):
+        _, paths = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
+        uris = paths.to_pylist()
+        if any(file_exists(uri, table.storage) for uri in uris):
+            if boxes.part is not None:
+                rows = batch.take(pc.index_in(names, role_text(batch, table.image)))
+                _check_sides(boxes, rows, [read_size(uri, table.storage) for uri in uris])
             root = table.image_root if folder == own else folder
             return replace(table, image_root=root, suffix=suffix)
     return table
