@@ -42,12 +42,27 @@ from shardwright.transforms.references import (
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 
-_CORNERS = (
-    ("xmin", "ymin", "xmax", "ymax"),
-    ("x_min", "y_min", "x_max", "y_max"),
-    ("x1", "y1", "x2", "y2"),
-)
 _LIST = ("bbox",)  # COCO's [x, y, width, height]
+_SIDES = (("w", "h"), ("width", "height"))  # beside w and h, width and height are the image's
+# Names of the columns of a box in lower case, without what `_PREFIX` and `_GAPS` match -> what part
+# of its sides its first point is from its corner; None if the last two are the other corner.
+_EDGE_NAMES: dict[tuple[str, ...], float | None] = {
+    ("xmin", "ymin", "xmax", "ymax"): None,
+    ("x1", "y1", "x2", "y2"): None,
+    ("x0", "y0", "x1", "y1"): None,
+    ("left", "top", "right", "bottom"): None,
+    _LIST: None,
+    **{
+        (*start, *sides): part
+        for sides in _SIDES
+        for part, starts in (
+            (0.0, (("xmin", "ymin"), ("x1", "y1"), ("left", "top"), ("x", "y"))),
+            (0.5, (("xcenter", "ycenter"), ("xc", "yc"), ("cx", "cy"))),
+        )
+        for start in starts
+    },
+}
+_PREFIX, _GAPS = re.compile(r"^(bbox|box|bounding_?box)(?=[\s_.-])"), re.compile(r"[\s_.-]+")
 SIZES = (("height", "width"), ("image_height", "image_width"), ("img_height", "img_width"))
 # Fractions may be larger than 1, as boxes reach out of images. No image of 2 pixels has boxes.
 MOST_FRACTION = 2.0
@@ -76,25 +91,36 @@ class BoxColumns:
     """The columns of a table with a row for each box.
 
     Attributes:
-        edges: The columns of xmin, ymin, xmax and ymax, or one of COCO's [x, y, width, height].
+        edges: The columns of xmin, ymin, xmax and ymax; of a point, width and height; or one of
+            COCO's [x, y, width, height].
         size: The columns of the image's height and width in pixels; () if there are none.
         objects: The class, if there is one, and all other columns without a role.
+        part: The value of `_EDGE_NAMES`.
     """
 
     edges: tuple[str, ...]
     size: tuple[str, ...]
     objects: tuple[ObjectColumn, ...] = ()
+    part: float | None = None
 
     @classmethod
     def find(cls, columns: pa.Schema) -> BoxColumns | None:
         """Return the columns of boxes by their names, in any case; None if there are none."""
         there = {folded(one.name): one for one in reversed(columns)}
-        for edges in (*_CORNERS, _LIST):
-            found = [there[name] for name in edges if name in there]
-            if len(found) == len(edges) and all(_may_hold(one.type, edges) for one in found):
-                sizes = (names for names in SIZES if all(name in there for name in names))
-                size = tuple(there[name].name for name in next(sizes, ()))
-                return cls(tuple(one.name for one in found), size)
+        bare: dict[str, pa.Field] = {}
+        # Beside `bbox_width`, `width` is the image's.
+        for name in sorted(there, key=lambda name: _PREFIX.match(name) is None):
+            bare.setdefault(_GAPS.sub("", _PREFIX.sub("", name)), there[name])
+        for edges, part in _EDGE_NAMES.items():
+            found = [bare[name] for name in edges if name in bare]
+            is_outline = "x3" in bare and edges[0] in ("x0", "x1")  # more than two points
+            if len(found) < len(edges) or is_outline:
+                continue
+            if all(_may_hold(one.type, edges) for one in found):
+                names = tuple(one.name for one in found)
+                left = {name: one.name for name, one in there.items() if one.name not in names}
+                sizes = (pair for pair in SIZES if left.keys() >= {*pair})
+                return cls(names, tuple(left[name] for name in next(sizes, ())), part=part)
         return None
 
     def with_objects(self, label: pa.Field | None, others: Iterable[pa.Field]) -> BoxColumns:
@@ -177,6 +203,10 @@ class BoxColumns:
             unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
             for row in np.flatnonzero(unknown & has_box).tolist():
                 faults.setdefault(row, f"{self.objects[0].name} has no class for its box")
+        if self.part is not None:
+            sides = edges[:, 2:]
+            start = edges[:, :2] - self.part * sides
+            edges = np.concatenate([start, start + sides], axis=1)
         details: list[str | None] = [None] * batch.num_rows
         for row, fault in faults.items():
             details[row] = f"{where}row {batch.column('row')[row].as_py()}: {fault}"
@@ -289,7 +319,8 @@ def list_images(
         storage: Options of the images' stores.
 
     Raises:
-        BuildError: The temporary folder is full, or heights and widths are those of boxes.
+        BuildError: The temporary folder is full, heights and widths are those of boxes, or points
+            may be corners or centers.
     """
     file, buckets = BatchFile(), defaultdict[int, list[Place]](list)
     num_buckets = 1 << (num_bytes >> _BUCKET_BITS).bit_length()
@@ -316,6 +347,12 @@ def list_images(
         raise BuildError(
             f"the columns {' and '.join(columns.size)} hold heights and widths of boxes, and must "
             "hold those of images: rename them, or leave them out"
+        )
+    if columns.part == 0 and folded(columns.edges[0])[-1] == "x" and 0 < largest <= MOST_FRACTION:
+        x, y, *_ = map(repr, columns.edges)
+        raise BuildError(
+            f"the boxes are fractions, and {x} and {y} may be their corners or their centers: "
+            "rename them to xmin and ymin, or to x_center and y_center"
         )
     for bucket in sorted(buckets):
         whole = concat([file.read(place) for place in buckets.pop(bucket)])

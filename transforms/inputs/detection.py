@@ -12,7 +12,7 @@ from typing import Any
 from shardwright.errors import UsageError
 from shardwright.storage.addresses import is_remote
 from shardwright.transforms.inputs.folder_contents import fixed_folder, has_wildcard
-from shardwright.transforms.inputs.input_files import checked
+from shardwright.transforms.inputs.input_files import FilesFacts, checked
 from shardwright.transforms.inputs.source import (
     InputSource,
     SourceFacts,
@@ -69,6 +69,8 @@ def detect_source(request: SourceRequest) -> InputSource:
                     f"--top-folders is for folders and archives of images, but {request.argument} "
                     f"is {facts.description}: leave it out"
                 )
+            if isinstance(facts, FilesFacts):
+                facts.warn_of_unread()
             folders = _folders_of(found, facts)
             return InputSource(name, known, replace(facts, folders=folders))
     endings = ", ".join(f"{name} ({known.summary})" for name, known in formats.items())

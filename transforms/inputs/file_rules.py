@@ -8,21 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shardwright.transforms.rejects import RejectReason
 
-# Folder name in lower case -> the split that it stands for.
+_SPLIT_NAMES = {
+    "train": ("train", "training", "train_set", "training_set"),
+    "validation": ("val", "valid", "validation", "val_set", "validation_set", "dev"),
+    "test": ("test", "testing", "test_set"),
+    "eval": ("eval",),
+}
+# Folder name in lower case -> the split that it stands for. TFX writes Split-train and Split-eval.
 SPLIT_FOLDERS: Mapping[str, str] = {
-    "train": "train",
-    "training": "train",
-    "train_set": "train",
-    "training_set": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "val_set": "validation",
-    "validation_set": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "test_set": "test",
+    f"{before}{name}": split
+    for split, names in _SPLIT_NAMES.items()
+    for name in names
+    for before in ("", "split-")
 }
 IMAGE_EXTENSIONS = frozenset(
     (

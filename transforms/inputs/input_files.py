@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +23,10 @@ from shardwright.transforms.inputs.file_rules import (
 )
 from shardwright.transforms.inputs.folder_contents import expand_braces, has_wildcard, is_web
 from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
-from shardwright.transforms.inputs.top_folders import names_state_splits
+from shardwright.transforms.inputs.top_folders import names_state_splits, shown
 
+_LOG = logging.getLogger("shardwright.inputs")
+_MOST_FOLDERS = 64  # of INPUT that are looked into for files that would not be read
 # Searched besides split folders: data sets on the Hugging Face hub keep their files here.
 _DATA_FOLDER = "data"
 # A wildcard that also matches such files is an error; a README.md or a list is skipped.
@@ -175,6 +178,29 @@ class FilesFacts(SourceFacts):
 
     def file_of(self, part: str) -> InputFile:
         return InputFile(part, part.removeprefix(self.base))
+
+    def warn_of_unread(self) -> None:
+        """Log the folders of INPUT with such files that are not parts.
+
+        Raises:
+            StorageError: A folder cannot be listed.
+        """
+        uri, listings = self.request.uri, self.request.listings
+        if self.is_part is None or has_wildcard(uri):
+            return
+        read = {self.file_of(part).name.partition("/")[0] for part in self.parts()}
+        unread = [
+            folder
+            for folder in listings.look_in(uri).folders[:_MOST_FOLDERS]
+            if folder not in read
+            and any(map(self.is_part, listings.first_in(f"{uri}/{folder}").files))
+        ]
+        if unread:
+            _LOG.warning(
+                "%s %s has such files in %s, too, which are not read: to read all, give a "
+                "wildcard, such as '%s/*/*'",
+                *(self.request.argument, uri, shown(unread), uri),
+            )
 
 
 def base_of(files: Sequence[InputFile]) -> str:

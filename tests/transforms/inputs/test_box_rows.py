@@ -115,12 +115,43 @@ def test_open_images(tmp_path: Path, suffix: str) -> None:
     assert {one.sequence for one in source.facts.features} == {"objects"}
 
 
+@pytest.mark.parametrize(("names", "label"), [
+    ({"class-descriptions-boxable.csv": "/m/0k4j,Car\n/m/01g317,Person\n"}, "Person"),
+    ({"oidv7-class-descriptions.csv": "LabelName,DisplayName\n/m/01g317,Man\n/m/04yx4,Man\n"},
+     "Man (/m/01g317)"),
+    ({"class-descriptions.csv": "/m/0k4j,Car\n"}, "/m/01g317"), ({}, "/m/01g317"),
+])  # fmt: skip
+def test_names_of_the_codes_of_open_images(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: dict[str, str], label: str
+) -> None:
+    write(tmp_path, {"boxes.csv": OPEN_IMAGES, "000002b66c9c498e.jpg": picture(), **names})
+    _, [row], _ = listed(tmp_path / "boxes.csv")
+    assert row["x/objects/label"] == [label] * 2
+    assert ("put Open Images' class-descriptions.csv" in caplog.text) == (not names)
+
+
 def test_wheat(tmp_path: Path) -> None:
     write(tmp_path, {"train.csv": WHEAT, "train/b6ab77fd7.jpg": picture()})
     source, [row], rejects = listed(tmp_path / "train.csv", image_root=str(tmp_path / "train"))
     assert row["x/objects/bbox"][0] == fractions(1024, 1024, 834, 222, 890, 258)
     assert (row["x/objects/source"], rejects) == (["usask_1"] * 2, [])
     assert "objects/label" not in [one.name for one in source.facts.features]
+
+
+@pytest.mark.parametrize(("header", "row"), [
+    ("x,y,width,height", "4,2,8,10"), ("X,Y,W,H", "4,2,8,10"), ("x_1,y_1,width,height", "4,2,8,10"),
+    ("x0,y0,x1,y1", "4,2,12,12"), ("left,top,right,bottom", "4,2,12,12"),
+    ("width,height,bbox_x,bbox_y,bbox_width,bbox_height", "40,20,4,2,8,10"),
+    ("width,height,xc,yc,w,h", "40,20,8,7,8,10"), ("box x center,box y center,w,h", ".2,.35,.2,.5"),
+    ("bounding_box.xmin,bounding_box.ymin,w,h", ".1,.1,.2,.5"),
+])  # fmt: skip
+def test_names_of_the_columns_of_boxes(tmp_path: Path, header: str, row: str) -> None:
+    """Of a corner or a center and two sides, too; a row without sides has only some values."""
+    text = f"image,{header}\na.png,{row}\nb.png,{row.rpartition(',')[0]},\n"
+    write(tmp_path, {"t.csv": text, "a.png": picture(), "b.png": picture()})
+    _, [found], [reject] = listed(tmp_path / "t.csv")
+    assert found["x/objects/bbox"] == [fractions(WIDTH, HEIGHT, 4, 2, 12, 12)]
+    assert (reject.id, "only some of" in reject.detail) == ("b.png", True)
 
 
 COLUMNS = "image,xmin,ymin,xmax,ymax,label\n"
@@ -184,11 +215,19 @@ def test_an_image_of_unknown_size(tmp_path: Path) -> None:
      "column 'bbox' would be the feature 'objects/bbox'"),
     ("image,xmin,ymin,xmax,ymax,width,height", "a.png,4,2,12,12,8,10",
      "the columns height and width hold heights and widths of boxes"),
+    ("image,x,y,width,height", "a.png,4,2,40,20", "'x', 'y' are no points of boxes: rename"),
+    ("image,x,y,width,height", "a.png,.4,.2,.2,.3", "'x' and 'y' may be their corners or their"),
 ])  # fmt: skip
 def test_columns_that_clash(tmp_path: Path, header: str, row: str, told: str) -> None:
     write(tmp_path, {"t.csv": f"{header}\n{row}\n", "a.png": picture()})
     with pytest.raises((UsageError, BuildError), match=told):
         listed(tmp_path / "t.csv")
+
+
+def test_outlines_are_no_boxes(tmp_path: Path) -> None:
+    write(tmp_path, {"t.csv": "image,x1,y1,x2,y2,x3,y3\na.png,1,2,3,4,5,6\n", "a.png": picture()})
+    _, [row], _ = listed(tmp_path / "t.csv")
+    assert (row["x/x1"], row["x/y3"]) == (1, 6)
 
 
 def test_columns_that_a_schema_names_are_no_boxes(tmp_path: Path) -> None:

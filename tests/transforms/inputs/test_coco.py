@@ -70,7 +70,7 @@ def test_a_json_without_a_split_beside_others_is_refused(tmp_path: Path) -> None
     """All images would be in one split; one kind of files can be given by a wildcard."""
     root, more = official(tmp_path), json.dumps(det.coco(["a"], annotations=[]))
     det.write(root, {"annotations/image_info_unlabeled2017.json": more})
-    told = r"has train2017, val2017, whose names state splits, beside unlabeled2017, without"
+    told = r"val2017.json, whose names state splits, beside \S+unlabeled2017.json, without"
     with pytest.raises(UsageError, match=told):
         det.listed(root)
     given = f"{root}/annotations/instances_*.json"
@@ -120,6 +120,26 @@ def test_roboflow_puts_the_json_beside_the_images(tmp_path: Path) -> None:
     )
     _, rows, _ = det.listed(tmp_path / "valid")
     assert columns_of(rows, "id", "split") == [("b.png", None)]  # one set alone states no splits
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ("train/labels.json", "val/labels.json"), ("annotations/train.json", "annotations/val.json"),
+    ("train/_annotations.coco.json", "val.json"),
+])  # fmt: skip
+def test_a_json_of_any_name_is_known_by_its_content(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    """Beside it are other json files, and a folder of annotations may have none."""
+    files: dict[str, str | bytes] = {f"{number}.json": "{}" for number in range(9)}
+    files |= {
+        "annotations/README.txt": "x",
+        **det.pictures("train", "a"),
+        **det.pictures("val", "b"),
+    }
+    files |= {first: json.dumps(det.coco(["a"])), second: json.dumps(det.coco(["b"]))}
+    _, rows, rejects = det.listed(det.write(tmp_path, files))
+    expected = [("train/a.png", "train"), ("val/b.png", "validation")]
+    assert (sorted(columns_of(rows, "id", "split")), rejects) == (expected, [])
 
 
 @pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)

@@ -101,6 +101,7 @@ def test_splits() -> None:
         "flowers-train.tfrecord-00000-of-00012": "train",
         "flowers-my_split.tfrecord-00000-of-00012": "my_split", "train-00000-of-01024": "train",
         "data/dev-00000-of-00002-abc.parquet": "validation", "x_Test.parquet": "test",
+        "Split-eval/data_tfrecord-00000-of-00001.gz": "eval", "Eval/x.rec": "eval",
         "VALID/train.rec": "validation", "test_train.rec": None, "trainer.rec": None, "x.rec": None,
     }  # fmt: skip
     assert {name: InputFile(f"/in/{name}", name).split for name in splits} == splits

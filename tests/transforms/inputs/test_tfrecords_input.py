@@ -254,6 +254,19 @@ def test_splits_from_names(tmp_path: Path, names: tuple[str, ...], splits: set[s
         assert {row["split"] for row in rows} == splits
 
 
+def test_folders_of_tfx_and_one_that_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, folder in enumerate(("Split-train", "Split-eval", "extra")):
+        name = f"{folder}/data_tfrecord-00000-of-00001.gz"
+        write_records(tmp_path / "in" / name, pictures(1, number), "GZIP")
+    rows = rows_of(list_source(source_of(tmp_path / "in", tmp_path / "spool")))
+    assert {row["id"].partition("/")[0]: row["split"] for row in rows} == {
+        "Split-train": "train", "Split-eval": "eval",
+    }  # fmt: skip
+    assert "in extra, too, which are not read" in caplog.text
+
+
 @pytest.mark.parametrize("labels", ["label.labels.txt", "labels.txt"])
 def test_class_names_beside_the_files(tmp_path: Path, labels: str) -> None:
     unknown = [example(image=png_of(3), label=-1), example(image=png_of(4), label=7)]

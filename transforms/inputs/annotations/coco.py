@@ -29,6 +29,7 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
+from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.annotations.coco_files import (
     ANNOTATION,
@@ -88,7 +89,7 @@ _OBJECT_TYPES = {
 }
 _BATCH_BYTES = 32 << 20  # of a batch's annotations, on average, as JSON
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_OTHER_FILES = 5  # json files without COCO's names that detection reads
+_MOST_FILES = 64  # json files that detection reads, those with COCO's names first
 _PROBES = 5  # images looked up to find the folder of a set
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -97,13 +98,11 @@ class CocoSet(NamedTuple):
     """Json files that annotate the same images.
 
     Attributes:
-        name: The common part of their names, such as "train2017"; often the images' folder.
         files: Their addresses.
-        split: The split that the name states, or None.
+        split: The split that the name states, or else the folder of the files; None without one.
         folders: The folders that may hold the images, most likely first.
     """
 
-    name: str
     files: tuple[str, ...]
     split: str | None
     folders: tuple[str, ...]
@@ -146,13 +145,12 @@ def look(request: SourceRequest) -> CocoFacts | None:
         BuildError: A file is not JSON, or its categories are invalid.
         StorageError: A folder cannot be listed, or a file cannot be read.
     """
-    files = _find(request)
-    if not request.forced:
-        files = [
-            uri
-            for uri in files
-            if _SECTIONS.match(peek_text(read_start(uri, request.storage, _START_BYTES)))
-        ]
+    found = _find(request)
+    starts = map_reads(lambda uri: read_start(uri, request.storage, _START_BYTES), found)
+    pairs = zip(found, starts, strict=True)
+    files = [uri for uri, start in pairs if _SECTIONS.match(peek_text(start))]
+    if request.forced:
+        files = files or found
     if not files:
         request.refuse_if_forced(
             "has no COCO json: give the .json, or a folder with annotations/*.json"
@@ -164,38 +162,20 @@ def look(request: SourceRequest) -> CocoFacts | None:
 
 def _find(request: SourceRequest) -> list[str]:
     """Return the addresses of the json files that may be COCO's, in name order."""
-    uri, look_in = request.uri, request.listings.look_in
+    uri = request.uri
     if has_wildcard(uri) or uri.lower().endswith(_ENDING):
         return [
             file.uri for file in find_files(request, lambda name: name.lower().endswith(_ENDING))
         ]
-    root = look_in(uri)
-    for folder in root.folders:
-        if folder.lower() == "annotations":
-            below = look_in(f"{uri}/{folder}").files
-            return [f"{uri}/{folder}/{name}" for name in below if name.lower().endswith(_ENDING)]
-    beside = [
-        name
-        for name in root.files
-        if _is_named(name) or (request.forced and name.lower().endswith(_ENDING))
-    ]
-    splits = [folder for folder in root.folders if split_of([folder])]
-    inside = [
-        f"{folder}/{name}"
-        for folder in splits
-        for name in look_in(f"{uri}/{folder}").files
-        if _is_named(name)
-    ]
-    if beside or inside:
-        return [f"{uri}/{name}" for name in beside or inside]
-    # Label Studio's result.json, FiftyOne's labels.json: `look` reads what is in them.
-    found = request.listings.companions_in(uri)
-    others = (path for path in found.others if found.images and path.lower().endswith(_ENDING))
-    return [f"{uri}/{path}" for path in islice(others, _OTHER_FILES)]
+    # Tools give the file any name, and images may be elsewhere: `look` reads what is in it.
+    others = request.listings.companions_in(uri).others
+    paths = [path for path in others if path.lower().endswith(_ENDING)]
+    paths.sort(key=lambda path: not _is_named(path.rpartition("/")[2]))
+    return [f"{uri}/{path}" for path in sorted(paths[:_MOST_FILES])]
 
 
 def _is_named(name: str) -> bool:
-    match = _NAME.fullmatch(name) if name.lower().endswith(_ENDING) else None
+    match = _NAME.fullmatch(name)
     return match is not None and (bool(match["kind"]) or name.lower() == _BESIDE)
 
 
@@ -238,7 +218,7 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         reference_schema(columns),
         features,
         states_splits=len(sets) > 1
-        and names_state_splits(request, {one.name: one.split for one in sets}),
+        and names_state_splits(request, {_below(root, one.files[0]): one.split for one in sets}),
         uri=request.uri,
         sets=sets,
         root=root,
@@ -269,14 +249,17 @@ def _sets_of(
         root = shared.rpartition("/")[0] or "/"
     sets = (
         CocoSet(
-            name,
             read,
-            split_of(re.split(r"[^A-Za-z0-9]+", name)),
+            split_of([*re.split(r"[^A-Za-z0-9]+", name), *_below(root, folder).split("/")[::-1]]),
             _image_folders(folder, name, request.image_root),
         )
         for (folder, name), read in chosen.items()
     )
     return tuple(sets), root, left_out
+
+
+def _below(root: str, path: str) -> str:
+    return path.removeprefix(root).lstrip("/")
 
 
 def _chosen_files(files: Sequence[str]) -> tuple[dict[tuple[str, str], tuple[str, ...]], list[str]]:

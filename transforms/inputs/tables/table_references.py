@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any
@@ -24,10 +24,11 @@ from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.features.lists import is_list, is_text
 from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.box_rows import BoxColumns, list_images
 from shardwright.transforms.inputs.box_structs import BoxStructs, with_structs
+from shardwright.transforms.inputs.boxes import ImageSize, read_size
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     TEXT_ROLES,
@@ -64,6 +65,7 @@ from shardwright.transforms.inputs.label_values import (
     class_texts,
 )
 from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.tables.label_codes import names_of_codes
 from shardwright.transforms.inputs.tables.table_files import (
     TABLE_EXTENSIONS,
     read_first_rows,
@@ -127,6 +129,7 @@ class TableLayout(Columns):
         folders: As in `SourceFacts`, for the further images of a table of labels.
         boxes: The columns of boxes if each row is one; None if each row is an image.
         suffix: The extension of the images, if their paths lack it.
+        code_names: Label -> the class name that stands for it; others stay.
         flags: The columns of the files, if all but the image's are classes with 0 or 1; None for
             `columns`.
     """
@@ -143,6 +146,7 @@ class TableLayout(Columns):
     folders: tuple[str, ...] = ()
     boxes: BoxColumns | None = None
     suffix: str = ""
+    code_names: Mapping[str, str] = field(default_factory=dict)
     flags: pa.Schema | None = None
 
     @property
@@ -344,14 +348,14 @@ def table_of(
     schema = read_table_schema(paths, kind, request.storage)
     if os.path.basename(paths[0]) == CLASSES_FILE and rows is TableOf.IMAGES:
         return _of_flags(request, path, files, schema)
-    is_text = kind in ("csv", "tsv")  # in which every type can have a role
+    is_csv = kind in ("csv", "tsv")  # in which every type can have a role
     boxes = _box_columns(request, schema) if rows is TableOf.IMAGES else None
-    declared = () if is_text else request.kinds
+    declared = () if is_csv else request.kinds
     usual = ROLE_COLUMNS if boxes is None else _BOX_ROLES
     first = _FirstRows(paths, kind, schema, request.storage)
     roles = _find_roles(first, request.columns, rows, declared, usual)
     texts = {roles[role] for role in TEXT_ROLES if role != "label"}
-    if is_text:  # an id "1.5" or "true" is text
+    if is_csv:  # an id "1.5" or "true" is text
         schema = pa.schema(
             [one.with_type(pa.string()) if one.name in texts else one for one in schema]
         )
@@ -370,6 +374,7 @@ def table_of(
         may_lack_images=request.may_lack_images,
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
+        code_names=first.code_names(roles["label"], request) if is_csv else {},
         structs=BoxStructs.find(schema, request.kinds)
         if rows is TableOf.IMAGES and request.image
         else None,
@@ -417,6 +422,20 @@ def _box_columns(request: SourceRequest, columns: pa.Schema) -> BoxColumns | Non
     return None if found is None or request.kinds.keys() & {*found.edges} else found
 
 
+def _check_sides(
+    boxes: BoxColumns, rows: pa.RecordBatch, sizes: Sequence[ImageSize | None]
+) -> None:
+    """Raise UsageError if the widths and heights of boxes are those of their images."""
+    x, y, *sides = (rows.column(name).to_pylist() for name in boxes.edges)
+    stated = [size and (size.width, size.height) for size in sizes]
+    if [*zip(*sides, strict=True)] == stated and any((*x, *y)):
+        raise UsageError(
+            f"columns {quoted(boxes.edges[2:])} hold the sizes of images, so "
+            f"{quoted(boxes.edges[:2])} are no points of boxes: rename these, or give a --schema "
+            "that takes them as features"
+        )
+
+
 def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     """Return a table of boxes; images are where the first of them are, with their extension."""
     kinds = {one.name: one for one in table.columns}
@@ -432,8 +451,12 @@ def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     suffixes = ("",) if all(map(has_image_name, names.to_pylist())) else _SUFFIXES
     own = table.folder_of(first)
     for folder, suffix in itertools.product((own, f"{own}/images"), suffixes):
-        _, uris = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
-        if any(file_exists(uri, table.storage) for uri in uris.to_pylist()):
+        _, paths = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
+        uris = paths.to_pylist()
+        if any(file_exists(uri, table.storage) for uri in uris):
+            if boxes.part is not None:
+                rows = batch.take(pc.index_in(names, role_text(batch, table.image)))
+                _check_sides(boxes, rows, [read_size(uri, table.storage) for uri in uris])
             root = table.image_root if folder == own else folder
             return replace(table, image_root=root, suffix=suffix)
     return table
@@ -455,6 +478,14 @@ class _FirstRows:
             return pa.nulls(0, kind)
         rows = self._rows()
         return pa.nulls(0, kind) if rows is None else rows.column(name)
+
+    def code_names(self, label: str | None, request: SourceRequest) -> Mapping[str, str]:
+        """Return `names_of_codes` of the column of labels, {} without one."""
+        if label is None or not is_text(self.schema.field(label).type):
+            return {}
+        rows = self._rows()
+        folder = os.path.dirname(self.path)
+        return {} if rows is None else names_of_codes(rows.column(label), folder, request)
 
 
 def _find_roles(
@@ -657,6 +688,9 @@ def _raw_references(
     labels, no_class = pa.nulls(raw.num_rows, pa.string()), np.zeros(raw.num_rows, bool)
     if table.label is not None:
         labels, no_class = class_texts(raw.column(table.label), table.label)
+    if table.code_names:
+        codes, names = map(pa.array, zip(*table.code_names.items(), strict=True))
+        labels = pc.coalesce(names.take(pc.index_in(labels, value_set=codes)), labels)
     rows = pa.array(np.arange(first_row, first_row + raw.num_rows))
     folder = table.folder_of(name)
     paths = pc.fill_null(role_text(raw, table.image), "")

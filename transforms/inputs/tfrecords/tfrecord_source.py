@@ -291,6 +291,7 @@ def look(request: SourceRequest) -> TFRecordFacts | None:
         labels_are_indices=has_indices,
         request=request,
         base=base_of(files),
+        is_part=is_tfrecord_name,
         layout=layout,
         **found,
     )
