@@ -11,6 +11,7 @@ from shardwright.transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from shardwright.transforms.rejects import Reject, RejectReason
 
 T = TypeVar("T")
+B = TypeVar("B")
 
 
 class ImageRow(NamedTuple):
@@ -50,8 +51,8 @@ def _column(values: Sequence[object], kind: pa.DataType, num_rows: int) -> pa.Ar
 
 
 def in_batches(
-    rows: Iterable[T | Reject], make: Callable[[Sequence[T]], pa.RecordBatch]
-) -> Iterator[pa.RecordBatch | Reject]:
+    rows: Iterable[T | Reject], make: Callable[[Sequence[T]], B]
+) -> Iterator[B | Reject]:
     """Yield the batches that `make` returns for up to `BATCH_ROWS` rows, and rejects unchanged."""
     pending: list[T] = []
     for row in rows:

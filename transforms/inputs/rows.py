@@ -1,15 +1,15 @@
-"""Turn rows with images in a column into references; the images go to the spool.
+"""Turn rows with images in a column into references; embedded images go to the spool.
 
-Rows are those of Parquet and Arrow files, and records of Python.
+Rows are those of Parquet and Arrow files, records of Python, tf.Examples and WebDataset samples.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +59,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 _BATCH_BYTES = 16 << 20  # per batch, without images
 _ROLES = {role: ROLE_COLUMNS[role] for role in ("label", "id", "split", "group")}
 _NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
+NumberedRow = tuple[int, Mapping[str, Any]]  # its number in its file, and its values by column
 PictureParts = tuple[bytes | None, str | None]  # an image's bytes, or else its path
 Found = ImagePlace | Problem | None  # None without an image
 
@@ -69,10 +70,27 @@ class RawRows(NamedTuple):
     Attributes:
         columns: Their columns.
         pictures: Image column -> its images, if they are not in `columns`: Arrow would copy them.
+        places: Image column -> where its images are, if that is known.
+        numbers: The rows' numbers in their file; None if they follow those of the rows before.
     """
 
     columns: pa.RecordBatch
     pictures: Mapping[str, Sequence[PictureParts]] = MappingProxyType({})
+    places: Mapping[str, Sequence[Found]] = MappingProxyType({})
+    numbers: Sequence[int] | None = None
+
+
+def raw_rows(columns: Columns, rows: Sequence[NumberedRow]) -> RawRows:
+    """Return rows with the places of their images as raw rows; a missing value is null."""
+    numbers, values = zip(*rows, strict=True)
+    places, arrays = {}, []
+    for column in columns.columns:
+        found = [row.get(column.name) for row in values]
+        if column.name in (columns.image, *columns.pictures):
+            places[column.name], found = found, [None] * len(found)
+        arrays.append(pa.array(found, column.type))
+    batch = pa.RecordBatch.from_arrays(arrays, columns.columns.names)
+    return RawRows(batch, places=places, numbers=numbers)
 
 
 def picture_parts(column: pa.Array) -> list[PictureParts]:
@@ -197,17 +215,25 @@ def _main_image(
 
 
 def list_rows(
-    facts: RowsFacts, file: InputFile, batches: Iterator[RawRows], writer: SpoolWriter
+    layout: Columns,
+    request: SourceRequest,
+    file: InputFile,
+    batches: Iterable[RawRows | Reject],
+    writer: SpoolWriter | None,
+    *,
+    etag: str | None = None,
 ) -> Rows:
     """Yield the rows of one file as references, and rejects.
 
     A column of structs with objects is in them as it is, with the sizes of images in `HEADER_SIZE`.
 
     Args:
-        facts: The facts about INPUT.
+        layout: The columns of the rows.
+        request: The request for INPUT.
         file: The rows' file; ids start with its name, and its split applies without a split column.
-        batches: The rows, in order.
-        writer: Stores embedded images in the spool.
+        batches: The rows, in order, and rejects of others.
+        writer: Stores embedded images in the spool; None if there are none.
+        etag: That of rows without an image.
 
     Raises:
         BuildError: The file's columns differ from those of the first file.
@@ -215,10 +241,15 @@ def list_rows(
     pending: list[pa.RecordBatch] = []
     first_row = num_rows = num_bytes = 0
     for raw in batches:
-        declared = raw._replace(columns=_as_declared(raw.columns, facts.layout, file))
-        references, rejects = _references(facts, file, declared, first_row, writer)
+        if isinstance(raw, Reject):
+            yield raw
+            continue
+        next_row = first_row + raw.columns.num_rows
+        numbers = raw.numbers or range(first_row, next_row)
+        first_row = next_row
+        rows = raw._replace(columns=_as_declared(raw.columns, layout, file))
+        references, rejects = _references(layout, request, file, rows, numbers, writer, etag)
         yield from rejects
-        first_row += raw.columns.num_rows
         pending.append(references)
         num_rows, num_bytes = num_rows + references.num_rows, num_bytes + references.nbytes
         if num_rows >= BATCH_ROWS or num_bytes >= _BATCH_BYTES:
@@ -259,11 +290,16 @@ def _as_declared(raw: pa.RecordBatch, layout: Columns, file: InputFile) -> pa.Re
 
 
 def _references(
-    facts: RowsFacts, file: InputFile, rows: RawRows, first_row: int, writer: SpoolWriter
+    layout: Columns,
+    request: SourceRequest,
+    file: InputFile,
+    rows: RawRows,
+    numbers: Sequence[int],
+    writer: SpoolWriter | None,
+    etag: str | None,
 ) -> tuple[pa.RecordBatch, list[Reject]]:
-    layout, raw = facts.layout, rows.columns
-    numbers = np.arange(first_row, first_row + raw.num_rows)
-    numbered = pa.array([f"{file.name}#{row}" for row in numbers.tolist()], pa.string())
+    raw = rows.columns
+    numbered = pa.array([f"{file.name}#{row}" for row in numbers], pa.string())
     ids = numbered if layout.id is None else empty_as_null(role_text(raw, layout.id))
     problems: list[Problem | None] = [
         None if there else (RejectReason.BAD_ID, "the id is empty")
@@ -271,9 +307,11 @@ def _references(
     ]
     pictures = {}
     for name in filter(None, (layout.image, *layout.pictures)):
-        parts = rows.pictures.get(name) or picture_parts(raw.column(name))
-        found = _find_pictures(parts, file, facts.request, writer, problems)
-        needed = name == layout.image and not facts.request.may_lack_images
+        found = rows.places.get(name)
+        if found is None:
+            parts = rows.pictures.get(name) or picture_parts(raw.column(name))
+            found = _find_pictures(parts, file, request, writer, problems)
+        needed = name == layout.image and not request.may_lack_images
         missing = _NO_IMAGE if needed else None
         pictures[name] = _settled([one or missing for one in found], problems)
     main = pictures[layout.image] if layout.image else pa.nulls(raw.num_rows, PICTURE_TYPE)
@@ -283,8 +321,8 @@ def _references(
         "uri": pc.fill_null(main.field("uri"), file.uri),
         "offset": pc.if_else(main.is_null(), pa.scalar(0, pa.int64()), main.field("offset")),
         "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
-        "etag": main.field("etag"),
-        "row": pa.array(numbers),
+        "etag": pc.coalesce(main.field("etag"), pa.scalar(etag, pa.string())),
+        "row": pa.array(numbers, pa.int64()),
         "split": canonical_splits(role_text(raw, layout.split))
         if layout.split
         else pa.array([file.split] * raw.num_rows, pa.string()),
@@ -331,7 +369,7 @@ def _find_pictures(
     parts: Sequence[PictureParts],
     file: InputFile,
     request: SourceRequest,
-    writer: SpoolWriter,
+    writer: SpoolWriter | None,
     problems: Sequence[Problem | None],
 ) -> list[Found]:
     """Return where each row's image is; embedded images go to the spool, unless of bad rows."""
@@ -346,6 +384,7 @@ def _find_pictures(
         )
     for row, (data, _) in enumerate(parts):
         if data is not None and problems[row] is None:
+            assert writer is not None
             found[row] = size_problem(len(data)) or writer.place(data)
     return found
 

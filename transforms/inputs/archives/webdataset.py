@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -36,19 +35,21 @@ from shardwright.transforms.inputs.archives.archive_source import (
     until_fault,
 )
 from shardwright.transforms.inputs.archives.tars import TAR, TarReader, is_tar_name, tar_stem
-from shardwright.transforms.inputs.columns import ROLE_COLUMNS, extra_feature, find_roles
-from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, Problem, has_image_name
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS, Columns, find_roles
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name
 from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.label_values import can_be_classes, class_text
 from shardwright.transforms.inputs.records.record_columns import NOT_FITTING
+from shardwright.transforms.inputs.rows import NumberedRow, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
-from shardwright.transforms.references import PICTURE_TYPE, ImagePlace, extra_name, reference_schema
+from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason
 
 LABEL, CAPTION, JSON = "cls", "txt", "json"
+_CLASS = f".{LABEL}"
 # Arrow type of a field -> Python's types of its values, and the integers that it holds exactly.
 _FIELD_TYPES: Mapping[pa.DataType, tuple[tuple[type, ...], range]] = {
     pa.bool_(): ((bool,), range(0)),
@@ -188,23 +189,6 @@ def num_paired(samples: Sequence[Sample]) -> int:
     )
 
 
-def read_json(sample: Sample) -> Mapping[str, Any] | None:
-    """Return the fields of a sample's json; None if it has no json.
-
-    Raises:
-        ValueError: The json is not an object, or holds half of a surrogate pair, which is not text.
-    """
-    if JSON not in sample.texts:
-        return None
-    text = decode_text(sample.texts[JSON])
-    fields = json.loads(text)
-    if "\\u" in text:
-        json.dumps(fields, ensure_ascii=False).encode()  # fails for such a half as an escape
-    if not isinstance(fields, dict):
-        raise ValueError("it is not an object with fields")
-    return fields
-
-
 def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.DataType], list[str]]:
     """Return the Arrow types of fields with scalars, or lists of them, and the other fields.
 
@@ -245,116 +229,61 @@ def fits(value: object, kind: pa.DataType) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SampleLayout:
-    """The columns that samples' members become.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleLayout(Columns):
+    """The columns that samples become; those with a role, `.image` and others, are no features.
 
     Attributes:
-        has_labels: True if samples have a .cls.
-        has_captions: True if samples have a .txt.
-        roles: (role, field of the json) pairs.
-        fields: Name and type of the json's fields that become features.
-        pictures: Suffixes of images other than the main one.
+        json_roles: Role -> field of the json.
+        label_source: The members or the field of the json that hold labels; "" if the folders do.
+        fields: The json's fields that become features, and their types.
         ignored: Suffixes and fields that are not used.
         keys_have_dots: As for `split_key`.
     """
 
-    has_labels: bool = False
-    has_captions: bool = False
-    roles: tuple[tuple[str, str], ...] = ()
-    fields: tuple[tuple[str, pa.DataType], ...] = ()
-    pictures: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    keys_have_dots: bool = False
+    json_roles: Mapping[str, str]
+    label_source: str
+    fields: Mapping[str, pa.DataType]
+    ignored: tuple[str, ...]
+    keys_have_dots: bool
 
-    @property
-    def picture_names(self) -> dict[str, list[str]]:
-        """Feature name of a further image -> its suffixes: "seg" for `seg.png` and `seg.jpg`."""
-        suffixes = defaultdict(list)
-        for suffix in self.pictures:
-            suffixes[suffix.rpartition(".")[0] or suffix].append(suffix)
-        return suffixes
-
-    @property
-    def columns(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of each extra column."""
-        captions = ((CAPTION, pa.string()),) if self.has_captions else ()
-        return (
-            *captions,
-            *self.fields,
-            *((name, PICTURE_TYPE) for name in self.picture_names),
-        )
-
-    @property
-    def schema(self) -> pa.Schema:
-        return reference_schema(self.columns)
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        captions = (Feature(CAPTION, FeatureKind.TEXT),) if self.has_captions else ()
-        fields = (
-            Feature(name, FeatureKind.TEXT) if kind == pa.string() else extra_feature(name, kind)
-            for name, kind in self.fields
-        )
-        pictures = (
-            Feature(name, FeatureKind.MASK if re.search("mask|seg", name) else FeatureKind.IMAGE)
-            for name in self.picture_names
-        )
-        return (*captions, *fields, *pictures)
-
-    @property
-    def label_source(self) -> str:
-        """The members or the field of the json that hold labels; "" if the folders decide."""
-        return ".cls" if self.has_labels else dict(self.roles).get("label", "")
-
-    @property
-    def has_targets(self) -> bool:
-        """True if the json's `label` is a number to predict, in place of a class."""
-        return "label" in dict(self.fields) and not self.label_source
-
-    def describe(self) -> str:
-        """Return the samples' part of the log line: source of labels, features, ignored members."""
-        told = [f"labels from {self.label_source}"] if self.label_source else []
-        told += [f"features {', '.join(name for name, _ in self.columns)}"] if self.columns else []
-        told += [f"without {', '.join(self.ignored)}"] if self.ignored else []
-        return "".join(f", {text}" for text in told)
-
-    def row_of(self, sample: Sample) -> dict[str, Any]:
-        """Return what a sample without a `problem` states of its reference, by column.
+    def values_of(self, sample: Sample, main: str) -> dict[str, Any]:
+        """Return the values and images of a sample without a `problem`, by column.
 
         Raises:
             ValueError: The sample cannot be a record; the message says why.
         """
-        main = self.main_image(sample)
-        if main is None:
-            raise ValueError(f"no image among its members ({', '.join(sample.sizes)})")
         fields = _fields_of(sample)
-        for name, kind in self.fields:
+        for name, kind in self.fields.items():
             if not fits(fields.get(name), kind):
                 raise ValueError(
                     f"the json's {name!r} is {_shown(fields[name])}, but others are {kind}"
                 )
-        self._refuse_unseen(sample, fields, main)
-        extras: list[Any] = [_text_of(sample, CAPTION)] if self.has_captions else []
-        extras += [fields.get(name) for name, _ in self.fields]
-        for name, suffixes in self.picture_names.items():
-            found = [suffix for suffix in suffixes if suffix in sample.pictures]
-            if len(found) > 1:
-                raise ValueError(f"it has {' and '.join(found)}, which are both the image {name!r}")
-            extras.append(sample.pictures[found[0]] if found else None)
-        names = (extra_name(name) for name, _ in self.columns)
-        return {
-            **sample.pictures[main]._asdict(),
-            **self._texts(sample, fields),
-            **dict(zip(names, extras, strict=True)),
-        }
+        values = {name: fields.get(name) for name in self.fields}
+        names = {suffix: _picture_name(suffix) for suffix in sample.pictures if suffix != main}
+        further = {suffix: name for suffix, name in names.items() if name in self.pictures}
+        self._refuse_unseen(sample, fields, {JSON, main, *further})
+        for suffix, name in further.items():
+            if name in values:
+                both = " and ".join(one for one in further if further[one] == name)
+                raise ValueError(f"it has {both}, which are both the image {name!r}")
+            values[name] = sample.pictures[suffix]
+        for role, name in self.json_roles.items():
+            values[f".{role}"] = _role_text(fields.get(name), role, name)
+        if self.label_source == _CLASS:
+            label = class_text(_text_of(sample, LABEL))
+            # "007" and "7" are the same class: members of a class are often padded.
+            is_number = label is not None and _WHOLE_NUMBER.fullmatch(label)
+            values[".label"] = str(int(label)) if label and is_number else label
+        if CAPTION in self.known:
+            values[CAPTION] = _text_of(sample, CAPTION)
+        return values | {".image": sample.pictures[main]}
 
-    def _refuse_unseen(self, sample: Sample, fields: Mapping[str, Any], main: str) -> None:
+    def _refuse_unseen(self, sample: Sample, fields: Mapping[str, Any], used: set[str]) -> None:
         """Raise ValueError for what no first sample has: there is no column that it could fill."""
-        used = {JSON, main, *self.pictures}
-        used.update([LABEL] * self.has_labels + [CAPTION] * self.has_captions)
-        names = {*dict(self.fields), *dict(self.roles).values()}
+        used.update([LABEL] * (self.label_source == _CLASS) + [CAPTION] * (CAPTION in self.known))
         left = [f".{suffix}" for suffix in sample.sizes if suffix not in used]
+        names = {*self.fields, *self.json_roles.values()}
         left += [
             f"the json's {name}"
             for name, value in fields.items()
@@ -364,28 +293,13 @@ class SampleLayout:
             if one not in self.ignored:
                 raise ValueError(f"it has {one}, which the first samples lack")
 
-    def main_image(self, sample: Sample) -> str | None:
-        """Return the suffix of a sample's main image, or None."""
-        return next(
-            (suffix for suffix in sample.image_suffixes if suffix not in self.pictures), None
-        )
-
-    def _texts(self, sample: Sample, fields: Mapping[str, Any]) -> dict[str, str | None]:
-        texts = {role: _role_text(fields.get(name), role, name) for role, name in self.roles}
-        if split := texts.get("split"):
-            texts["split"] = SPLIT_FOLDERS.get(split.lower(), split)
-        if self.has_labels:
-            label = class_text(_text_of(sample, LABEL))
-            # "007" and "7" are the same class: members of a class are often padded.
-            is_number = label is not None and _WHOLE_NUMBER.fullmatch(label)
-            texts["label"] = str(int(label)) if label and is_number else label
-        return texts
-
 
 def learn_layout(
     samples: Sequence[Sample],
     columns: Mapping[str, str | None],
     declared: Collection[str] = (),
+    *,
+    keys_have_dots: bool = False,
 ) -> SampleLayout:
     """Infer the layout of samples.
 
@@ -393,6 +307,7 @@ def learn_layout(
         samples: The first ones; those with invalid json are skipped here, and rejected later.
         columns: Role -> field of the json given by an option, or None.
         declared: Fields that `--schema` fills features from, whatever their role.
+        keys_have_dots: As for `split_key`.
 
     Raises:
         UsageError: No json has that field, or no field can have that role.
@@ -404,33 +319,63 @@ def learn_layout(
     kinds, others = infer_fields(records)
     suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
     asked = columns.get("label") is not None  # then it is the label, whatever else could be
-    has_labels = not asked and any(LABEL in sample.texts for sample in samples)
+    has_labels = not asked and LABEL in suffixes
     roles = _find_roles(kinds, columns, has_labels, records)
-    pictures = tuple(
-        dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:])
-    )
-    taken = {CAPTION, *SampleLayout(pictures=pictures).picture_names}
+    further = (suffix for sample in samples for suffix in sample.image_suffixes[1:])
+    pictures = dict.fromkeys(map(_picture_name, further), pa.null())
+    captions = {CAPTION: pa.string()} if CAPTION in suffixes else {}
     # A feature of one of these names would replace that of every dataset.
-    taken |= {*_TAKEN_NAMES, *roles.values()}.difference(declared)
-    if kinds.get("label") == pa.float64() and not has_labels and "label" not in roles:
-        taken.discard("label")
-    fields = tuple((name, kind) for name, kind in kinds.items() if name not in taken)
-    used = {*dict(fields), *roles.values()}
+    taken = {*_TAKEN_NAMES, *roles.values()}.difference(declared) | {CAPTION, *pictures}
+    own: dict[str, Any] = {role: f".{role}" for role in _JSON_ROLES}
+    # Numbers to predict, in place of a class.
+    is_target = kinds.get("label") == pa.float64() and not has_labels and "label" not in roles
+    if is_target:
+        taken -= {own.pop("label"), "label"}
+    fields = {name: kind for name, kind in kinds.items() if name not in taken}
+    extras = captions | fields
+    known = {
+        name: Feature(name, FeatureKind.TEXT)
+        for name, kind in extras.items()
+        if kind == pa.string()
+    } | {
+        name: Feature(name, FeatureKind.MASK if re.search("mask|seg", name) else FeatureKind.IMAGE)
+        for name in pictures
+    }
     return SampleLayout(
-        has_labels=has_labels,
-        has_captions=any(CAPTION in sample.texts for sample in samples),
-        roles=tuple(roles.items()),
+        columns=pa.schema(
+            {
+                ".image": pa.null(),
+                **dict.fromkeys(own.values(), pa.string()),
+                **extras,
+                **pictures,
+            }
+        ),
+        image=".image",
+        **own,
+        pictures=tuple(pictures),
+        known=known,
+        json_roles=roles,
+        label_source=_CLASS if has_labels else roles.get("label", ""),
         fields=fields,
-        pictures=pictures,
         ignored=(
             *(
                 f".{one}"
                 for one in suffixes
                 if not (one in COMPANIONS or is_image_suffix(one)) or (asked and one == LABEL)
             ),
-            *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
+            *(
+                f"the json's {name}"
+                for name in (*kinds, *others)
+                if name not in {*fields, *roles.values()}
+            ),
         ),
+        keys_have_dots=keys_have_dots,
     )
+
+
+def _picture_name(suffix: str) -> str:
+    """Return the feature of a further image: "seg" for `seg.png` and `seg.jpg`."""
+    return suffix.rpartition(".")[0] or suffix
 
 
 def _find_roles(
@@ -465,10 +410,21 @@ def _find_roles(
 
 
 def _fields_of(sample: Sample) -> Mapping[str, Any]:
+    """Return the fields of a sample's json, {} without one.
+
+    Raises:
+        ValueError: It is not an object, or holds half of a surrogate pair, which is not text.
+    """
     try:
-        return read_json(sample) or {}
+        text = decode_text(sample.texts.get(JSON, b"{}"))
+        fields = json.loads(text)
+        if "\\u" in text:
+            json.dumps(fields, ensure_ascii=False).encode()  # fails for such a half as an escape
+        if not isinstance(fields, dict):
+            raise ValueError("it is not an object with fields")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the json cannot be read: {error}") from error
+    return fields
 
 
 def _text_of(sample: Sample, suffix: str) -> str | None:
@@ -531,16 +487,16 @@ def look(request: SourceRequest) -> WebDatasetFacts | None:
         ],
         archives,
     )
-    samples = replace(
-        learn_layout(found, request.columns, request.kinds), keys_have_dots=keys_have_dots
-    )
-    told = describe_files(request, archives, "WebDataset shard")
-    return WebDatasetFacts(
-        f"{told}{samples.describe()}{layout.describe()}",
-        samples.schema,
-        samples.features,
-        states_splits=layout.states_splits or "split" in dict(samples.roles),
-        may_have_labels=not samples.has_targets,
+    samples = learn_layout(found, request.columns, request.kinds, keys_have_dots=keys_have_dots)
+    told = [describe_files(request, archives, "WebDataset shard")]
+    told += [f"labels from {samples.label_source}"] if samples.label_source else []
+    told += [f"features {', '.join(samples.extras)}"] if samples.extras else []
+    told += [f"without {', '.join(samples.ignored)}"] if samples.ignored else []
+    return samples.facts_as(
+        WebDatasetFacts,
+        ", ".join(told) + layout.describe(),
+        columns=None,
+        states_splits=layout.states_splits or "split" in samples.json_roles,
         labels_from=samples.label_source or layout.labels_from,
         labels_are_names=not samples.label_source,
         request=request,
@@ -593,15 +549,17 @@ def _samples_of(
 
 def list_part(facts: WebDatasetFacts, part: str) -> Rows:
     """Yield the samples of a shard."""
+    columns = facts.samples
 
     def list_samples(
         archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
     ) -> Rows:
-        has_dots = facts.samples.keys_have_dots
+        has_dots = columns.keys_have_dots
         samples = enumerate(read_samples(members, archive, writer, keys_have_dots=has_dots))
         rows = (_row(facts, archive.file, number, sample) for number, sample in samples)
-        make = partial(pa.RecordBatch.from_pylist, schema=facts.schema)
-        return in_batches(until_fault(archive, rows), make)
+        listed = until_fault(archive, rows)
+        batches = in_batches(listed, partial(raw_rows, columns))
+        return list_rows(columns, facts.request, archive.file, batches, writer)
 
     # Another name, so that a listing in the spool is not taken for that of plain images.
     return list_archive(facts, part, TAR._replace(name="webdataset"), list_samples)
@@ -612,23 +570,28 @@ def _row(
     file: InputFile,
     number: int,
     sample: Sample | tuple[str, Problem],
-) -> dict[str, Any] | Reject:
+) -> NumberedRow | Reject:
     if isinstance(sample, tuple):
         return member_reject(file.name, file.uri, *sample)
     problem, name = sample.problem, f"{tar_stem(file.name)}/{sample.key}"
-    if problem is None:
+    pictures, suffixes = facts.samples.pictures, sample.image_suffixes
+    main = next((one for one in suffixes if _picture_name(one) not in pictures), None)
+    if main is None:
+        told = f"no image among its members ({', '.join(sample.sizes)})"
+        problem = problem or (RejectReason.NOT_AN_IMAGE, told)
+    elif problem is None:
         try:
-            row = facts.samples.row_of(sample)
+            row = facts.samples.values_of(sample, main)
         except ValueError as error:
-            missing = facts.samples.main_image(sample) is None
-            reason = RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE
-            problem = reason, str(error)
+            problem = RejectReason.BAD_VALUE, str(error)
         else:
             split, label = facts.layout.place_of(file, f"{sample.key}.")
-            if not facts.samples.label_source and not facts.samples.has_targets:
-                row["label"] = label
-            row |= {"id": row.get("id") or name, "row": number, "split": row.get("split") or split}
-            return row
+            if not facts.samples.label_source:
+                row[".label"] = label
+            row[".id"] = row.get(".id") or name
+            row[".split"] = row.get(".split") or split
+            return number, row
+    assert problem is not None
     return Reject(name, f"{file.uri}#{sample.key}", *problem)
 
 

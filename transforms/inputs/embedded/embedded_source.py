@@ -276,7 +276,8 @@ def list_part(facts: RowsFacts, part: str) -> Rows:
         read = _Readable()
         try:
             with open_rows(part, request.storage) as (_, batches):
-                yield from list_rows(facts, file, map(RawRows, read.until_fault(batches)), writer)
+                rows = map(RawRows, read.until_fault(batches))
+                yield from list_rows(facts.layout, request, file, rows, writer)
         except DamagedFileError as error:
             read.fault = error
         if read.fault is not None:

@@ -110,21 +110,19 @@ def list_records(
         prefix: The start of the ids of records without one; their number follows.
         writer: The writer of the spool.
     """
-    rejects: list[Reject] = []
 
-    def batches(pool: ThreadPoolExecutor) -> Iterator[RawRows]:
+    def batches(pool: ThreadPoolExecutor) -> Iterator[RawRows | Reject]:
         source, first = iter(records), 0
         while some := list(itertools.islice(source, SAMPLE_RECORDS)):
             ids = [f"{prefix}{first + place}" for place in range(len(some))]
             first += len(some)
             rows, found = facts.records.rows(some, ids, pool, file.uri)
-            rejects.extend(found)
+            yield from found
             PROGRESS.add_read(len(some))
             yield rows
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="shardwright-records") as pool:
-        yield from list_rows(facts, file, batches(pool), writer)
-    yield from rejects
+        yield from list_rows(facts.layout, facts.request, file, batches(pool), writer)
 
 
 def open_records(

@@ -26,7 +26,7 @@ from shardwright.transforms.inputs.columns import (
     image_column,
     said_kinds,
 )
-from shardwright.transforms.inputs.file_rules import Problem, size_problem
+from shardwright.transforms.inputs.file_rules import size_problem
 from shardwright.transforms.inputs.input_files import (
     FilesFacts,
     InputFile,
@@ -37,6 +37,7 @@ from shardwright.transforms.inputs.input_files import (
     state_of,
 )
 from shardwright.transforms.inputs.label_values import class_text
+from shardwright.transforms.inputs.rows import NumberedRow, RawRows, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.inputs.tfrecords.detection_records import DetectionKeys
@@ -53,7 +54,7 @@ from shardwright.transforms.inputs.tfrecords.tfrecord_files import (
     open_tfrecord,
     read_frames,
 )
-from shardwright.transforms.references import BATCH_ROWS, PICTURE_TYPE, ImagePlace, extra_name
+from shardwright.transforms.references import BATCH_ROWS, ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason, incomplete
 
 LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
@@ -70,15 +71,13 @@ _KINDS = {
     pa.binary(): "bytes_list",
     pa.float32(): "float_list",
     pa.int64(): "int64_list",
-    pa.string(): "int64_list",
+    pa.string(): "bytes_list",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLayout(Columns):
-    """The features of tf.Examples, as columns of their type in references.
-
-    Classes with known names are text; those with a role are int64 or binary.
+    """The features of tf.Examples, as columns of their type; bytes with a role are text.
 
     Attributes:
         left_out: Keys that are recomputed from the image.
@@ -94,7 +93,7 @@ class RecordLayout(Columns):
 
     @property
     def has_images(self) -> bool:
-        return self.image is not None or PICTURE_TYPE in self.columns.types
+        return self.image is not None or bool(self.pictures)
 
 
 def make_layout(
@@ -155,7 +154,11 @@ def make_layout(
                 f"--{role}-column {key!r} of {place} must be one whole number or text in each "
                 "record"
             )
-    kinds = {key: seen.stored(key) for key in (image, *roles.values()) if key is not None}
+    kinds = {
+        key: pa.string() if seen.stored(key) == pa.binary() else seen.stored(key)
+        for key in (image, *roles.values())
+        if key is not None
+    }
     left_out = tuple(key for key in seen.features if image and key in stated.derived)
     if image == "image/encoded" and not stated.derived:
         left_out = tuple(key for key in _DERIVED if key in seen.features)
@@ -167,11 +170,8 @@ def make_layout(
         if key in seen.features and key not in {*kinds, *left_out, *boxes}
     }
     for key, feature in known.items():
-        kind = PICTURE_TYPE
-        if not seen.has_images(key):
-            value = pa.string() if feature.names else seen.stored(key)
-            kind = value if feature.stored_shape == () else pa.list_(value)
-        kinds[key] = kind
+        value = seen.stored(key)
+        kinds[key] = value if feature.stored_shape == () else pa.list_(value)
     label = roles["label"]
     names = stated.class_names_of(label) if label and kinds[label] == pa.int64() else None
     return RecordLayout(
@@ -179,7 +179,9 @@ def make_layout(
         detection=detection,
         image=image,
         **roles,
-        class_names={} if names is None else {label: names},
+        pictures=tuple(filter(seen.has_images, known)),
+        class_names={key: one.names for key, one in known.items() if one.names}
+        | ({} if names is None else {label: names}),
         known=known,
         left_out=left_out,
         may_lack_images=request.may_lack_images,
@@ -364,12 +366,12 @@ def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Ite
         )
 
 
-class _Misfit(Exception):  # noqa: N818 - becomes a reject
-    """A record that cannot be a reference."""
+class _Misfit(ValueError):  # noqa: N818 - becomes a reject
+    """A record that cannot be a reference, for a reason other than a bad value."""
 
-    def __init__(self, detail: str, reason: RejectReason = RejectReason.BAD_VALUE) -> None:
-        super().__init__(detail, reason)
-        self.problem: Problem = (reason, detail)
+    def __init__(self, reason: RejectReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class _Every(frozenset[bytes]):
@@ -396,172 +398,133 @@ def list_records(
         frames: The file's records and faults, from its start.
         place: The file itself, or the writer of the spool that images are copied to.
     """
-    maker = _RowMaker(facts.layout, file, place)
-    rows: list[dict[str, Any]] = []
+    layout, rows = facts.layout, _raw_rows(facts.layout, file, frames, place)
+    # A record without an image has the place of the others.
+    file = file._replace(uri=place.uri)
+    return list_rows(layout, facts.request, file, rows, None, etag=place.etag)
+
+
+def _raw_rows(
+    layout: RecordLayout,
+    file: InputFile,
+    frames: Iterator[RecordSpan | RecordFault],
+    place: ImagePlace | SpoolWriter,
+) -> Iterator[RawRows | Reject]:
+    maker = _RowMaker(layout, place)
+    rows: list[NumberedRow] = []
     num_bytes = num_rows = 0
     for number, frame in enumerate(frames):
         if isinstance(frame, RecordFault):
-            told = f", {str(frame).removeprefix('record ')}"
+            told = f"record {number}, {str(frame).removeprefix('record ')}"
             if frame.next_offset is None:  # the start of the next record is unknown
-                yield incomplete(file.name, file.uri, f"record {number}{told}", num_rows)
+                yield incomplete(file.name, file.uri, told, num_rows)
             else:
-                yield _reject(file, number, RejectReason.CORRUPT, told)
+                yield Reject(f"{file.name}#{number}", file.uri, RejectReason.CORRUPT, told)
             continue
         try:
-            rows.append(maker.make(frame, number))
-        except _Misfit as misfit:
-            reason, detail = misfit.problem
-            yield _reject(file, number, reason, f" at byte {frame.offset}: {detail}")
+            rows.append((number, maker.make(frame)))
+        except (ExampleFault, ValueError) as error:
+            reason = error.reason if isinstance(error, _Misfit) else RejectReason.BAD_VALUE
+            told = f"record {number} at byte {frame.offset}: {error}"
+            yield Reject(f"{file.name}#{number}", file.uri, reason, told)
             continue
         num_rows += 1
-        num_bytes += maker.value_bytes
+        num_bytes += len(frame.data)
         if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
-            yield pa.RecordBatch.from_pylist(rows, schema=facts.layout.reference_schema)
+            yield raw_rows(layout, rows)
             rows, num_bytes = [], 0
     if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=facts.layout.reference_schema)
-
-
-def _reject(file: InputFile, number: int, reason: RejectReason, detail: str) -> Reject:
-    return Reject(f"{file.name}#{number}", file.uri, reason, f"record {number}{detail}")
+        yield raw_rows(layout, rows)
 
 
 class _RowMaker:
-    """A maker of reference rows from records.
+    """A maker of rows from records."""
 
-    Attributes:
-        value_bytes: The length of the last record's bytes values, without its images.
-    """
-
-    def __init__(
-        self, layout: RecordLayout, file: InputFile, place: ImagePlace | SpoolWriter
-    ) -> None:
+    def __init__(self, layout: RecordLayout, place: ImagePlace | SpoolWriter) -> None:
         self._layout = layout
-        self._file = file
-        self._split = file.split
         self._place = place
         self._kinds = dict(zip(layout.columns.names, layout.columns.types, strict=True))
-        self._extras = [(key, self._kinds[key]) for key in layout.extras]
         self._keys = {key.encode() for key in (*self._kinds, *layout.left_out)}
-        self._names = {key: one.names for key, one in layout.known.items() if one.names}
-        self.value_bytes = 0
 
-    def make(self, frame: RecordSpan, number: int) -> dict[str, Any]:
-        """Return the row of a record. Raises `_Misfit` if the record cannot be a reference."""
+    def make(self, frame: RecordSpan) -> dict[str, Any]:
+        """Return the values of a record.
+
+        Raises:
+            ValueError, ExampleFault: It cannot be a reference.
+        """
         layout = self._layout
         if layout.is_of_bytes:
-            return self._of_bytes(frame.data, number)
+            return {WHOLE_RECORD: frame.data}
         block, spans = self._features(frame.data)
-        self.value_bytes = 0
-        key, offset, num_bytes = layout.image, 0, 0
-        if key and not (layout.may_lack_images and self._is_empty(key, block, spans)):
-            offset, num_bytes = self._picture(key, block, spans, frame)
-        split = self._split if layout.split is None else self._text(layout.split, block, spans)
-        record_id = self._text(layout.id, block, spans)
-        row: dict[str, Any] = {
-            "id": f"{self._file.name}#{number}" if layout.id is None else record_id or "",
-            "uri": self._place.uri,
-            "offset": offset,
-            "num_bytes": num_bytes,
-            "etag": self._place.etag,
-            "row": number,
-            "split": split,
-            "group": self._text(layout.group, block, spans),
-            "label": self._label(block, spans),
+        row = {
+            key: self._picture(key, block, spans, frame)
+            if key == layout.image or key in layout.pictures
+            else self._value(key, kind, block, spans)
+            for key, kind in self._kinds.items()
         }
-        if not row["id"]:
-            raise _Misfit(f"its id, {layout.id!r}, is empty", RejectReason.BAD_ID)
-        for key, kind in self._extras:
-            row[extra_name(key)] = self._column(key, kind, block, spans, frame)
+        if layout.id is not None and row[layout.id] is None:
+            raise _Misfit(RejectReason.BAD_ID, f"its id, {layout.id!r}, is empty")
         return row
 
-    def _of_bytes(self, data: bytes, number: int) -> dict[str, Any]:
-        self.value_bytes = len(data)
-        return {
-            "id": f"{self._file.name}#{number}",
-            "uri": self._place.uri,
-            "offset": 0,
-            "num_bytes": 0,
-            "etag": self._place.etag,
-            "row": number,
-            "split": self._split,
-            extra_name(WHOLE_RECORD): data,
-        }
-
     def _features(self, data: bytes) -> tuple[Block, dict[bytes, Span]]:
-        try:
-            block, spans = find_features(data, 0, len(data), _EVERY)
-        except (ExampleFault, UnicodeError) as error:
-            raise _Misfit(str(error)) from error
+        block, spans = find_features(data, 0, len(data), _EVERY)
         if block is not data and is_sequence_example(data):
-            raise _Misfit(
+            raise ValueError(
                 "a tf.SequenceExample, which is not supported: write one tf.Example for each image"
             )
         # Its column does not exist, so the feature would be lost in silence.
         unknown = spans.keys() - self._keys
         if unknown:
             name = min(unknown).decode(errors="replace")
-            raise _Misfit(f"it has the feature {name!r}, which the first records lack")
+            raise ValueError(f"it has the feature {name!r}, which the first records lack")
         return block, spans
-
-    def _is_empty(self, key: str, block: Block, spans: dict[bytes, Span]) -> bool:
-        """Return whether an image is missing or b"", which means no image in own records, too."""
-        span = bytes_span(block, spans[key.encode()]) if key.encode() in spans else None
-        if span is not None:
-            return span[0] == span[1]
-        return not len(self._values(key, pa.binary(), block, spans))
 
     def _picture(
         self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
-    ) -> tuple[int, int]:
-        """Return the offset and the length in bytes of an image in the file to read later."""
+    ) -> ImagePlace | None:
+        """Return the place of an image in the file to read later.
+
+        A missing one or b"", which means no image in own records, too, is None if it may be.
+        """
         found = spans.get(key.encode())
         span = None if found is None else bytes_span(block, found)
+        may_lack = key != self._layout.image or self._layout.may_lack_images
+        if may_lack and not (
+            span[1] - span[0] if span else len(self._values(key, pa.binary(), block, spans))
+        ):
+            return None
         if span is None:
-            raise _Misfit(f"its image, {key!r}, is missing or not one bytes value")
-        start, stop = span
-        if problem := size_problem(stop - start):
-            raise _Misfit(problem[1], problem[0])
+            raise ValueError(f"its image, {key!r}, is missing or not one bytes value")
+        start, num_bytes = span[0], span[1] - span[0]
+        if problem := size_problem(num_bytes):
+            raise _Misfit(*problem)
         # Protobuf has reassembled the features; in the record, the image is one run of bytes.
         if block is not frame.data:
-            start = frame.data.index(block[start:stop])
-        num_bytes = stop - span[0]
-        if isinstance(self._place, ImagePlace):
-            return frame.offset + HEADER_BYTES + start, num_bytes
-        return self._place.add(frame.data[start : start + num_bytes]), num_bytes
+            start = frame.data.index(block[start : start + num_bytes])
+        if isinstance(self._place, SpoolWriter):
+            return self._place.place(frame.data[start : start + num_bytes])
+        offset = frame.offset + HEADER_BYTES + start
+        return ImagePlace(self._place.uri, offset, num_bytes, self._place.etag)
 
-    def _column(
-        self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span], frame: RecordSpan
-    ) -> Any:
-        if kind == PICTURE_TYPE:
-            if self._is_empty(key, block, spans):
-                return None
-            place = self._picture(key, block, spans, frame)
-            return ImagePlace(self._place.uri, *place, self._place.etag)
+    def _value(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
+        """Return the values of a feature, or its only one: None if the record lacks it."""
         is_list = pa.types.is_list(kind)
         values = self._values(key, kind.value_type if is_list else kind, block, spans)
-        if key in self._names:
-            values = [_name_of(value, self._names[key]) for value in values]
-        return values if is_list else _only(key, values)
-
-    def _label(self, block: Block, spans: dict[bytes, Span]) -> str | None:
-        key = self._layout.label
-        text = self._text(key, block, spans)
-        if key is None or text is None or self._kinds[key] != pa.int64():
-            return text
-        return _name_of(int(text), self._layout.class_names.get(key, ()))
-
-    def _text(self, key: str | None, block: Block, spans: dict[bytes, Span]) -> str | None:
-        """Return one value as text: an id, label, split or group."""
-        if key is None:
+        if is_list:
+            return values
+        if len(values) > 1:
+            raise ValueError(f"{key!r} has {len(values)} values, but one in the first records")
+        if not len(values):
             return None
-        value = _only(key, self._values(key, self._kinds[key], block, spans))
+        value = values[0]
         try:
-            return class_text(value.decode() if isinstance(value, bytes) else value)
+            if kind == pa.string():
+                return value.decode().strip() or None
+            if key == self._layout.label:
+                class_text(value)
         except UnicodeDecodeError as error:
-            raise _Misfit(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
-        except ValueError as error:
-            raise _Misfit(str(error)) from error
+            raise ValueError(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
+        return value
 
     def _values(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
         """Return the values of a feature, [] if the record lacks it."""
@@ -571,27 +534,11 @@ class _RowMaker:
         try:
             found, values = read_values(block, span)
         except ExampleFault as error:
-            raise _Misfit(f"{key!r}: {error}") from error
+            raise ValueError(f"{key!r}: {error}") from error
         # An empty list of any type is no value.
         if len(values) and found != _KINDS[kind]:
-            raise _Misfit(f"{key!r} is a {found}, but a {_KINDS[kind]} in the first records")
-        if found == "bytes_list":
-            self.value_bytes += sum(map(len, values))
+            raise ValueError(f"{key!r} is a {found}, but a {_KINDS[kind]} in the first records")
         return values
-
-
-def _only(key: str, values: Any) -> Any:
-    """Return the one value of a feature, None if a record lacks it."""
-    if len(values) > 1:
-        raise _Misfit(f"{key!r} has {len(values)} values, but one in the first records")
-    return values[0] if len(values) else None
-
-
-def _name_of(index: int, names: tuple[str, ...]) -> str | None:
-    """Return a class's name, None for TFDS's unknown class -1, or the number itself for others."""
-    if 0 <= index < len(names):
-        return names[index]
-    return None if index == -1 else str(index)
 
 
 def list_part(facts: TFRecordFacts, part: str) -> Rows:
