@@ -109,8 +109,8 @@ def training_reader(
     dataset: str,
     split: str = "train",
     *,
-    image_side: int = 224,
-    batch_size: int = 64,
+    image_side: int,
+    batch_size: int,
     threads: int | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Reader:
@@ -140,7 +140,7 @@ def training_reader(
     )
 
 
-def diagnose(reader: Reader, seconds: float = 5.0) -> Diagnosis:
+def diagnose(reader: Reader, seconds: float) -> Diagnosis:
     """Measure how fast a reader reads its dataset for training.
 
     Args:

@@ -98,7 +98,7 @@ def main_places(references: pa.RecordBatch) -> list[ImageLocation]:
 
 
 def start_read_of(
-    place: ImageLocation, storage: StorageOptions, in_flight: int | None = None
+    place: ImageLocation, storage: StorageOptions, in_flight: int | None
 ) -> ImageRead:
     """Return a read of one image; the read of an object starts at once."""
     if is_remote(place.uri):
@@ -254,7 +254,7 @@ def scan_images(
     compute: Callable[[bytes], T],
     places: Sequence[ImageLocation],
     storage: StorageOptions,
-    threads: int | None = None,
+    threads: int | None,
 ) -> list[T | None]:
     """Return `compute(bytes)` of each image, or None if it cannot be read or `compute` fails.
 
