@@ -49,7 +49,7 @@ REPORT = (
     'above (README.md, "Report a problem")'
 )
 _TICK_SECONDS = 0.2
-_LINE_SECONDS = 10.0
+_LINE_SECONDS = 10.0  # between two lines if stderr is not a terminal
 
 
 def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
@@ -263,12 +263,10 @@ class ProgressDisplay:
 
     Args:
         counters: Counters to show.
-        line_seconds: Seconds between two lines if stderr is not a terminal.
     """
 
-    def __init__(self, counters: Counters, *, line_seconds: float = _LINE_SECONDS) -> None:
+    def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._line_seconds = line_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-progress")
 
@@ -289,7 +287,7 @@ class ProgressDisplay:
             line = _progress_line(counters, now - planned)
             if is_live(sys.stderr):
                 show_in_place(line, sys.stderr)
-            elif now - shown >= self._line_seconds:
+            elif now - shown >= _LINE_SECONDS:
                 shown = now
                 say(line)
         wipe()

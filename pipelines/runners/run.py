@@ -146,7 +146,7 @@ def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Runn
             stack.enter_context(reporting_death())
             if num_processes(job.options.beam_args) > 1:
                 stack.enter_context(ending_workers())
-                stack.enter_context(_RemoteProgress(job.options))  # they have their own counters
+                stack.enter_context(_remote_progress(job.options))  # they have their own counters
             # Not around the wait: the timeout is for all new sockets of this process.
             with fetching_prism(job.options.beam_args):
                 result = pipeline.run()
@@ -225,7 +225,7 @@ def follow(
         cloud = beam_options.view_as(GoogleCloudOptions)
         say(f"job {result.job_id()}: {console_url(cloud.project, cloud.region, result.job_id())}")
     try:
-        with _RemoteProgress(options):
+        with _remote_progress(options):
             state = result.wait_until_finish()
     except KeyboardInterrupt:
         say("cancelling the job")
@@ -236,33 +236,28 @@ def follow(
         raise BuildError(f"the job ended as {state}; run the same command again to resume")
 
 
-class _RemoteProgress:
-    """The progress of a job in other processes, read from OUTPUT until the block ends.
+@contextmanager
+def _remote_progress(options: RunOptions) -> Iterator[None]:
+    """Show the progress of a job in other processes in the block, as far as OUTPUT has it.
 
     Every runner writes there; few report counters while a job runs.
     """
+    stop = threading.Event()
 
-    def __init__(self, options: RunOptions) -> None:
-        self._options = options
-        self._stop = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, daemon=True, name="shardwright-remote-progress"
-        )
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-
-    def _run(self) -> None:
-        while not self._stop.wait(_TICK_SECONDS):
+    def look() -> None:
+        while not stop.wait(_TICK_SECONDS):
             try:
-                found = written_so_far(self._options.root, self._options.settings)
+                found = written_so_far(options.root, options.settings)
                 if found is not None:
                     PROGRESS.show(found)
             except ShardwrightError as error:  # no reason to stop the job
                 _LOG.info("could not read the progress: %s", error)
+
+    threading.Thread(target=look, daemon=True, name="shardwright-remote-progress").start()
+    try:
+        yield
+    finally:
+        stop.set()
 
 
 def written_so_far(root: Folder, settings: Mapping[str, Any]) -> Progress | None:

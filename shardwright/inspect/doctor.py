@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -102,22 +102,15 @@ class Diagnosis:
         return target / self.images_per_sec_per_core
 
     def to_json(self) -> dict[str, Any]:
-        fields = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "stage_msec"
-        }
-        return {
-            "stage_msec": dict(self.stage_msec),
-            **fields,
-            "images_per_sec_per_core": self.images_per_sec_per_core,
-        }
+        return asdict(self) | {"images_per_sec_per_core": self.images_per_sec_per_core}
 
 
 def training_reader(
     dataset: str,
     split: str = "train",
     *,
-    image_side: int = 224,
-    batch_size: int = 64,
+    image_side: int,
+    batch_size: int,
     threads: int | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Reader:
@@ -147,7 +140,7 @@ def training_reader(
     )
 
 
-def diagnose(reader: Reader, seconds: float = 5.0) -> Diagnosis:
+def diagnose(reader: Reader, seconds: float) -> Diagnosis:
     """Measure how fast a reader reads its dataset for training.
 
     Args:

@@ -87,19 +87,12 @@ class Verification:
                 f"`shardwright repair {self.dataset}` makes broken files again from their sources"
             )
         verdict = "sound" if self.is_sound else f"{counted(len(self.faults), 'fault')} found"
-        if self.by != "content":
-            return join_lines(
-                [
-                    *lines,
-                    f"{self.dataset}: {verdict} by {self.by} "
-                    f"({counted(self.num_shards, 'shard')}, nothing read, {self.seconds:.1f} s)",
-                ]
-            )
-        looked = (
-            f"{counted(self.num_shards, 'shard')}, {counted(self.num_records, 'record')}, "
-            f"{show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
-        )
-        return join_lines([*lines, f"{self.dataset}: {verdict} ({looked})"])
+        is_read = self.by == "content"
+        basis = "" if is_read else f" by {self.by}"
+        records = f"{counted(self.num_records, 'record')}, {show_bytes(self.num_bytes)}"
+        read = f"{counted(self.num_shards, 'shard')}, {records if is_read else 'nothing read'}"
+        line = f"{self.dataset}: {verdict}{basis} ({read}, {self.seconds:.1f} s)"
+        return join_lines([*lines, line])
 
     def to_json(self) -> dict[str, Any]:
         return {

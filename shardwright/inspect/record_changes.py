@@ -133,7 +133,7 @@ def compare_rows(
     new: DatasetRows,
     class_names: Sequence[Sequence[str]],
     *,
-    with_features: bool = False,
+    with_features: bool,
 ) -> RecordChanges:
     """Return how the records of `new` differ from those of `old` with the same ids.
 

@@ -33,7 +33,7 @@ from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.splits import ShardInfo
 from shardwright.images.decode import StoredImage, stored_image
 from shardwright.images.previews import Preview, decode_preview
-from shardwright.images.signals import PictureMeasures, Signals, measure_picture
+from shardwright.images.signals import PictureMeasures, measure_picture
 from shardwright.storage.folder import Folder
 
 MAX_RECORDS = 2000
@@ -67,9 +67,6 @@ class SampledRecord:
     """A record of the sample.
 
     Attributes:
-        id: Its id.
-        split: Its split.
-        label: The index of its class, or None.
         place: Where it is.
         features: The features of its example but for the image; {} if it cannot be read.
         preview: Its decoded image at a reduced size; None if it does not decode.
@@ -77,19 +74,11 @@ class SampledRecord:
         fault: Why it cannot be read or decoded; "" if it can.
     """
 
-    id: str
-    split: str
-    label: int | None
     place: SamplePlace
     features: Mapping[str, Values]
     preview: Preview | None
     measured: PictureMeasures | None
     fault: str = ""
-
-    @property
-    def signals(self) -> Signals | None:
-        """The signals of the preview; None without one."""
-        return None if self.measured is None else self.measured.signals
 
 
 def sample_size(num_records: int) -> int:
@@ -239,7 +228,4 @@ def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> S
         measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
     except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
         fault = str(error)
-    row = place.row
-    return SampledRecord(
-        row["id"], place.shard.split, row["label"], place, features, preview, measured, fault
-    )
+    return SampledRecord(place, features, preview, measured, fault)

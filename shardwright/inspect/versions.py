@@ -67,7 +67,7 @@ def log_command(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def describe_version(manifest: Manifest, pins: Sequence[Pin] = ()) -> dict[str, Any]:
+def describe_version(manifest: Manifest, pins: Sequence[Pin]) -> dict[str, Any]:
     """Return what `log` tells of a version, with those of some pins that keep it."""
     history = manifest.history
     return {

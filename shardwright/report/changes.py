@@ -39,22 +39,16 @@ def changes(data: ReportData) -> Section | None:
 def _with_links(data: ReportData, view: TableView) -> TableView:
     """Return a table of `diff` whose properties and classes lead to their pictures."""
     rows = list(view.rows[:_MAX_ROWS])
-    if view.title in (DRIFT, CLASS_SHARES):
-        for place, (name, *others) in enumerate(rows[:SHOWN_ROWS]):
-            link = _property if view.title == DRIFT else _class
-            rows[place] = [link(data, str(name)), *others]
+    for place, (name, *others) in enumerate(rows[:SHOWN_ROWS]):
+        if view.title == CLASS_SHARES:
+            rows[place] = [link_to_pictures(data, name, label=name), *others]
+        elif view.title == DRIFT and name == "classes":
+            rows[place] = [tag("a", name, href="#classes"), *others]
+        elif view.title == DRIFT:
+            value = "bytes" if name == "image_length" else name
+            rows[place] = [link_to_pictures(data, name, sort=value), *others]
     # Other sections have the names of some of these tables.
     return view._replace(title=f"Changes: {view.title}", rows=rows)
-
-
-def _property(data: ReportData, name: str) -> str:
-    if name == "classes":
-        return tag("a", name, href="#classes")
-    return link_to_pictures(data, name, sort="bytes" if name == "image_length" else name)
-
-
-def _class(data: ReportData, name: str) -> str:
-    return link_to_pictures(data, name, label=name)
 
 
 def _pictures(data: ReportData, examples: Mapping[str, list[str]]) -> Html:

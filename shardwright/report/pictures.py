@@ -131,10 +131,10 @@ def read_pictures(
 
 
 def _look(schema: ExampleSchema, detail: tuple[int, int], record: SampledRecord) -> Picture:
-    bare = Picture(record.id, record.split, record.label, record.place, None)
+    row, split = record.place.row, record.place.shard.split
+    bare = Picture(row["id"], split, row["label"], record.place, None, measured=record.measured)
     if record.preview is None:
         return bare
-    bare = bare._replace(measured=record.measured)
     try:
         thumbnail = encode_small(record.preview.pixels, *detail)
         return bare._replace(
@@ -143,7 +143,7 @@ def _look(schema: ExampleSchema, detail: tuple[int, int], record: SampledRecord)
             masks=_masks(schema, record.features, (thumbnail.width, thumbnail.height)),
         )
     except Exception as error:  # a build must not fail for its report
-        _LOG.warning("no picture of %r, because of %s: %s", record.id, type(error).__name__, error)
+        _LOG.warning("no picture of %r, because of %s: %s", bare.id, type(error).__name__, error)
         return bare
 
 

@@ -123,11 +123,10 @@ def _kind(data: ReportData, key: str, told: str) -> list[Html]:
     ]
     if not found:
         return []
-    rows = [[name, other, leak["records"], leak["unchecked"]] for name, other, leak in found]
-    columns = [names("split"), names("also in"), numbers("records")]
-    columns.append(numbers("more by checksum only"))
-    if key != LEAKS:
-        columns, rows = columns[:3], [row[:3] for row in rows]
+    more = [numbers("more by checksum only")] if key == LEAKS else []
+    columns = [names("split"), names("also in"), numbers("records"), *more]
+    keys = ("records", "unchecked")[: 1 + len(more)]
+    rows = [[name, other, *map(leak.get, keys)] for name, other, leak in found]
     pairs = [pair for one in found for pair in _pairs(data, key, *one)]
     return [tag("h3", told), _sheet(pairs), table(told, columns, rows)]
 

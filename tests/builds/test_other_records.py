@@ -177,8 +177,8 @@ def test_commands(
     assert OTHER in capsys.readouterr().err
     manifest = read_manifest(Folder(str(dataset)))
     places = choose_sample(Folder(str(dataset)), manifest, 9)
-    faulty = read_sample(Folder(str(dataset)), manifest, places, lambda each: (each.id, each.fault))
-    assert OTHER in dict(faulty)[ids[ROW]]
+    read = read_sample(Folder(str(dataset)), manifest, places, lambda each: each)
+    assert OTHER in {each.place.row["id"]: each.fault for each in read}[ids[ROW]]
     # A copy leaves it out, and an erasure of another record of its shard ends without a change.
     copied = dataset.parent / "copied"
     assert shardwright(["build", str(dataset), str(copied), "--max-reject-fraction", "0.5"]) == 0

@@ -203,9 +203,9 @@ def output_of(*argv: str) -> str:
 
 def test_the_command_stats(measured: Path, plain: Path) -> None:
     text = output_of("stats", str(measured))
-    assert "signals (all)" in text
-    assert "dark (highlights < 0.32)" in text
-    assert "signals (sample of " in output_of("stats", str(plain))
+    assert "\nquality signals\n" in text
+    assert " dark (< 0.32)\n" in text
+    assert "  sample of " in output_of("stats", str(plain))
     assert json.loads(output_of("stats", str(measured), "--json"))["test"]["num_records"] > 0
 
 
@@ -220,9 +220,10 @@ def test_the_sample_has_every_class_and_skips_what_does_not_decode(measured: Pat
     assert len(everything) == 41
     records = read_sample(dataset.root, dataset, everything, lambda record: record)
     [damaged] = [record for record in records if record.fault]
-    assert (damaged.id, damaged.preview, damaged.signals) == ("a/damaged.jpg", None, None)
+    assert (damaged.preview, damaged.measured) == (None, None)
+    assert damaged.place.row["id"] == "a/damaged.jpg"
     assert "does not decode" in damaged.fault
-    assert all(record.features["id"] == [record.id.encode()] for record in records)
+    assert all(one.features["id"] == [one.place.row["id"].encode()] for one in records)
 
 
 def test_the_stock_writer_has_no_signals(images: Path, tmp_path: Path, capsys: Any) -> None:
@@ -260,6 +261,6 @@ def test_features_are_summarized_the_same_on_beam_and_locally(tmp_path: Path) ->
     local = json.loads((tmp_path / "local" / "stats.json").read_text())["train"]["features"]
     assert local["age"] == found["age"]
     assert local["tags"] == found["tags"]
-    assert "tags (items)" in output_of("stats", str(tmp_path / "beam"))
+    assert "  tags     items  " in output_of("stats", str(tmp_path / "beam"))
     with pytest.raises(UsageError, match="has no images, so it has no mean_std"):
         sw.open(str(tmp_path / "local")).mean_std()

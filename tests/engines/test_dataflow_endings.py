@@ -98,7 +98,7 @@ def test_progress_is_shown_and_a_signal_cancels_the_job(cloud: Cloud, source: st
     put_object(cloud.gcs, f"{output}/plan.json", json.dumps(plan).encode())
     for number in range(2):
         put_object(cloud.gcs, f"{output}/index/train-0000{number}-of-00003.parquet", b"")
-    wait_until(lambda: "40/60 images" in build.log, 60)
+    wait_until(lambda: "40 of 60 images" in build.log, 60)
     build.process.send_signal(signal.SIGTERM)
     ended = build.wait(60)
     assert job.state == CANCELLED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from shardwright.errors import BuildError
 from shardwright.fail_on import CHANGES, Limit, Measured, exceeded, parse_limits
@@ -37,12 +36,9 @@ class FailOn:
 NO_LIMITS = FailOn()
 
 
-class VersionPair(NamedTuple):
-    """A dataset's folder, and its versions before and after additions."""
-
-    root: Folder
-    before: Manifest
-    after: Manifest
+Version = tuple[Folder, Manifest]
+Versions = Callable[[], tuple[Version | None, Version]]
+"""Returns the dataset to compare with, None without one, and the new one."""
 
 
 def parse_fail_on(text: str) -> tuple[Limit, ...]:
@@ -60,10 +56,9 @@ def check_limits(
     fail_on: FailOn,
     root: Folder,
     manifest: Manifest,
+    versions: Versions,
     *,
-    replaced: Folder | None = None,
     num_unchanged: int = 0,
-    versions: Callable[[], VersionPair] | None = None,
 ) -> None:
     """Check the dataset that is about to be published, or the additions to a dataset.
 
@@ -71,9 +66,8 @@ def check_limits(
         fail_on: Its limits.
         root: The folder that holds its shards and indexes.
         manifest: Its manifest, with the images that splits share.
-        replaced: The folder of the dataset that it replaces, if it does.
+        versions: Called if a limit needs another dataset.
         num_unchanged: The records of the dataset that INPUT has, too, if these are additions.
-        versions: Returns the versions before and after the additions, then.
 
     Raises:
         BuildError: A limit is exceeded.
@@ -84,9 +78,8 @@ def check_limits(
         return
     counts = _count(manifest, num_unchanged)
     values = dict.fromkeys(NAMES, Measured(0))
-    # The other dataset is opened only if a limit needs it.
     if compared := {limit.name for limit in fail_on.limits}.difference(counts):
-        values |= _compare(fail_on, root, manifest, replaced, versions, compared)
+        values |= _compare(versions, compared)
     above = exceeded(fail_on.limits, values | counts)
     if above:
         stay = f"; its shards stay in {root}" if manifest.num_records else ""
@@ -96,30 +89,19 @@ def check_limits(
         )
 
 
-def _compare(
-    fail_on: FailOn,
-    root: Folder,
-    manifest: Manifest,
-    replaced: Folder | None,
-    versions: Callable[[], VersionPair] | None,
-    names: Collection[str],
-) -> dict[str, Measured]:
+def _compare(versions: Versions, names: Collection[str]) -> dict[str, Measured]:
     """Return the values that another dataset decides; none if there is no other."""
     from shardwright.inspect import diff
 
-    old, new = None, diff.OpenedDataset(root, manifest)
-    if versions is not None:
-        found = versions()
-        old, new = (diff.OpenedDataset(found.root, one) for one in (found.before, found.after))
-    if (other := fail_on.against or replaced) is not None:
-        old = diff.OpenedDataset.at(other)
+    old, new = versions()
     if old is None:
         shown = ", ".join(sorted(names))
         _LOG.warning("--fail-on %s: there is no dataset to compare with: not checked", shown)
         return {}
+    pair = diff.OpenedDataset(*old), diff.OpenedDataset(*new)
     if set(names) == {"drift"}:  # of fewer columns
-        return {"drift": Measured(max(diff.measure_drift(old, new).values(), default=0.0))}
-    return diff.measured_values(diff.compare(old, new), new.manifest)
+        return {"drift": Measured(max(diff.measure_drift(*pair).values(), default=0.0))}
+    return diff.measured_values(diff.compare(*pair), new[1])
 
 
 def _count(manifest: Manifest, num_unchanged: int) -> dict[str, Measured]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
+from shardwright.format.versions import read_version
 from shardwright.inspect.verify import listed_faults
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords
@@ -32,7 +32,7 @@ from shardwright.transforms.output_state import Clearance, check_owner
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
 from shardwright.transforms.publish.companions import companion_files, write_companions
-from shardwright.transforms.publish.fail_on import NO_LIMITS, FailOn, check_limits
+from shardwright.transforms.publish.fail_on import NO_LIMITS, FailOn, Version, check_limits
 from shardwright.transforms.publish.found_statistics import (
     sample_of,
     with_found,
@@ -120,14 +120,18 @@ def check_publication(
     Raises:
         ShardwrightError: As `check_limits`.
     """
-    append, fail_on = publication.append, publication.fail_on
-    if append is None or seen is None:
-        replaced = publication.root if root != publication.root else None
-        check_limits(fail_on, root, manifest, replaced=replaced)
-        return
-    versions = functools.partial(propose_versions, append, Additions.of(manifest, seen))
-    number = seen.num_unchanged
-    check_limits(fail_on, root, manifest, num_unchanged=number, versions=versions)
+    append, fail_on, own = publication.append, publication.fail_on, publication.root
+    other = fail_on.against or (own if root != own else None)
+
+    def versions() -> tuple[Version | None, Version]:
+        old, new = None, (root, manifest)
+        if append is not None and seen is not None:
+            before, after = propose_versions(append, Additions.of(manifest, seen))
+            old, new = (append.root, before), (append.root, after)
+        return (old if other is None else (other, read_version(other))), new
+
+    number = 0 if seen is None else seen.num_unchanged
+    check_limits(fail_on, root, manifest, versions, num_unchanged=number)
 
 
 def _replace(

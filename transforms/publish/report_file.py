@@ -44,7 +44,7 @@ def place_report(
     kept = _page_in_place(root, digest)
     if kept is not None:
         return kept
-    page = _with_seal(_page_of(root, manifest, old, pictures), digest)
+    page = report_bytes(root, manifest, old, pictures)
     try:
         # Not written over: another publisher's manifest may state that page already.
         root.create_bytes(naming.REPORT, page)
@@ -70,12 +70,6 @@ def report_bytes(
         old: The folder of the dataset to compare with, such as the one that is replaced.
         pictures: The sample of its images, if it is read already.
     """
-    return _with_seal(_page_of(root, manifest, old, pictures), digest_of(manifest))
-
-
-def _page_of(
-    root: Folder, manifest: Manifest, old: Folder | None, pictures: Sequence[Picture] | None
-) -> bytes:
     try:
         difference, older = _difference(root, manifest, old)
         data = collect(root, manifest, pictures=pictures, difference=difference, older=older)
@@ -83,7 +77,7 @@ def _page_of(
         told = f"{type(error).__name__}: {error}"
         _LOG.warning("%s has no pictures, because of %s", naming.REPORT, told)
         data = ReportData(manifest, fault=told)
-    return report_html(data).encode()
+    return _with_seal(report_html(data).encode(), digest_of(manifest))
 
 
 def _with_seal(page: bytes, digest: str) -> bytes:

@@ -16,7 +16,6 @@ from shardwright.format.notes import end_build
 from shardwright.format.versions import read_version
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords, outdated_rows
-from shardwright.transforms.publish.fail_on import VersionPair
 from shardwright.transforms.reject_files import write_rejects
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.versions.changes import Operation, VersionChange
@@ -169,7 +168,7 @@ def commit_additions(append: Append, base: Manifest, additions: Additions) -> Ma
     return version
 
 
-def propose_versions(append: Append, additions: Additions) -> VersionPair:
+def propose_versions(append: Append, additions: Additions) -> tuple[Manifest, Manifest]:
     """Return the version that INPUT was compared with, and what additions would make of it.
 
     Raises:
@@ -178,7 +177,7 @@ def propose_versions(append: Append, additions: Additions) -> VersionPair:
     """
     base = append.read_base()
     version = apply(append.root, base, _change_of(append, base, additions))
-    return VersionPair(append.root, base, version or base)
+    return base, version or base
 
 
 def _change_of(append: Append, base: Manifest, additions: Additions) -> VersionChange:

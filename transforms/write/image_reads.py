@@ -42,11 +42,6 @@ class ImageLocation(NamedTuple):
     etag: str | None
     query: str | None = None
 
-    @property
-    def is_nowhere(self) -> bool:
-        """True for no bytes of a file, the place of a record without an image."""
-        return self.offset is not None and self.num_bytes == 0
-
 
 ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises ImageFault
 NO_PICTURE: ImageRead = bytes  # the read of an image that a record lacks: no bytes
@@ -78,7 +73,11 @@ def start_reads(
 
 def places_of(references: pa.RecordBatch) -> list[ImageLocation | None]:
     """Return the places in the order of `start_reads`; None for an image that a record lacks."""
-    places = [None if place.is_nowhere else place for place in main_places(references)]
+    # No bytes of a file are the place of a record without an image.
+    places = [
+        None if place.offset is not None and place.num_bytes == 0 else place
+        for place in main_places(references)
+    ]
     for name in picture_columns(references.schema):
         places += [
             None if picture is None else ImageLocation(**picture)
@@ -99,7 +98,7 @@ def main_places(references: pa.RecordBatch) -> list[ImageLocation]:
 
 
 def start_read_of(
-    place: ImageLocation, storage: StorageOptions, in_flight: int | None = None
+    place: ImageLocation, storage: StorageOptions, in_flight: int | None
 ) -> ImageRead:
     """Return a read of one image; the read of an object starts at once."""
     if is_remote(place.uri):
@@ -255,7 +254,7 @@ def scan_images(
     compute: Callable[[bytes], T],
     places: Sequence[ImageLocation],
     storage: StorageOptions,
-    threads: int | None = None,
+    threads: int | None,
 ) -> list[T | None]:
     """Return `compute(bytes)` of each image, or None if it cannot be read or `compute` fails.
 

@@ -196,8 +196,9 @@ def test_a_picture_that_cannot_be_encoded_is_left_out(
     monkeypatch.setattr(pictures, "encode_small", lambda *_: 1 / 0)
     pixels = np.zeros((8, 8, 3), np.uint8)
     measured = measure_picture(pixels)
-    shown = picture(0)
-    record = SampledRecord("a", "train", 1, shown.place, {}, Preview(pixels, 8, 8), measured)
+    place = picture(0).place
+    place = replace(place, row={**place.row, "id": "a", "label": 1})
+    record = SampledRecord(place, {}, Preview(pixels, 8, 8), measured)
     found = pictures._look(image_classification(), (128, 75), record)
     assert found.thumbnail is None
     assert found.measured == measured  # the statistics have it
