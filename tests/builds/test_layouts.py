@@ -109,6 +109,9 @@ def test_labels_are_read(tmp_path: Path, files: Files, records: list[str]) -> No
     ({**images("images"), "_annotations.createml.json": CREATE_ML}, ["_annotations.createml.json"]),
     ({"images/000a1b2c3d4e5f60.png": det.picture(), "boxes.csv": OPEN_IMAGES},
      ["boxes.csv, which names images and is not read: give it as INPUT, or with --labels"]),
+    ({**images("images"), "train.txt": "images/0.png 3\nimages/1.png 4\n"},
+     ["train.txt, which names images and is not read: export it as COCO, Pascal VOC or YOLO, or "
+      "give a table with --labels"]),
     ({**images("images"), **texts("labelTxt", "9 9 20 9 20 18 9 18 ship 0\n", "txt")},
      ["4 .txt with names of images, which are not read: give --input-format yolo, export them as "
       "COCO"]),

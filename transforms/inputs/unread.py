@@ -94,7 +94,9 @@ def _unread(
     )
     for path in islice(lists, _MOST_LISTS):
         text = start_of(path).decode("utf-8", "replace")
-        words = {*map(str.strip, _SEPARATORS.split(text)), *text.split()}
+        plain = text.split()  # a list may have a class or more paths after each name
+        words = {*map(str.strip, _SEPARATORS.split(text)), *plain}
+        words |= {*_SEPARATORS.split("\n".join(plain))}
         if not (words.isdisjoint(names) and words.isdisjoint(stems)):
             yield f"{path}, which names images and is not read: {fix or _LISTS[extension_of(path)]}"
 

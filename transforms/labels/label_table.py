@@ -53,7 +53,11 @@ class LabelRules:
         return cls(
             table.key,
             table.root,
-            tuple(name for name in _ROLES if getattr(table, name) is not None),
+            tuple(
+                name
+                for name in _ROLES
+                if getattr(table, name) is not None or (name == "split" and table.names_split)
+            ),
         )
 
     def keys_of(self, references: pa.RecordBatch) -> pa.Array:

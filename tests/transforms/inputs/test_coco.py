@@ -122,6 +122,15 @@ def test_roboflow_puts_the_json_beside_the_images(tmp_path: Path) -> None:
     assert columns_of(rows, "id", "split") == [("b.png", None)]  # one set alone states no splits
 
 
+def test_images_that_no_json_lists(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Images of the same stem, as COCO's panoptic masks, are none."""
+    files = {"labels.json": json.dumps(det.coco(["a"])), "masks/a.jpg": det.picture()}
+    det.listed(det.write(tmp_path, {**det.pictures("images", "a"), **files}))
+    assert "no json lists" not in caplog.text
+    det.listed(det.write(tmp_path, det.pictures("images", "bc")))
+    assert f"INPUT {tmp_path} has 2 images that no json lists, such as images/b.png" in caplog.text
+
+
 @pytest.mark.parametrize(("first", "second"), [
     ("train/labels.json", "val/labels.json"), ("annotations/train.json", "annotations/val.json"),
     ("train/_annotations.coco.json", "val.json"),

@@ -22,6 +22,7 @@ from shardwright.transforms.inputs.image_paths import stems_of
 from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.inputs.tables.table_files import read_table_schema, table_format
 from shardwright.transforms.inputs.tables.table_references import TableFacts, TableLayout
+from shardwright.transforms.labels.label_table import LabelRules
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, detect, list_source
@@ -111,6 +112,35 @@ def test_rows_ids_and_paths_of_each_file(tmp_path: Path) -> None:
     ]
     (reject,) = rejects_of(parts)
     assert reject.detail == "b/t.csv: row 1: the image column 'path' is empty"
+
+
+def test_names_of_files_state_splits(tmp_path: Path) -> None:
+    """As those of Parquet files with images; a column of splits comes first."""
+    texts = {f"{name}.csv": f"path,label\n{name}.png,cat\n" for name in ("test", "my_train")}
+    make_files(tmp_path, "test.png", "my_train.png", data=TINY_PNG)
+    source = table_at(f"{write(tmp_path, texts)}/*.csv")
+    assert sorted(found_in(source, "id", "split")) == [
+        ("my_train.png", "train"), ("test.png", "test"),
+    ]  # fmt: skip
+    assert (source.facts.states_splits, as_labels(source).facts.states_splits) == (True, True)
+    assert LabelRules.of(layout_of(source)).columns == ("label", "split")
+    write(tmp_path, {"extra.csv": "path,label\ntest.png,dog\n"})
+    with pytest.raises(UsageError, match=r"test.csv, whose names state splits, beside extra.csv"):
+        table_at(f"{tmp_path}/*.csv")
+    write(tmp_path, {name: f"path,split\n{name}.png,val\n" for name in ("test.csv", "train.csv")})
+    assert found_in(table_at(f"{tmp_path}/t*.csv"), "split") == []
+    assert not layout_of(table_at(f"{tmp_path}/t*.csv")).names_split
+
+
+@pytest.mark.parametrize(("values", "warns"), [
+    ("train test", True), ("Train VAL", True), ("train train", False), ("train extra", False),
+])  # fmt: skip
+def test_a_column_with_names_of_splits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, values: str, warns: bool
+) -> None:
+    rows = (f"{number}.png,{value}\n" for number, value in enumerate(values.split()))
+    table_at(write(tmp_path, {"t.csv": f"path,in set\n{''.join(rows)}"}) / "t.csv")
+    assert ("give --split-column 'in set'" in caplog.text) == warns
 
 
 def test_an_image_root_of_all_files(tmp_path: Path) -> None:

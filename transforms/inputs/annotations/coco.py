@@ -9,6 +9,7 @@ Memory per part: its files, and about half as much again for what refers to thei
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from bisect import bisect_right
@@ -47,6 +48,7 @@ from shardwright.transforms.inputs.annotations.coco_files import (
     read_categories,
     read_coco,
     read_item,
+    stem_of,
 )
 from shardwright.transforms.inputs.file_rules import Problem, split_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
@@ -72,6 +74,7 @@ from shardwright.transforms.references import (
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 
+_LOG = logging.getLogger("shardwright.inputs")
 CAPTIONS, IMAGE_ID = "captions", "image_id"
 _ENDING = ".json"
 _SECTIONS = re.compile(r'\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL)
@@ -191,6 +194,8 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
             f"{request.uri} has boxes and no categories: "
             "add the section `categories` with an id and a name for each class"
         )
+    if not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING)):
+        _warn_of_others(request, frozenset[str]().union(*(content.stems for content in found)))
     ignored = f"; {', '.join(left_out)} left out" if left_out else ""
     if not num_keypoints and any(content.has_keypoints for content in found):
         ignored += "; keypoints left out, as no category names them"
@@ -230,6 +235,17 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         num_keypoints=num_keypoints,
         storage=request.storage,
     )
+
+
+def _warn_of_others(request: SourceRequest, listed: Set[str]) -> None:
+    """Log the images of a folder that no json lists, as far as detection looks."""
+    images = request.listings.companions_in(request.uri).images
+    others = [path for path in images if stem_of(path) not in listed]
+    if others:
+        _LOG.warning(
+            "%s %s has %s that no json lists, such as %s: not read",
+            *(request.argument, request.uri, counted(len(others), "image"), others[0]),
+        )
 
 
 def _files_as_text(sets: Sequence[CocoSet]) -> str:

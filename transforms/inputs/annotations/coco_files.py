@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -172,6 +173,7 @@ class CocoContent(NamedTuple):
         has_captions: True with a caption in an annotation.
         num_keypoints: The numbers of keypoints that categories name.
         has_keypoints: True with keypoints in an annotation.
+        stems: The names of its images without folders and extensions.
     """
 
     categories: Mapping[str, str]
@@ -179,6 +181,7 @@ class CocoContent(NamedTuple):
     has_captions: bool
     num_keypoints: frozenset[int]
     has_keypoints: bool
+    stems: frozenset[str]
 
 
 def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
@@ -191,14 +194,19 @@ def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
     content = read_coco(uri, storage)
     categories = read_categories(content, uri)
     has_boxes, has_captions, has_keypoints = bool(categories), False, False
-    for item in content.annotations:
+    for number, item in enumerate(content.annotations):
         try:
-            found = read_item(item, OUTLINE, "")
+            found = read_item(item, OUTLINE, f"{uri}: annotations[{number}]")
         except ValueError:  # rejected when it is listed
             continue
         has_boxes |= found.bbox is not UNSET
         has_captions |= found.caption is not UNSET
         has_keypoints |= bool(found.keypoints)
+    stems = set()
+    for number, item in enumerate(content.images):
+        with suppress(ValueError):  # rejected when it is listed
+            image = read_item(item, IMAGE, f"{uri}: images[{number}]")
+            stems.add(stem_of(image.file_name))
     points = [category.keypoints for category in categories.values()]
     return CocoContent(
         {key: category.name for key, category in categories.items()},
@@ -206,7 +214,13 @@ def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
         has_captions,
         frozenset(len(names) for names in points if isinstance(names, list) and names),
         has_keypoints,
+        frozenset(stems),
     )
+
+
+def stem_of(path: str) -> str:
+    """Return a file name without folders and its extension."""
+    return path.replace("\\", "/").rpartition("/")[2].rpartition(".")[0]
 
 
 def read_categories(content: CocoFile[Any], uri: str) -> dict[str, Category]:

@@ -7,7 +7,9 @@ images, or boxes of images (`box_rows`).
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -44,7 +46,7 @@ from shardwright.transforms.inputs.columns import (
     quoted,
     role_text,
 )
-from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, has_image_name
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS, has_image_name
 from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.image_paths import (
     SCHEME,
@@ -57,7 +59,12 @@ from shardwright.transforms.inputs.image_paths import (
     split_queries,
     stems_of,
 )
-from shardwright.transforms.inputs.input_files import checked, find_files
+from shardwright.transforms.inputs.input_files import (
+    InputFile,
+    checked,
+    files_state_splits,
+    find_files,
+)
 from shardwright.transforms.inputs.label_values import (
     NOT_A_CLASS,
     can_be_classes,
@@ -84,6 +91,7 @@ from shardwright.transforms.references import (
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 
+_LOG = logging.getLogger("shardwright.inputs")
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
@@ -130,6 +138,7 @@ class TableLayout(Columns):
         boxes: The columns of boxes if each row is one; None if each row is an image.
         suffix: The extension of the images, if their paths lack it.
         code_names: Label -> the class name that stands for it; others stay.
+        names_split: True if the names of its files state their splits.
         flags: The columns of the files, if all but the image's are classes with 0 or 1; None for
             `columns`.
     """
@@ -147,6 +156,7 @@ class TableLayout(Columns):
     boxes: BoxColumns | None = None
     suffix: str = ""
     code_names: Mapping[str, str] = field(default_factory=dict)
+    names_split: bool = False
     flags: pa.Schema | None = None
 
     @property
@@ -176,6 +186,9 @@ class TableLayout(Columns):
             others = [one.name for one in self.boxes.objects if one.name != self.label]
             table += f" with a row for each box ({', '.join(self.boxes.edges)}), columns "
             table += self.describe(others)
+        if self.names_split:
+            found |= {"states_splits": True}
+            table += ", splits by the names of the files"
         return self.facts_as(TableFacts, table, **found)
 
     def for_features(self, features: Sequence[Feature]) -> TableLayout:
@@ -303,7 +316,8 @@ def open_table(request: SourceRequest, rows: TableOf) -> TableLayout:
         rows: The contents of its rows.
 
     Raises:
-        UsageError: There is no table, there are several formats, or as for `table_of`.
+        UsageError: There is no table, there are several formats, or as for `table_of` and
+            `files_state_splits`.
         BuildError: As for `table_of`.
     """
     uri = request.uri
@@ -321,7 +335,8 @@ def open_table(request: SourceRequest, rows: TableOf) -> TableLayout:
             f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
         )
     folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
-    return table_of(request, folder, [file.name for file in found], rows=rows)
+    table = table_of(request, folder, [file.name for file in found], rows=rows)
+    return replace(table, names_split=not table.split and files_state_splits(request, found))
 
 
 def table_of(
@@ -379,6 +394,8 @@ def table_of(
         if rows is TableOf.IMAGES and request.image
         else None,
     )
+    if table.split is None and kind != "jsonl":  # whose first rows cost as much as all
+        first.warn_of_splits({*request.kinds, *filter(None, roles.values())})
     return table if boxes is None else _of_boxes(table, boxes)
 
 
@@ -478,6 +495,20 @@ class _FirstRows:
             return pa.nulls(0, kind)
         rows = self._rows()
         return pa.nulls(0, kind) if rows is None else rows.column(name)
+
+    def warn_of_splits(self, used: Collection[str]) -> None:
+        """Log a column that is not used, and whose first values are names of several splits."""
+        rows = self._rows()
+        for name in (name for name in self.schema.names if name not in used):
+            if rows is None or not is_text(self.schema.field(name).type):
+                continue
+            values = {str(one).strip().lower() for one in pc.unique(rows.column(name)).to_pylist()}
+            if len(values) > 1 and values <= SPLIT_FOLDERS.keys():
+                _LOG.warning(
+                    "column %r of %s has names of splits, and is read as a feature: if it states "
+                    "the splits, give --split-column %s",
+                    *(name, self.path, shlex.quote(name)),
+                )
 
     def code_names(self, label: str | None, request: SourceRequest) -> Mapping[str, str]:
         """Return `names_of_codes` of the column of labels, {} without one."""
@@ -711,7 +742,9 @@ def _raw_references(
         else raw.column(table.size),
         "etag": pa.nulls(raw.num_rows, pa.string()),
         "row": rows,
-        "split": canonical_splits(role_text(raw, table.split)),
+        "split": canonical_splits(role_text(raw, table.split))
+        if not table.names_split
+        else pa.repeat(InputFile("", name).split, raw.num_rows),
         "group": empty_as_null(role_text(raw, table.group)),
         "label": labels,
         **{extra_name(name): raw.column(name) for name in table.extras},
