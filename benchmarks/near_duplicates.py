@@ -29,8 +29,7 @@ from PIL import Image, ImageOps
 
 from benchmarks.photos import render_photo, sample_photographs
 from shardwright.images.perceptual_hash import hash_image, phash
-from shardwright.transforms.near_duplicates.components import join_pairs
-from shardwright.transforms.near_duplicates.groups import collapse
+from shardwright.transforms.near_duplicates.groups import collapse, join_pairs
 from shardwright.transforms.near_duplicates.hash_files import hash_picture
 from shardwright.transforms.near_duplicates.pairs import find_pairs
 

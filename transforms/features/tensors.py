@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature
 from shardwright.format.tensors import TENSOR_DTYPES, parse_tensor_proto, to_tensor_proto
+from shardwright.transforms.features.lists import is_list, is_text, value_type
 
 _NPY_MAGIC = b"\x93NUMPY"
 _STRINGS = "OSU"  # NumPy's kinds of arrays of strings
@@ -148,101 +149,56 @@ def _fits(array: Array, wanted: np.dtype[Any]) -> bool:
 def _rows_of(
     column: pa.Array, shape: tuple[int | None, ...]
 ) -> Iterator[Array | bytes | str | None]:
-    kind = column.type
-    if isinstance(kind, pa.FixedShapeTensorType):
+    """Yield each row's value; ragged lists and lists with nulls as `_RAGGED`."""
+    if isinstance(column.type, pa.FixedShapeTensorType):
         whole = iter(
             column.drop_null().to_numpy_ndarray() if len(column) > column.null_count else ()
         )
         yield from (next(whole) if there else None for there in column.is_valid().to_pylist())
-    elif _is_list(kind):
-        yield from _nested_rows(column, shape)
-    elif _is_string(kind):
-        yield from column.to_pylist()
-    else:
-        values, nulls = _leaf(column)
-        yield from (None if null else values[row] for row, null in enumerate(nulls))
-
-
-class _Level(NamedTuple):
-    """A depth of nested lists.
-
-    Attributes:
-        offsets: Start of each list in the depth below, plus the end of the last one.
-        nulls: Which lists are null.
-        size: The lists' size if there is no list to measure.
-    """
-
-    offsets: npt.NDArray[np.int64]
-    nulls: npt.NDArray[np.bool_]
-    size: int
-
-
-def _nested_rows(column: pa.Array, shape: tuple[int | None, ...]) -> Iterator[Array | None]:
-    """Yield each row's lists as one array; ragged lists and lists with nulls as `_RAGGED`."""
-    levels: list[_Level] = []
-    below = column
-    while _is_list(below.type):
-        wanted = shape[len(levels)] if len(levels) < len(shape) else None
-        size = below.type.list_size if pa.types.is_fixed_size_list(below.type) else wanted or 0
-        levels.append(_Level(_offsets(below), below.is_null().to_numpy(zero_copy_only=False), size))
-        below = below.values
-    values, nulls = _leaf(below)
-    for row in range(len(column)):
-        yield None if levels[0].nulls[row] else _one_row(row, levels, values, nulls)
-
-
-def _one_row(row: int, levels: list[_Level], values: Array, nulls: npt.NDArray[np.bool_]) -> Array:
-    start, end, shape = row, row + 1, []
-    for level in levels:
-        lengths = np.diff(level.offsets[start : end + 1])
-        if level.nulls[start:end].any() or (lengths != lengths[:1]).any():
-            return _RAGGED
-        shape.append(int(lengths[0]) if len(lengths) else level.size)
-        start, end = int(level.offsets[start]), int(level.offsets[end])
-    return _RAGGED if nulls[start:end].any() else values[start:end].reshape(shape)
-
-
-_RAGGED = np.empty((), np.void)  # its type converts to no other, so it fits no feature
-
-
-def _offsets(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the start of each list in `lists.values`, plus the end of the last one."""
-    if pa.types.is_fixed_size_list(lists.type):
-        return (np.arange(len(lists) + 1, dtype=np.int64) + lists.offset) * lists.type.list_size
-    offsets: npt.NDArray[np.int64] = lists.offsets.to_numpy().astype(np.int64)
-    return offsets
-
-
-def _leaf(values: pa.Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Return the values as a NumPy array, with any value in place of nulls, and the null mask."""
-    kind = values.type
-    nulls = values.is_null().to_numpy(zero_copy_only=False)
-    if _is_string(kind):
-        return values.to_numpy(zero_copy_only=False), nulls
-    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        values = values.cast(pa.float64())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return
+    kind = value_type(column.type)
+    is_string = is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    if not (is_string or any(test(kind) for test in _NUMBERS)):
         raise UsageError(
             f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, "
             "or the bytes of .npy files"
         )
-    zero = pa.scalar(False) if pa.types.is_boolean(kind) else pa.scalar(0).cast(values.type)
-    return pc.fill_null(values, zero).to_numpy(zero_copy_only=False), nulls
+    if is_string and not is_list(column.type):
+        yield from column.to_pylist()
+        return
+    whole = _array_of(column, shape)
+    if whole is not None:
+        yield from whole
+        return
+    for row, there in enumerate(column.is_valid().to_pylist()):
+        array = _array_of(column.slice(row, 1), shape) if there else None
+        yield array[0] if array is not None else _RAGGED if there else None
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
+def _array_of(values: pa.Array, shape: tuple[int | None, ...]) -> Array | None:
+    """Return the rows of a column as one array; None if they differ in shape, or have nulls."""
+    sizes = [len(values)]
+    while is_list(values.type):
+        if values.null_count or len(np.unique(pc.list_value_length(values))) > 1:
+            return None
+        below = values.flatten()
+        if len(values):
+            sizes.append(len(below) // len(values))
+        elif pa.types.is_fixed_size_list(values.type):
+            sizes.append(values.type.list_size)
+        else:  # an empty list does not show the size of those in it
+            sizes.append(next(iter(shape[len(sizes) - 1 :]), None) or 0)
+        values = below
+    if values.null_count:
+        return None
+    if pa.types.is_decimal(values.type) or pa.types.is_null(values.type):
+        values = values.cast(pa.float64())
+    array: Array = values.to_numpy(zero_copy_only=False)
+    return array.reshape(sizes)
 
 
-def _is_string(kind: pa.DataType) -> bool:
-    return any(
-        is_one(kind)
-        for is_one in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-        )
-    )
+_RAGGED = np.empty((), np.void)  # its type converts to no other, so it fits no feature
+_NUMBERS = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
+    pa.types.is_null,
+)  # fmt: skip

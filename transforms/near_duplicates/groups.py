@@ -1,4 +1,4 @@
-"""Choose the keepers of groups of near-duplicates, and list their images.
+"""Join pairs of hashes into groups, choose the keepers of groups, and list their images.
 
 A group is a connected component: its images are joined by pairs within the distance. In the order
 of the rule (most pixels, most bytes, least id), each image becomes a keeper unless a keeper before
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.transforms.duplicates.contents import is_among, row_keys
-from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.hashing import distinct as distinct_hashes
 from shardwright.transforms.near_duplicates.hash_files import NUM_PIXELS, PHASH
-from shardwright.transforms.near_duplicates.pairs import find_pairs
+from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
 from shardwright.transforms.references import concat, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -28,6 +28,7 @@ _REASONS = {
     "reject": RejectReason.NEAR_DUPLICATE,
 }
 _ROWS_PER_PART = 250_000
+_MAX_WAITING = 1 << 22  # pairs in memory before they are reduced to one for each hash
 _RULE = [
     (ROOT, "ascending"),
     (NUM_PIXELS, "descending"),
@@ -89,6 +90,55 @@ def collapse(hashed: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct hashes, ascending, and those of several images; uint64 each."""
     distinct, counts = np.unique(np.concatenate(hashed), return_counts=True)
     return distinct, distinct[counts > 1]
+
+
+def join_pairs(parts: Iterable[Pairs]) -> Pairs:
+    """Return all hashes of the pairs, ascending, and the least hash of the group of each.
+
+    The result is pairs, too, so that results of parts can be joined in turn. Memory holds one pair
+    for each hash, however many pairs there are.
+
+    Args:
+        parts: uint64 [pairs] twice, in any order; a hash paired with itself is a group of its own.
+    """
+    hashes, roots = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    waiting: list[Pairs] = []
+    num_waiting = 0
+    for part in parts:
+        waiting.append(part)
+        num_waiting += len(part[0])
+        if num_waiting > _MAX_WAITING:
+            hashes, roots = _join([(hashes, roots), *waiting])
+            waiting, num_waiting = [], 0
+    return _join([(hashes, roots), *waiting])
+
+
+def _join(parts: list[Pairs]) -> Pairs:
+    left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
+    hashes = distinct_hashes(np.concatenate([left, right]))
+    labels = _label(len(hashes), np.searchsorted(hashes, left), np.searchsorted(hashes, right))
+    return hashes, hashes[labels]
+
+
+def _label(num_nodes: int, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the least node of each node's component, int64 [num_nodes].
+
+    Each round hooks every root to the least root that a pair joins it to, and then lets all nodes
+    point to their root. Source: Y. Shiloach, U. Vishkin, "An O(log n) parallel connectivity
+    algorithm", Journal of Algorithms 3, 1982.
+    """
+    labels = np.arange(num_nodes)
+    while True:
+        left, right = labels[left], labels[right]
+        apart = left != right
+        if not apart.any():
+            return labels
+        left, right = left[apart], right[apart]
+        # A larger root is hooked to a smaller one only, so no cycle can arise.
+        np.minimum.at(labels, np.maximum(left, right), np.minimum(left, right))
+        # Doubles the distance that a label looks ahead: chains of any length take few rounds.
+        while not np.array_equal(nearer := labels[labels], labels):
+            labels = nearer
 
 
 def choose_keepers(batches: Sequence[pa.RecordBatch], distance: int) -> pa.RecordBatch:

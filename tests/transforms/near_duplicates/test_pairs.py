@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardwright.transforms.near_duplicates import components, pairs, tables
-from shardwright.transforms.near_duplicates.components import join_pairs
+from shardwright.transforms.near_duplicates import groups, pairs
+from shardwright.transforms.near_duplicates.groups import join_pairs
 from shardwright.transforms.near_duplicates.pairs import (
+    Bits,
     Pairs,
     find_pairs,
 )
-from shardwright.transforms.near_duplicates.tables import Bits
 from tests.support.random_tests import examples
 
 BITS = st.integers(0, (1 << 64) - 1)
@@ -59,7 +59,7 @@ def test_pairs_are_those_of_brute_force(hashes: np.ndarray, distance: int) -> No
 def test_large_buckets_are_divided(hashes: np.ndarray, distance: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "LARGE_BUCKET", 2)
-        patch.setattr(tables, "_COMPARE_NS", 10**9)  # so that tables always pay
+        patch.setattr(pairs, "_COMPARE_NS", 10**9)  # so that tables always pay
         assert as_set(list(find_pairs(hashes, distance))) == brute_force(hashes, distance)
 
 
@@ -107,7 +107,7 @@ def test_groups_do_not_depend_on_order_or_batches(
         for start in range(0, len(edges), size)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(components, "_MAX_WAITING", data.draw(st.sampled_from([0, 10, 1000])))
+        patch.setattr(groups, "_MAX_WAITING", data.draw(st.sampled_from([0, 10, 1000])))
         hashes, roots = join_pairs(parts)
     assert dict(zip(hashes.tolist(), roots.tolist(), strict=True)) == groups_of(edges)
     again, same = join_pairs([(hashes, roots), parts[0]])
