@@ -14,7 +14,8 @@ import pytest
 import shardwright as sw
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from tests.support.archive_files import pack_tar
-from tests.support.build_helpers import build, make_images, png_of, write_table
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, png_of, write_table
 from tests.support.helpers import write_schema
 from tests.support.tfrecord_makers import example, records_of, write_records
 

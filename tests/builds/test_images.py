@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from tests.support.build_helpers import build, rejects_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import rejects_of
 from tests.support.image_makers import drawn, exif_block, picture
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

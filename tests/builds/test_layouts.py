@@ -13,7 +13,8 @@ from shardwright.format.manifest import read_manifest
 from shardwright.storage.folder import Folder
 from tests.support import detection_makers as det
 from tests.support.archive_files import features_of, pack_tar, pack_zip
-from tests.support.build_helpers import build, png_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import png_of
 from tests.support.listings import detect, listed
 
 Files = Mapping[str, bytes | str]

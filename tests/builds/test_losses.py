@@ -11,7 +11,8 @@ from PIL import Image
 
 from tests.support import detection_makers as det
 from tests.support.archive_files import pack_tar
-from tests.support.build_helpers import build, make_images, manifest_of, png_of, reasons_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, manifest_of, png_of, reasons_of
 
 BEAM = ("--runner", "DirectRunner")
 

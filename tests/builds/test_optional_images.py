@@ -13,7 +13,8 @@ import tensorflow_datasets as tfds
 import shardwright as sw
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.inspect import cli
-from tests.support.build_helpers import build, png_of, rejects_of, write_table
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import png_of, rejects_of, write_table
 from tests.support.helpers import write_schema
 from tests.support.tfrecord_makers import records_of
 

@@ -19,7 +19,8 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.inspect import cli
 from shardwright.transforms.write import shard_chunks
-from tests.support.build_helpers import build, hashes_of, rejects_of, shards_of, write_table
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import hashes_of, rejects_of, shards_of, write_table
 from tests.support.helpers import write_schema
 from tests.support.tfrecord_makers import example, records_of, write_records
 

@@ -8,7 +8,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from tests.support.build_helpers import build, write_table
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import write_table
 from tests.support.helpers import write_schema
 from tests.support.tfrecord_makers import example, write_records
 

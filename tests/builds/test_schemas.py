@@ -13,7 +13,8 @@ from PIL import Image
 from shardwright.format.manifest import read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage.folder import Folder
-from tests.support.build_helpers import build, make_images, png_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, png_of
 from tests.support.helpers import make_files, write_schema
 from tests.support.schema_tables import (
     IMAGE,

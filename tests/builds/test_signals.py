@@ -20,7 +20,9 @@ from shardwright.images.signals import SIGNALS, measure_signals
 from shardwright.inspect import cli
 from shardwright.inspect.sample import choose_sample, read_sample
 from tests.support.build_helpers import (
-    build,
+    build_without_beam as build,
+)
+from tests.support.build_helpers import (
     hashes_of,
     index_of,
     manifest_of,

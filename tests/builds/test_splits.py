@@ -10,7 +10,9 @@ import pytest
 
 from shardwright.pipelines.commands import plan
 from tests.support.build_helpers import (
-    build,
+    build_without_beam as build,
+)
+from tests.support.build_helpers import (
     index_of,
     make_images,
     manifest_of,

@@ -14,7 +14,8 @@ import pytest
 
 from shardwright.pipelines.commands import plan as plan_command
 from tests.support.archive_files import built_records, files_below, pack_tar, pack_zip
-from tests.support.build_helpers import build, make_images
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images
 from tests.support.store_places import STORES, Kind, Places
 
 Record = tuple[str, str, bytes]

@@ -20,7 +20,8 @@ from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.arrays.array_source import FORMAT, read_records
 from shardwright.transforms.inputs.columns import MAX_COLUMNS
 from shardwright.transforms.inputs.source import SourceRequest
-from tests.support.build_helpers import build, manifest_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import manifest_of
 
 RANDOM = np.random.default_rng(0)
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {

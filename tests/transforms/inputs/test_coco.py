@@ -13,7 +13,8 @@ from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs.annotations import coco_files
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
-from tests.support.build_helpers import build, manifest_of, reasons_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import manifest_of, reasons_of
 from tests.support.listings import columns_of
 
 

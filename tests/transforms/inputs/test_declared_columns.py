@@ -11,7 +11,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from tests.support.build_helpers import build, png_of, reasons_of, record_ids
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import png_of, reasons_of, record_ids
 from tests.support.tfrecord_makers import example, write_records
 
 MAGIC = [b"GIF89a", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"]

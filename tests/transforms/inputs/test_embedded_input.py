@@ -15,7 +15,8 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs.embedded.embedded_source import ROWS_AT_A_TIME
-from tests.support.build_helpers import CLASSES, build, png_of, reasons_of, stamps_of
+from tests.support.build_helpers import CLASSES, png_of, reasons_of, stamps_of
+from tests.support.build_helpers import build_without_beam as build
 from tests.support.helpers import make_files, rows_of
 from tests.support.listings import columns_of, detect, list_source, listed
 from tests.support.tfrecord_makers import NONE, examples_of, read_back, source_of

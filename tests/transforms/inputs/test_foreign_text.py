@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from shardwright.transforms.inputs.foreign_text import Utf8Stream, decode_text
 from tests.support import detection_makers as det
 from tests.support.archive_files import pack_tar
-from tests.support.build_helpers import build, manifest_of, reasons_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import manifest_of, reasons_of
 from tests.support.helpers import TINY_PNG
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")

@@ -13,7 +13,8 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
-from tests.support.build_helpers import build, ids_below, make_images, write_table
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import ids_below, make_images, write_table
 from tests.support.helpers import make_files, rows_of
 from tests.support.listings import columns_of, details_of, detect, list_source, listed
 from tests.support.tfrecord_makers import NONE, records_of, source_of

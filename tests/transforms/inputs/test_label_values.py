@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import shardwright as sw
 from shardwright.transforms.inputs.label_values import class_text, class_texts
 from tests.support.archive_files import pack_tar
-from tests.support.build_helpers import build, png_of, write_table
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import png_of, write_table
 from tests.support.tfrecord_makers import example, records_of, write_records
 
 Labels = Sequence[Any]

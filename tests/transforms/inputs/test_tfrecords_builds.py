@@ -16,7 +16,6 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from tests.support.build_helpers import (
     CLASSES,
-    build,
     hashes_of,
     make_images,
     manifest_of,
@@ -26,6 +25,9 @@ from tests.support.build_helpers import (
     rejects_of,
     shards_of,
     write_table,
+)
+from tests.support.build_helpers import (
+    build_without_beam as build,
 )
 from tests.support.helpers import make_files, rows_of
 from tests.support.listings import list_source

@@ -14,7 +14,8 @@ from shardwright.transforms.inputs.annotations.label_trees import MAX_LABEL_BYTE
 from shardwright.transforms.inputs.annotations.voc import BadLabel, parse_voc
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
-from tests.support.build_helpers import build, reasons_of
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import reasons_of
 from tests.support.listings import columns_of
 
 SPLITS = [
