@@ -18,7 +18,7 @@ from shardwright.format.schema import (
     VocabularyRule,
 )
 from shardwright.format.tensors import TENSOR_DTYPES
-from shardwright.transforms.features.lists import is_text, value_type
+from shardwright.transforms.features.lists import BYTES_TYPES, is_text, value_type
 from shardwright.transforms.features.numerics import (
     FLOAT_DTYPES,
     INTEGER_DTYPES,
@@ -28,12 +28,6 @@ from shardwright.transforms.features.numerics import (
 from shardwright.transforms.features.tensors import encode_tensors
 from shardwright.transforms.features.texts import check_words
 from shardwright.transforms.references import PICTURE_TYPE
-
-BYTES_TYPES = (
-    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary, pa.types.is_null,
-)  # fmt: skip
-
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 

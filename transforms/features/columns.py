@@ -19,6 +19,7 @@ from shardwright.transforms.features.column_types import TEXT_KINDS, check_colum
 from shardwright.transforms.features.conversions import CONVERT, Misfit, misfits_at
 from shardwright.transforms.features.lists import (
     Items,
+    empty_as_null,
     is_list,
     is_text,
     plain,
@@ -220,8 +221,7 @@ def _blank_as_null(values: pa.Array, feature: Feature) -> pa.Array:
     """Replace blank texts by null, unless the feature stores texts."""
     if feature.kind in TEXT_KINDS or not is_text(values.type):
         return values
-    trimmed = pc.utf8_trim_whitespace(values.cast(pa.string()))
-    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+    return empty_as_null(values.cast(pa.string()))
 
 
 def _settle_words(column: pa.Array, feature: Feature) -> Settled:

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.transforms.features.column_types import BYTES_TYPES
-from shardwright.transforms.features.lists import Mask, to_texts
+from shardwright.transforms.features.lists import BYTES_TYPES, Mask, to_texts
 from shardwright.transforms.features.numerics import to_floats, to_integers
 from shardwright.transforms.rejects import RejectReason
 

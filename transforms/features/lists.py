@@ -18,6 +18,10 @@ import pyarrow.compute as pc
 Mask = npt.NDArray[np.bool_]
 Shape = tuple[int | None, ...]
 _SEPARATOR = "|"
+BYTES_TYPES = (
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary, pa.types.is_null,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,12 @@ def is_text(kind: pa.DataType) -> bool:
         test(kind)
         for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     )
+
+
+def empty_as_null(column: pa.Array) -> pa.Array:
+    """Return texts without white space around them, and null for empty ones."""
+    trimmed = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
 
 
 def is_list(kind: pa.DataType) -> bool:

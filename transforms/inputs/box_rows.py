@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.features.lists import is_list, is_text, plain
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.columns import extra_feature, folded
+from shardwright.transforms.inputs.columns import extra_feature, feature_facts, folded
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import (
     BATCH_ROWS,
@@ -166,15 +167,7 @@ class BoxColumns:
 
     def facts(self) -> dict[str, Any]:
         """Return the `SourceFacts` about an input with these columns that follow from them."""
-        try:
-            features, unstorable = self.features, ""
-        except BuildError as error:
-            features, unstorable = (), str(error)
-        return {
-            "schema": reference_schema(self.columns),
-            "features": features,
-            "unstorable": unstorable,
-        }
+        return {"schema": reference_schema(self.columns), **feature_facts(self)}
 
     def without_boxes(self, images: pa.RecordBatch) -> pa.RecordBatch:
         """Return references with the extra columns of images that have no boxes."""
@@ -204,9 +197,7 @@ class BoxColumns:
             for row in np.flatnonzero(unknown & has_box).tolist():
                 faults.setdefault(row, f"{self.objects[0].name} has no class for its box")
         if self.part is not None:
-            sides = edges[:, 2:]
-            start = edges[:, :2] - self.part * sides
-            edges = np.concatenate([start, start + sides], axis=1)
+            edges = boxes.corners_of_sides(edges, self.part)[:, [1, 0, 3, 2]]
         details: list[str | None] = [None] * batch.num_rows
         for row, fault in faults.items():
             details[row] = f"{where}row {batch.column('row')[row].as_py()}: {fault}"
@@ -444,15 +435,12 @@ class _Images:
         is_object &= ~np.isnan(self._edges).all(axis=1)
         objects = self._rows.filter(pa.array(is_object))
         rows = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
-        stated = None
+        stated: list[boxes.ImageSize | None] | None = None
         if self._in_pixels:
-            stated = dict.fromkeys(range(images.num_rows))
-            if self._columns.size:
-                sizes = _stacked(objects, _SIZE).tolist()
-                stated |= {
-                    row: boxes.stated_size(*size)
-                    for row, size in zip(rows.tolist(), sizes, strict=True)
-                }
+            stated = [None] * images.num_rows
+            sizes = _stacked(objects, _SIZE).tolist() if self._columns.size else ()
+            for row, size in zip(rows.tolist(), sizes, strict=False):
+                stated[row] = boxes.stated_size(*size)
         values = {one.feature: objects.column(one.feature) for one in self._columns.objects}
         found = PlacedBoxes(rows, self._edges[is_object], values, objects.column("row").to_pylist())
         yield from place_boxes(images, found, stated, storage)
@@ -482,17 +470,19 @@ class PlacedBoxes(NamedTuple):
 def place_boxes(
     images: pa.RecordBatch,
     found: PlacedBoxes,
-    stated: Mapping[int, boxes.ImageSize | None] | None,
+    stated: Sequence[boxes.ImageSize | None] | None,
     storage: StorageOptions,
+    faults: Mapping[int, str] = MappingProxyType({}),
 ) -> Rows:
-    """Yield images with their objects, and a reject for each empty box and image of unknown size.
+    """Yield images with their objects, and rejects as `boxes.with_objects`.
 
     Args:
         images: References.
         found: Their boxes.
-        stated: Row -> the size of its image, None to read it from the image's header; None without
-            a row if boxes are fractions.
+        stated: The size of each image, None to read it from the image's header; None if boxes are
+            fractions.
         storage: Options of the images' stores.
+        faults: Row -> why it is a reject.
     """
     ids, uris = (images.column(name).to_pylist() for name in ("id", "uri"))
     rows, corners, sizes = found.rows, found.edges[:, [1, 0, 3, 2]], None
@@ -500,28 +490,11 @@ def place_boxes(
         # An image inside another file has no header at the start of that file.
         inside = images.column("offset").is_valid().to_pylist()
         own = [None if one else uri for one, uri in zip(inside, uris, strict=True)]
-        known = boxes.sizes_of([stated.get(row) for row in range(len(ids))], rows, own, storage)
-        unknown = np.array([size is None for size in known], bool)
-        for row in np.flatnonzero(unknown).tolist():
-            told = "no size is stated, and the image's header has none: its boxes have no scale"
-            yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, told)
-        if unknown.any():
-            keep, moved = ~unknown[rows], np.cumsum(~unknown) - 1
-            left = PlacedBoxes(
-                moved[rows[keep]],
-                found.edges[keep],
-                {name: column.filter(pa.array(keep)) for name, column in found.values.items()},
-                np.array(found.numbers)[keep].tolist(),
-            )
-            good = dict(enumerate(size for size in known if size is not None))
-            if good:
-                yield from place_boxes(keep_rows(images, ~unknown), left, good, storage)
-            return
-        sizes = np.array(known, float).reshape(-1, 2)[rows]
+        sizes = boxes.sizes_of(stated, rows.tolist(), own, storage)[rows]
         corners = corners / np.tile(sizes, 2)
     names = [
         f"{ids[row]}#{number}" for row, number in zip(rows.tolist(), found.numbers, strict=True)
     ]
     objects = boxes.ObjectRows(rows, corners, found.values, names, sizes)
     no_size = {} if sizes is not None else {STATED_SIZE: pa.nulls(len(ids), STATED_SIZE_TYPE)}
-    yield from boxes.with_objects(images, objects, no_size)
+    yield from boxes.with_objects(images, objects, no_size, faults)

@@ -30,11 +30,8 @@ from shardwright.transforms.inputs.box_rows import (
     place_boxes,
 )
 from shardwright.transforms.inputs.source import Rows
-from shardwright.transforms.references import (
-    extra_name,
-    keep_rows,
-)
-from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.references import extra_name
+from shardwright.transforms.rejects import Reject
 
 # Columns of the height and width in pixels that an image's header states.
 HEADER_SIZE = ("header_height", "header_width")
@@ -122,23 +119,13 @@ class BoxStructs:
             for number in np.flatnonzero(unknown).tolist():
                 faults.setdefault(int(rows[number]), f"an object has no {self.label}")
         stated = _stated_sizes(batch)
-        ids, uris = (batch.column(name).to_pylist() for name in ("id", "uri"))
-        for row, fault in sorted(faults.items()):
-            yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, f"{self.column}: {fault}")
-        keep = ~np.isin(np.arange(batch.num_rows), [*faults])
-        of_kept = keep[rows]
         numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        found = PlacedBoxes(
-            (np.cumsum(keep) - 1)[rows[of_kept]],
-            edges[of_kept],
-            {name: column.filter(pa.array(of_kept)) for name, column in values.items()},
-            numbers[of_kept].tolist(),
+        found = PlacedBoxes(rows, edges, values, numbers.tolist())
+        bare = batch.drop_columns(
+            [name for name in (extra_name(self.column), *HEADER_SIZE) if name in batch.schema.names]
         )
-        left = {new: stated[row] for new, row in enumerate(np.flatnonzero(keep).tolist())}
-        drop = {extra_name(self.column), *HEADER_SIZE} & {*batch.schema.names}
-        if left:
-            bare = keep_rows(batch, keep).drop_columns(sorted(drop))
-            yield from place_boxes(bare, found, left, storage)
+        faults = {row: f"{self.column}: {fault}" for row, fault in faults.items()}
+        yield from place_boxes(bare, found, stated, storage, faults)
 
     def _values(self, fields: dict[str, pa.Array], column: ObjectColumn) -> pa.Array:
         values = fields[column.name]

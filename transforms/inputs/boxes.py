@@ -50,21 +50,19 @@ class ImageSize(NamedTuple):
     width: float
 
 
-def corners_of_pixels(
-    boxes: NDArray[np.float64], heights: NDArray[np.float64], widths: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return COCO boxes as fractions: ymin, xmin, ymax, xmax, shape [n, 4].
+UNKNOWN_SIZE = ImageSize(np.nan, np.nan)
+
+
+def corners_of_sides(boxes: NDArray[np.float64], part: float) -> NDArray[np.float64]:
+    """Return boxes of a point, width and height as ymin, xmin, ymax, xmax, shape [n, 4].
 
     Args:
-        boxes: Shape [n, 4]: x and y of the top left corner, width, height, in pixels.
-        heights: Heights of the boxes' images in pixels, shape [n].
-        widths: Widths of the boxes' images in pixels, shape [n].
+        boxes: Shape [n, 4]: x and y of the point, width, height.
+        part: The part of the sides from the corner to the point: 0 for a corner, 0.5 for a center.
     """
-    x, y, width, height = boxes.T
+    points, sides = boxes[:, 1::-1], boxes[:, :1:-1]
     with np.errstate(over="ignore", invalid="ignore"):  # `with_objects` rejects inf and nan
-        return np.stack(
-            [y / heights, x / widths, (y + height) / heights, (x + width) / widths], axis=1
-        )
+        return np.concatenate([points - part * sides, points + (1 - part) * sides], axis=1)
 
 
 def keypoints_of_pixels(points: NDArray[np.float64], sizes: NDArray[np.float64]) -> pa.Array:
@@ -80,17 +78,6 @@ def keypoints_of_pixels(points: NDArray[np.float64], sizes: NDArray[np.float64])
     kind = keypoint_type(points.shape[1])
     inner = pa.FixedSizeListArray.from_arrays(values, type=kind.value_type)
     return pa.FixedSizeListArray.from_arrays(inner, type=kind)
-
-
-def corners_of_centres(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return YOLO boxes as ymin, xmin, ymax, xmax, shape [n, 4].
-
-    Args:
-        boxes: Shape [n, 4]: x and y of the center, width, height, as fractions.
-    """
-    x, y, width, height = boxes.T
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2], axis=1)
 
 
 def settle_boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -116,7 +103,10 @@ def _invalid(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def with_objects(
-    batch: pa.RecordBatch, found: ObjectRows, extras: Mapping[str, pa.Array] = MappingProxyType({})
+    batch: pa.RecordBatch,
+    found: ObjectRows,
+    extras: Mapping[str, pa.Array] = MappingProxyType({}),
+    faults: Mapping[int, str] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield references with columns of their objects, and rejects of boxes and images.
 
@@ -124,26 +114,29 @@ def with_objects(
         batch: References of images.
         found: The objects of these images.
         extras: Further columns.
+        faults: Row -> why it is a reject.
     """
-    invalid = np.flatnonzero(_invalid(found.corners))
-    keep = np.ones(batch.num_rows, bool)
-    keep[found.rows[invalid]] = False
     ids, uris = batch.column("id").to_pylist(), batch.column("uri").to_pylist()
     columns, empty = object_columns(found, uris)
-    # Of an image, the first invalid box.
-    for row, place in dict(
-        zip(found.rows[invalid[::-1]].tolist(), invalid[::-1], strict=True)
-    ).items():
-        told = f"box {found.names[place]} is {_shown(found.corners[place])}: its corners must be"
-        yield Reject(
-            ids[row],
-            uris[row],
-            RejectReason.BAD_VALUE,
-            f"{told} finite, and ymin <= ymax and xmin <= xmax",
-        )
-    yield from (reject for reject, row in empty if keep[row])
-    if keep.any():
+    # Of an image, its first fault.
+    told = dict(faults)
+    for place in np.flatnonzero(_invalid(found.corners)).tolist():
+        told.setdefault(int(found.rows[place]), _fault(found, place))
+    for row, fault in sorted(told.items()):
+        yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, fault)
+    yield from (reject for reject, row in empty if row not in told)
+    if len(told) < batch.num_rows:
+        keep = ~np.isin(np.arange(batch.num_rows), [*told])
         yield keep_rows(with_columns(batch, {**columns, **extras}), keep)
+
+
+def _fault(found: ObjectRows, place: int) -> str:
+    if found.sizes is not None and np.isnan(found.sizes[place]).any():
+        return "no size is stated, and the image's header has none: its boxes have no scale"
+    return (
+        f"box {found.names[place]} is {_shown(found.corners[place])}: its corners must be finite, "
+        "and ymin <= ymax and xmin <= xmax"
+    )
 
 
 def list_array(values: pa.Array, rows: NDArray[np.int64], num_rows: int) -> pa.ListArray:
@@ -168,8 +161,8 @@ class ObjectRows(NamedTuple):
         corners: Shape [n, 4], the input of `settle_boxes`.
         columns: Name -> one value per object; class names for LABEL.
         names: The id of each object in rejects, such as "a.jpg#17".
-        sizes: Shape [n, 2], the height and width that corners in pixels were divided by; None if
-            they were fractions.
+        sizes: Shape [n, 2], the height and width that corners in pixels were divided by, NaN if
+            unknown; None if they were fractions.
     """
 
     rows: NDArray[np.int64]
@@ -275,8 +268,10 @@ def sizes_of(
     with_objects: Iterable[int],
     uris: Sequence[str | None],
     storage: StorageOptions,
-) -> list[ImageSize | None]:
-    """Return the size of each image: as stated, else from its header; None if that has none.
+) -> NDArray[np.float64]:
+    """Return the height and width of each image, shape [n, 2].
+
+    They are as stated, else from its header; NaN if that has none.
 
     Args:
         stated: The sizes that are known.
@@ -293,7 +288,8 @@ def sizes_of(
     remote = bool(unknown) and is_remote(uris[unknown[0]] or "")
     found = map_reads(read, unknown) if remote else map(read, unknown)
     known = dict(zip(unknown, found, strict=True))
-    return [known.get(row, size or ImageSize(1, 1)) for row, size in enumerate(stated)]
+    sizes = (known.get(row, size or ImageSize(1, 1)) for row, size in enumerate(stated))
+    return np.array([size or UNKNOWN_SIZE for size in sizes], float).reshape(-1, 2)
 
 
 def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:

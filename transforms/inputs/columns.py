@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.transforms.features.lists import is_list, is_text, plain
+from shardwright.transforms.features.lists import BYTES_TYPES, is_list, is_text, plain
 from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS
 from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
@@ -42,10 +41,6 @@ IMAGE_NAMES = (
 TEXT_ROLES = ("image", "label", "id", "split", "group")
 MAX_COLUMNS = 16_384  # as many as spreadsheets have; each is a feature in every step of a build
 _LISTED = 100  # columns in a message
-_BYTES_TYPES = (
-    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary, pa.types.is_null,
-)  # fmt: skip
 _NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32})
 F = TypeVar("F")
 
@@ -145,15 +140,10 @@ class Columns:
             description: Its log line.
             more: Further attributes, and those that differ.
         """
-        try:
-            features, unstorable = self.features, ""
-        except BuildError as error:
-            features, unstorable = (), str(error)
         label = self.label
         found: dict[str, Any] = {
             "schema": self.reference_schema,
-            "features": features,
-            "unstorable": unstorable,
+            **feature_facts(self),
             "columns": tuple(name for name in self.columns.names if name != self.image),
             "states_splits": self.split is not None,
             "splits_can_be_redrawn": self.split is None,
@@ -182,6 +172,14 @@ class Columns:
             **({} if self.structs is None else {"structs": self.structs.column}),
             "declared": {name: str(kind) for name, kind in sorted(self.declared.items())},
         }
+
+
+def feature_facts(columns: Any) -> dict[str, Any]:
+    """Return the `SourceFacts` about the `features` of columns, which tf.Example may not hold."""
+    try:
+        return {"features": columns.features, "unstorable": ""}
+    except BuildError as error:
+        return {"features": (), "unstorable": str(error)}
 
 
 def find_roles(
@@ -339,12 +337,6 @@ def canonical_splits(column: pa.Array) -> pa.Array:
     return pa.array(spelled, pa.string()).take(names.indices)
 
 
-def empty_as_null(column: pa.Array) -> pa.Array:
-    """Return texts without white space around them, and null for empty ones."""
-    trimmed = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
-
-
 def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
     """Return the type of an extra column as a feature: int64, float32 or binary, or a list of one.
 
@@ -359,7 +351,7 @@ def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.int64()
     if pa.types.is_floating(kind):
         return pa.float32()
-    if is_text(kind) or any(test(kind) for test in _BYTES_TYPES):
+    if is_text(kind) or any(test(kind) for test in BYTES_TYPES):
         return pa.binary()
     fix = "cast it to text or a number, or drop it"
     if (is_list(kind) and is_list(kind.value_type)) or "bbox: " in str(kind):

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from shardwright.transforms.features.lists import plain
-from shardwright.transforms.inputs.columns import as_text, empty_as_null
+from shardwright.transforms.features.lists import empty_as_null, plain
+from shardwright.transforms.inputs.columns import as_text
 
 NOT_A_CLASS = (
     "is not a class, where the first labels are: for numbers to predict, rename the column"

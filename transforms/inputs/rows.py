@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
-from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.features.lists import empty_as_null, is_list
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_structs import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
@@ -28,7 +28,6 @@ from shardwright.transforms.inputs.columns import (
     check_names,
     check_text,
     check_width,
-    empty_as_null,
     find_roles,
     folded,
     image_column,

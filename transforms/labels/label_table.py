@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
+from shardwright.transforms.features.lists import empty_as_null
 from shardwright.transforms.hashing import hash64, spread_rows
-from shardwright.transforms.inputs.columns import empty_as_null
 from shardwright.transforms.inputs.image_paths import resolve_paths, stems_of
 from shardwright.transforms.inputs.tables.table_references import TableLayout
 from shardwright.transforms.references import (

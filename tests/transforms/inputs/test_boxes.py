@@ -31,8 +31,7 @@ def boxes_in_images(draw: st.DrawFn) -> tuple[int, int, list[float]]:
 
 
 def corners_of(width: int, height: int, box: list[float]) -> np.ndarray:
-    sides = np.array([height], float), np.array([width], float)
-    return boxes.corners_of_pixels(np.array([box]), *sides)
+    return boxes.corners_of_sides(np.array([box]), 0) / [height, width, height, width]
 
 
 @given(boxes_in_images())
@@ -51,7 +50,7 @@ def test_pixels_come_back_from_fractions(case: tuple[int, int, list[float]]) -> 
 def test_centers_and_corners_agree(case: tuple[int, int, list[float]]) -> None:
     width, height, (x, y, w, h) = case
     center = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
-    found = boxes.corners_of_centres(np.array([center]))
+    found = boxes.corners_of_sides(np.array([center]), 0.5)
     np.testing.assert_allclose(found, corners_of(*case), atol=1e-9)
 
 

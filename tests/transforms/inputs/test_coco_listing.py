@@ -200,7 +200,7 @@ def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path) -> None:
         "none.png": [],
     }
     assert reasons(rejects) == [("no.png", "bad_value")]
-    assert "states no width and height" in rejects[0].detail
+    assert "its boxes have no scale" in rejects[0].detail
 
 
 def test_annotations_before_images(tmp_path: Path) -> None:

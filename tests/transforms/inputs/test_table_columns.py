@@ -9,11 +9,11 @@ import pytest
 
 from shardwright.errors import BuildError
 from shardwright.schemas.image_classification import image_classification
+from shardwright.transforms.features.lists import empty_as_null
 from shardwright.transforms.features.rows import settle_references
 from shardwright.transforms.inputs.columns import (
     as_text,
     canonical_splits,
-    empty_as_null,
     extra_feature,
     extra_type,
 )

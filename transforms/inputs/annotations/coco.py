@@ -550,16 +550,8 @@ class _SetListing:
         self, batch: pa.RecordBatch, found: Sequence[_Object]
     ) -> tuple[pa.RecordBatch, list[Reject]]:
         """Return the batch with `objects` columns, and rejects of boxes and of unknown sizes."""
-        sizes = self._sizes(batch, {item.row for item in found})
-        detail = (
-            f"{self._set.files[0]} states no width and height, "
-            "and the image's header has none: its boxes have no scale"
-        )
-        problem = RejectReason.BAD_VALUE, detail
-        rejects = [_reject(batch, place, problem) for place, size in enumerate(sizes) if not size]
-        batch = keep_rows(batch, np.array([size is not None for size in sizes], bool))
         places, objects = _of_batch(found, batch)
-        of_objects = np.array([size for size in sizes if size], float).reshape(-1, 2)[places]
+        of_objects = self._sizes(batch, {item.row for item in found})[places]
         columns = {
             boxes.LABEL: pa.array([item.label for item in objects], pa.string()),
             boxes.AREA: pa.array([item.area for item in objects], pa.float64()),
@@ -575,18 +567,14 @@ class _SetListing:
         ids = batch.column("id").to_pylist()
         names = [f"{ids[place]}#{item.order}" for place, item in zip(places, objects, strict=True)]
         pixels = np.array([item.box for item in objects], float).reshape(-1, 4)
-        corners = boxes.corners_of_pixels(pixels, *of_objects.T)
+        corners = boxes.corners_of_sides(pixels, 0) / np.tile(of_objects, 2)
         rows = boxes.ObjectRows(places, corners, columns, names, of_objects)
-        for part in boxes.with_objects(batch, rows):
-            if isinstance(part, Reject):
-                rejects.append(part)
-            else:
-                return part, rejects
-        return batch.slice(0, 0), rejects
+        parts = list(boxes.with_objects(batch, rows))
+        rejects = [part for part in parts if isinstance(part, Reject)]
+        left = [part for part in parts if not isinstance(part, Reject)]
+        return next(iter(left), batch.slice(0, 0)), rejects
 
-    def _sizes(
-        self, batch: pa.RecordBatch, with_objects: set[int]
-    ) -> Sequence[boxes.ImageSize | None]:
+    def _sizes(self, batch: pa.RecordBatch, with_objects: set[int]) -> NDArray[np.float64]:
         """Return each image's size: as stated, else from its header if the image has boxes."""
         rows, uris = batch.column("row").to_pylist(), batch.column("uri").to_pylist()
         stated = [

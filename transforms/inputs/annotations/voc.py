@@ -388,11 +388,7 @@ def _objects_of(
     except BadLabel as fault:
         return RejectReason.BAD_VALUE, f"{file.id}: {fault}"
     size = label.size or (read_size(image.uri, storage) if label.objects else ImageSize(1, 1))
-    if size is None:
-        return (
-            RejectReason.BAD_VALUE,
-            f"{file.id} states no size, and the image's header has none: its boxes have no scale",
-        )
+    size = size or boxes.UNKNOWN_SIZE
     return [
         TreeObject(
             number,

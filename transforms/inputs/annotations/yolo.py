@@ -16,6 +16,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -34,7 +35,12 @@ from shardwright.transforms.inputs.annotations.label_trees import (
 )
 from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.companions import image_key, probes
-from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
+from shardwright.transforms.inputs.file_rules import (
+    SPLIT_FOLDERS,
+    Problem,
+    has_image_name,
+    split_of,
+)
 from shardwright.transforms.inputs.folder_contents import read_start, read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.image_rows import ImageRow
@@ -219,12 +225,7 @@ def read_config(text: str, path: str) -> YoloConfig:
             "correct one of them"
         )
     places = {}
-    for key, split in (
-        ("train", "train"),
-        ("val", "validation"),
-        ("valid", "validation"),
-        ("test", "test"),
-    ):
+    for key, split in SPLIT_FOLDERS.items():
         value = values.get(key)
         found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
         if written := tuple(item for item in found if isinstance(item, str) and item):
@@ -550,7 +551,7 @@ def list_part(facts: YoloFacts, part: str) -> Rows:
         parse,
         _object_types(facts.point_shape),
         split_by_path,
-        corners=boxes.corners_of_centres,
+        corners=partial(boxes.corners_of_sides, part=0.5),
     )
 
 

@@ -26,7 +26,7 @@ from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.transforms.features.lists import is_list, is_text
+from shardwright.transforms.features.lists import empty_as_null, is_list, is_text
 from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.box_rows import BoxColumns, list_images
 from shardwright.transforms.inputs.box_structs import BoxStructs, with_structs
@@ -40,7 +40,6 @@ from shardwright.transforms.inputs.columns import (
     canonical_splits,
     check_names,
     check_text,
-    empty_as_null,
     find_roles,
     folded,
     quoted,
