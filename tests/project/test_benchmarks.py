@@ -52,6 +52,7 @@ def test_photos_are_made_once_and_depend_on_the_seed_only(tmp_path: Path) -> Non
     assert photos.render_photo(3) == photos.render_photo(3) != photos.render_photo(3, seed=1)
 
 
+@pytest.mark.long
 def test_measure_sees_the_memory_and_cpu_of_a_grandchild(tmp_path: Path) -> None:
     """The child keeps its memory for as many looks as its PSS is read at one of."""
     measure, seen, looks = load("measure"), tmp_path / "seen", itertools.count(1)
@@ -222,6 +223,7 @@ def test_peers_are_compared_by_slope_and_memory() -> None:
     assert "| daft | 200 | 12.00 | 1.00 | 1.00 | 0.50 | 17 |" in peers.render(found, [])
 
 
+@pytest.mark.long
 def test_a_long_prefix_is_listed_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 1 would say that keys are missing."""
     monkeypatch.setattr("sys.argv", ["listing.py", "--keys", "4321", "--msec", "0"])
@@ -271,6 +273,7 @@ def test_a_coco_json_is_made_and_planned(tmp_path: Path) -> None:
     assert coco.plan(tmp_path, path, 1200).peak_rss_bytes < coco.MAX_BYTES
 
 
+@pytest.mark.long
 def test_splits_of_different_images_are_compared(tmp_path: Path) -> None:
     assert load("leaks").compare(tmp_path, 40_000).peak_rss_bytes < load("leaks").MAX_BYTES
 
