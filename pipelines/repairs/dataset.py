@@ -9,7 +9,7 @@ a stopped repair can be repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -79,11 +79,13 @@ class Outcome:
     Attributes:
         repaired: Files with the content that the manifest states.
         renewed: Files with new content, which the manifest states now.
+        dropped: Files that this release does not make, and the manifest no longer states.
         failed: Why a file is still broken, by file.
     """
 
     repaired: list[str] = field(default_factory=list)
     renewed: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
     def to_text(self, dataset: str) -> str:
@@ -91,6 +93,10 @@ class Outcome:
         lines = [f"{name}: repaired" for name in self.repaired]
         lines += [
             f"{name}: made anew; the manifest states its new content" for name in self.renewed
+        ]
+        lines += [
+            f"{name}: dropped: this release does not make it, and the manifest states it no more"
+            for name in self.dropped
         ]
         lines += [f"{name}: NOT repaired: {why}" for name, why in self.failed.items()]
         done = counted(len(self.repaired) + len(self.renewed), "file")
@@ -101,7 +107,7 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
-        return {"repaired": self.repaired, "renewed": self.renewed, "failed": self.failed}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +308,12 @@ class Repair:
 
     def _mend_companions(self) -> None:
         """Write companions again. The manifest follows if one cannot be made with its old bytes."""
-        made = companion_files(self._manifest)
+        made, stated = companion_files(self._manifest), self._manifest.files
+        # Of an earlier release, such as stats.pb; nothing reads them.
+        dropped = self._broken.keys() & (stated.keys() - made.keys() - {naming.REPORT})
+        for name in sorted(dropped):
+            del self._broken[name]
+            self._outcome.dropped.append(name)
         others = (self._broken.keys() | self._outcome.failed.keys()) - made.keys()
         if naming.REPORT in self._broken and others == {naming.REPORT}:
             pictures = sample_of(self._root, self._manifest)
@@ -312,17 +323,21 @@ class Repair:
         names = [name for name in self._broken if name in made]
         # Other versions of libraries may serialize them in other bytes, which are as good.
         contents = write_companions(self._root, {name: made[name] for name in names})
-        stated = self._manifest.files
         for name, content in contents.items():
             self._settle(name)
             if stated.get(name, content) != content:
                 self._outcome.renewed.append(self._outcome.repaired.pop())
-        files = {name: contents.get(name, content) for name, content in stated.items()}
+        files = {
+            name: contents.get(name, content)
+            for name, content in stated.items()
+            if name not in dropped
+        }
         # After its files: until then the old manifest states what `verify` calls broken, and no
         # more.
         if files != stated:
             manifest = replace(self._manifest, files=files)
             self._root.write_bytes(naming.MANIFEST, manifest.to_bytes())
+        self._root.remove_all(self._outcome.dropped)
 
 
 def _is_of_plan(path: str) -> bool:

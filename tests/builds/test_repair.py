@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from shardwright.format.contents import FileContent
 from shardwright.format.index import EARLIER_LACK
 from tests.support.build_helpers import make_images
-from tests.support.damage import edit_rows, first_shard
+from tests.support.damage import edit_json, edit_rows, first_shard
 from tests.support.input_forms import FORMS, Form
 from tests.support.judge import judge
 from tests.support.repairs import (
@@ -70,6 +71,24 @@ def test_a_broken_file_gets_its_bytes_again(
     assert after.keys() == before.keys()
     assert {each for each in after if after[each] != before[each]} == {name}
     assert after[name][0] == before[name][0]
+    assert judge(str(place)).is_sound
+
+
+def test_a_file_of_an_earlier_release_stays_and_is_dropped_once_it_is_broken(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, old = hashes_of(place), place / "stats.pb"
+    old.write_bytes(b"statistics")
+    content = FileContent.of(old.read_bytes())._asdict()
+    edit_json(
+        place / "manifest.json", lambda manifest: manifest["files"].update({old.name: content})
+    )
+    assert repair(place) == 0
+    assert old.exists()
+    flip(old)
+    assert repair(place) == 0
+    assert "stats.pb: dropped" in capsys.readouterr().out
+    assert hashes_of(place) == before
     assert judge(str(place)).is_sound
 
 

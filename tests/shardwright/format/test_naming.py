@@ -106,6 +106,7 @@ def test_a_rebuild_removes_what_a_build_makes_and_nothing_else() -> None:
         "stats.json", "report.html", "image-class-label.labels.txt", "image-caption.vocab.txt",
         "index/train-00000-of-00001.parquet", "index/.train-00000-of-00001.parquet.12ab.tmp",
         "rejects/plan.parquet", ".manifest.json.0a1b2c3d.tmp", "spool/0.bin", "spool/0.parquet",
+        "stats.pb",
     ]  # fmt: skip
     others = [
         "README.md", "notes.json", "photos/manifest.json", "index/notes.txt", "x.tmp",
