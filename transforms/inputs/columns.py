@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -162,16 +162,13 @@ class Columns:
         return f"{roles}; features from {features}" if features else roles
 
     def to_json(self) -> dict[str, Any]:
-        """Return what decides the references made of rows, for the names of a spool."""
-        return {
-            "columns": [[one.name, str(one.type)] for one in self.columns],
-            "roles": self.roles,
-            "pictures": self.pictures,
-            "class_names": dict(self.class_names),
-            "known": {name: feature.to_json() for name, feature in self.known.items()},
-            **({} if self.structs is None else {"structs": self.structs.column}),
-            "declared": {name: str(kind) for name, kind in sorted(self.declared.items())},
-        }
+        """Return what decides the references made of rows, for the names of a spool.
+
+        These are all fields, those of a subclass included, so that none can be forgotten.
+        """
+        found = {one.name: str(getattr(self, one.name)) for one in fields(self)}
+        # Its text has the addresses of functions.
+        return found | {"structs": None if self.structs is None else self.structs.column}
 
 
 def feature_facts(columns: Any) -> dict[str, Any]:

@@ -108,6 +108,11 @@ class SpoolWriter:
         self._pieces, self._waiting = [], 0
 
 
+# Of a request, what decides a listing. A listing that was made for another one, such as by a build
+# that was stopped, would have the labels of other columns.
+_DECIDING = ("columns", "kinds", "shapes", "image", "image_root", "allow_outside", "top_folders")
+
+
 def spooled_part(
     request: SourceRequest,
     file: InputFile,
@@ -122,10 +127,11 @@ def spooled_part(
         file: The file.
         state: Its length and etag.
         make: As for `spooled`.
-        rules: What else decides its listing, as values of JSON: they, and no name in the source,
-            decide names on disk.
+        rules: What else decides its listing, as values of JSON, besides the request: they, and no
+            name in the source, decide names on disk.
     """
-    text = json.dumps({"file": file.name, **rules}, sort_keys=True)
+    asked = [str(getattr(request, name)) for name in _DECIDING]
+    text = json.dumps({"file": file.name, "asked": asked, **rules}, sort_keys=True)
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     etag = f"{state.etag}-{state.num_bytes}-{digest}"
     return spooled(request.spool, file.uri, etag, request.storage, make)

@@ -458,6 +458,10 @@ class WebDatasetFacts(ArchiveFacts):
 
     samples: SampleLayout
 
+    def rules(self) -> dict[str, Any]:
+        """Return what decides a listing, for the names of a spool."""
+        return {**ArchiveFacts.rules(self), "samples": self.samples.to_json()}
+
 
 def look(request: SourceRequest) -> WebDatasetFacts | None:
     """Return the facts about WebDataset shards; None if INPUT is something else.

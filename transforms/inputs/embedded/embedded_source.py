@@ -289,8 +289,6 @@ def list_part(facts: RowsFacts, part: str) -> Rows:
         state,
         make,
         columns=facts.layout.to_json(),
-        image_root=request.image_root,
-        may_lack_images=request.may_lack_images,
     )
     yield from with_structs(rows, facts.layout.structs, request.storage)
 

@@ -570,8 +570,6 @@ def _list_file(facts: TFRecordFacts, part: str) -> Rows:
             state,
             lambda writer: list_records(facts, file, read_frames(stream), writer),
             columns=facts.layout.to_json(),
-            left_out=facts.layout.left_out,
-            may_lack_images=facts.layout.may_lack_images,
         )
 
 
