@@ -110,6 +110,14 @@ def test_bad_boxes(tmp_path: Path, number: int, changes: Any, reason: str, told:
     assert len(rows) == 122
 
 
+def test_names_of_classes_stay_if_the_first_record_lacks_one(tmp_path: Path) -> None:
+    """One bad record does not decide that the classes of all others are numbers."""
+    bad = records(image__object__class__text=[b"cat"])[0]
+    _, rows, [reject] = listed(write_records(tmp_path / "a.record", [bad, *records()]))
+    assert "'image/object/class/text' has 1 values" in reject.detail
+    assert rows[0]["x/objects/label"] == [label for label, *_ in next(iter(OBJECTS.values()))]
+
+
 def test_label_maps(tmp_path: Path) -> None:
     folder = Folder.at(
         write(tmp_path, {"a.pbtxt": LABEL_MAP, "schema.pbtxt": "feature { name: 'a' }"})

@@ -81,11 +81,18 @@ class DetectionKeys:
         if any(seen.stored(key) != pa.float32() for key in _EDGES):
             return None
         lengths = seen.features[_EDGES[0]].lengths
-        # A list of another length has no value for each box.
+
+        def has_one_a_box(key: str) -> bool:
+            found = seen.features[key].lengths
+            # Of classes, a record with more or fewer is a fault of its own.
+            return found == lengths or (
+                key in _CLASSES and 2 * (found & lengths).total() > seen.num_records
+            )
+
         lists = [
             key
-            for key, one in seen.features.items()
-            if key.startswith(_OBJECT) and key not in keys and one.lengths == lengths
+            for key in seen.features
+            if key.startswith(_OBJECT) and key not in keys and has_one_a_box(key)
         ]
         names = read_label_map(folder) if _NUMBER in lists else {}
         classes = [key for key in ((_NUMBER,) if names else _CLASSES) if key in lists][:1]
