@@ -348,14 +348,18 @@ def _is_of_plan(path: str) -> bool:
 def _known_records(
     root: Folder, manifest: Manifest, name: ShardName, info: ShardInfo, broken: Collection[str]
 ) -> pa.Table | None:
-    """Return the records of a shard by its index, else by the ids in its records."""
+    """Return the records of a shard by its index, else by the ids in its records.
+
+    Raises:
+        StorageError: An index with the stated bytes cannot be read.
+    """
     columns = ["id", "uri", "crc32c"]
     feature = manifest.schema.find(Source.ID)
+    if name.sidecar not in broken:
+        return read_index_of(root, name, info, columns)
+    if feature is None or name.shard in broken:
+        return None
     try:
-        if name.sidecar not in broken:
-            return read_index_of(root, name, info, columns)
-        if feature is None or name.shard in broken:
-            return None
         with root.local_copy(name.shard) as file:
             ids = [one_value(parse_example(span.data), feature) for span in scan_records(file)]
     except (ExampleFault, StorageError):
