@@ -10,10 +10,8 @@ from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwright.errors import BadExampleError, UsageError
-from shardwright.images.specs import MultiCrop, TrainImage
 from shardwright.reader.engine import Engine
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.options import ReaderOptions
@@ -24,7 +22,6 @@ from shardwright.reader.steps import Remainder
 from shardwright.sizes import counted
 
 Example = dict[str, Any]
-_READ, _WARNED = 1, 2
 
 
 class ExampleSource:
@@ -170,11 +167,6 @@ class ExampleSource:
         if self._owner != os.getpid() or self._engine.threads != threads:
             self._open()
 
-    def new_marks(self) -> NDArray[np.uint8]:
-        """Return zeros for `has_repeats`: one per record, none if images are not random."""
-        is_random = isinstance(self.options.image, TrainImage | MultiCrop)
-        return np.zeros(len(self) * is_random, np.uint8)
-
     @property
     def fingerprint(self) -> str:
         """A hash of the records that are read."""
@@ -195,16 +187,6 @@ class ExampleSource:
                 if self._owner != os.getpid():
                     self._open()
         return self._engine
-
-
-def has_repeats(marks: NDArray[np.uint8], numbers: Sequence[int]) -> bool:
-    """Mark records as read; return True, once, if some of them were marked already."""
-    places = [number for number in map(int, numbers) if 0 <= number < len(marks)]
-    found = bool((marks[places] == _READ).any())
-    if found:
-        marks.fill(_WARNED)
-    marks[places] |= _READ
-    return found
 
 
 def _unopened(options: ReaderOptions, fingerprint: str) -> ExampleSource:

@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grain
+import numpy as np
 
 from shardwright.errors import UsageError
+from shardwright.images.specs import MultiCrop, TrainImage
 from shardwright.reader.batches import Batch
-from shardwright.reader.examples import Example, ExampleSource, has_repeats
+from shardwright.reader.examples import Example, ExampleSource
 from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.reader import Reader
 from shardwright.reader.state import ReaderState
@@ -126,7 +128,9 @@ class GrainExamples(grain.MapDataset[Example]):
         super().__init__()
         self._source = ExampleSource(reader.options)
         self._length = len(self._source)
-        self._marks = self._source.new_marks()  # of records read as those of the first epoch
+        # Of random images: which were read as those of the first epoch. None once that was told.
+        is_random = isinstance(reader.options.image, TrainImage | MultiCrop)
+        self._read = np.zeros(self._length, np.bool_) if is_random else None
 
     def __len__(self) -> int:
         return self._length
@@ -139,13 +143,21 @@ class GrainExamples(grain.MapDataset[Example]):
         numbers = [int(index) % self._length for index in indices]
         # Python allows negative numbers, which are of the first epoch.
         epochs = [max(int(index) // self._length, 0) for index in indices]
-        first = [number for number, epoch in zip(numbers, epochs, strict=True) if not epoch]
-        if has_repeats(self._marks, first):
+        self._tell_repeats([number for number, e in zip(numbers, epochs, strict=True) if not e])
+        return self._source.examples(numbers, epoch=epochs)
+
+    def _tell_repeats(self, numbers: list[int]) -> None:
+        """Warn, once, if records come again as those of the first epoch."""
+        read = self._read
+        if read is None:
+            return
+        if read[numbers].any():
+            self._read = None
             _LOG.warning(
                 "records come again with the crops of the first epoch: Grain does not tell a "
                 "source the epoch, so use reader.grain_source() itself, with its repeat()"
             )
-        return self._source.examples(numbers, epoch=epochs)
+        read[numbers] = True
 
     def example(self, number: int, *, epoch: int = 0, draw: int | None = None) -> Example:
         """Return one example, augmented as in another epoch or by any 64-bit `draw`."""

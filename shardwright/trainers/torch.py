@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardwright.errors import UsageError
-from shardwright.reader.examples import ExampleSource, has_repeats
+from shardwright.images.specs import MultiCrop, TrainImage
+from shardwright.reader.examples import ExampleSource
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.reader import Reader, reopen
@@ -200,8 +201,10 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         self._source = ExampleSource(reader.options)
         self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
         self._epoch = torch.tensor(0).share_memory_()
-        # Shared: each worker reads some of the records.
-        self._marks = torch.from_numpy(self._source.new_marks()).share_memory_()
+        # 1 for each record that was read in this epoch, 2 once that was told; none if images are
+        # not random.
+        count = len(self._source) * isinstance(reader.options.image, TrainImage | MultiCrop)
+        self._read = torch.zeros(count, dtype=torch.uint8).share_memory_()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -215,22 +218,29 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         worker = get_worker_info()
         if worker is not None:
             self._source.use_threads(_share_of_threads(self._source.options, worker.num_workers))
-        epoch = int(self._epoch)
-        if has_repeats(self._marks.numpy(), numbers):
-            _LOG.warning(
-                "records come again with the crops of epoch %d: call set_epoch(epoch) of what "
-                "torch(map_style=True) returned before each epoch",
-                epoch,
-            )
+        self._tell_repeats(numbers)
         return [
             self._tensors.example(example)
-            for example in self._source.examples(numbers, epoch=epoch)
+            for example in self._source.examples(numbers, epoch=int(self._epoch))
         ]
 
     def set_epoch(self, epoch: int) -> None:
         """Draw random images for this epoch, in persistent workers too."""
         self._epoch.fill_(epoch)
-        self._marks.fill_(0)
+        self._read.fill_(0)
+
+    def _tell_repeats(self, numbers: Sequence[int]) -> None:
+        if not len(self._read):
+            return
+        places = [number for number in map(int, numbers) if 0 <= number < len(self._read)]
+        if int(self._read[places].max() if places else 0) == 1:
+            _LOG.warning(
+                "records come again with the crops of epoch %d: call set_epoch(epoch) of what "
+                "torch(map_style=True) returned before each epoch",
+                int(self._epoch),
+            )
+            self._read.fill_(2)  # once is enough
+        self._read[places] = self._read[places].clamp(min=1)
 
 
 def as_torch(
