@@ -122,12 +122,13 @@ def test_a_warning_without_a_choice(
 def test_names_that_look_alike_are_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ["Red fox", "cat", "dog", "redfox", "\uff43at"]
+    names = ["Red fox", "cat", "dog", "do\u200bg", "redfox", "\uff43at"]
     root = make_files(tmp_path / "in", *(f"{name}/1.png" for name in names))
     assert plan.main([str(root), str(tmp_path / "out")]) == 0
     assert class_lines(capsys.readouterr().out)[1:] == [
-        "warning: classes that differ only in case, width or spaces: Red fox, redfox, cat, "
-        "\uff43at; if two are one class, give them one name"
+        "warning: classes that differ only in case, width, spaces or invisible characters: "
+        "'Red fox', 'redfox', 'cat', '\uff43at', 'do\\u200bg', ...; if two are one class, give "
+        "them one name"
     ]
 
 
