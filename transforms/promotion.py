@@ -5,13 +5,14 @@ whole until the new one is. Then these steps replace it; readers find one of bot
 the next build in OUTPUT goes on where a stopped one ended. `erase` does so with a generation:
 
 1. `OUTPUT/manifest.json` becomes the new manifest, which says that its files are in `next/`.
-2. They are put under their names in OUTPUT, and the other files of the old dataset are removed.
+2. They and the page are put under their names in OUTPUT, and the old dataset's others are removed.
 3. `OUTPUT/manifest.json` becomes the same manifest without `next/`, which is removed.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from shardwright.errors import BuildError, MissingError
@@ -112,6 +113,9 @@ def finish_promotion(root: Folder) -> bool:
     # A worker that was taken for lost may have ended this meanwhile.
     if missing and any(listed_faults(root, manifest)):
         raise missing[0]
+    root.remove(naming.REPORT)  # of the old dataset
+    with suppress(MissingError):
+        source.copy(naming.REPORT, root)
     remove_stale(root, manifest)
     manifest = _with_stated_etags(root, replace(manifest, folder=""))
     in_place = manifest.to_bytes()
@@ -133,8 +137,8 @@ def _promote_file(
         if stated is None:  # each worker that makes it makes the same bytes
             source.copy(name, root)
             return None
-        # The page and the statistics differ by publisher, and one that comes too late may have
-        # left its own here, after this promotion had been ended by another worker.
+        # The statistics may differ by publisher, and one that comes too late may have left its own
+        # here, after this promotion had been ended by another worker.
         data = source.read_bytes(name)
         if FileContent.of(data) != stated:
             return MissingError(f"{source.path(name)} is of another publisher")
@@ -172,9 +176,14 @@ def _with_stated_etags(root: Folder, manifest: Manifest) -> Manifest:
 
 
 def remove_stale(root: Folder, manifest: Manifest) -> None:
-    """Remove the files of builds that are not in the manifest."""
-    keep = {naming.MANIFEST, *manifest.file_names()}
-    root.remove_all([name for name in naming.build_outputs(root) if name not in keep])
+    """Remove the files of builds that are not of the dataset."""
+    kept = files_of_dataset(manifest)
+    root.remove_all([name for name in naming.build_outputs(root) if name not in kept])
+
+
+def files_of_dataset(manifest: Manifest) -> set[str]:
+    """Return the names of all files of a dataset: those of the manifest, itself, and the page."""
+    return {naming.MANIFEST, naming.REPORT, *manifest.file_names()}
 
 
 def remove_outputs(root: Folder) -> None:

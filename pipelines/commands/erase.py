@@ -37,7 +37,7 @@ from shardwright.pipelines.commands.results import run_build, run_command
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
-from shardwright.storage.folder import Folder, UserFolder
+from shardwright.storage.folder import Folder
 from shardwright.terminal import join_lines, print_safely, say
 from shardwright.transforms.erasure.findings import Found, find, finished_generations
 from shardwright.transforms.erasure.receipt import (
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 def _place(path: str) -> tuple[Folder, str]:
     """Return the folder and the name of a local file."""
     folder, name = os.path.split(local_path(path))
-    return UserFolder.at(folder), name
+    return Folder(folder, top=None), name
 
 
 def _ids_in(path: str) -> frozenset[str]:

@@ -31,11 +31,14 @@ def class_lines(job: BuildJob, schema: ExampleSchema) -> Iterator[str]:
         yield f"warning: every image has the label {names[0]!r}: {_fix(job, names[0])}"
     by_look = defaultdict(list)
     for name in names:
-        by_look["".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
+        letters = unicodedata.normalize("NFKC", name).casefold().split()
+        # Such as spaces without width, which nobody sees.
+        seen = (sign for sign in "".join(letters) if unicodedata.category(sign) != "Cf")
+        by_look["".join(seen)].append(name)
     if alike := [name for look in by_look.values() if len(look) > 1 for name in look]:
         yield (
-            f"warning: classes that differ only in case, width or spaces: {shown(alike)}; if two "
-            "are one class, give them one name"
+            f"warning: classes that differ only in case, width, spaces or invisible characters: "
+            f"{shown([repr(name) for name in alike])}; if two are one class, give them one name"
         )
     # A user may expect labels: not of a dataset's copy, captions or a schema.
     facts = job.source.facts

@@ -53,9 +53,7 @@ from shardwright.transforms.plan.packing import ORDER_KEY, sort_bucket, spread
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.promotion import remove_outputs
 from shardwright.transforms.publish.companions import companion_files, write_companions
-from shardwright.transforms.publish.found_statistics import sample_of
 from shardwright.transforms.publish.near_duplicates import list_near_duplicates
-from shardwright.transforms.publish.report_file import report_bytes
 from shardwright.transforms.references import concat, set_column
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.rejects import RejectReason
@@ -309,17 +307,11 @@ class Repair:
     def _mend_companions(self) -> None:
         """Write companions again. The manifest follows if one cannot be made with its old bytes."""
         made, stated = companion_files(self._manifest), self._manifest.files
-        # Of an earlier release, such as stats.pb; nothing reads them.
-        dropped = self._broken.keys() & (stated.keys() - made.keys() - {naming.REPORT})
+        # Of an earlier release, such as stats.pb and the page; nothing reads them.
+        dropped = self._broken.keys() & (stated.keys() - made.keys())
         for name in sorted(dropped):
             del self._broken[name]
             self._outcome.dropped.append(name)
-        others = (self._broken.keys() | self._outcome.failed.keys()) - made.keys()
-        if naming.REPORT in self._broken and others == {naming.REPORT}:
-            pictures = sample_of(self._root, self._manifest)
-            made[naming.REPORT] = report_bytes(self._root, self._manifest, None, pictures)
-        elif naming.REPORT in self._broken:  # it counts and shows what is in the other files
-            self._settle(naming.REPORT, "it needs a dataset without other faults")
         names = [name for name in self._broken if name in made]
         # Other versions of libraries may serialize them in other bytes, which are as good.
         contents = write_companions(self._root, {name: made[name] for name in names})

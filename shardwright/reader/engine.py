@@ -42,7 +42,7 @@ from shardwright.images.specs import (
     TrainImage,
     images_by_name,
 )
-from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
+from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, image_spec
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.encodings import Spec
@@ -172,7 +172,7 @@ class Engine:
     def spec(self, rows: int | None) -> dict[str, Spec]:
         """Return (shape, dtype) of each array of a batch of `rows` rows, by name."""
         found = self.columns.spec(rows)
-        found |= {name: _image_spec(image, rows) for name, image in self.images.items()}
+        found |= {name: image_spec(image, rows) for name, image in self.images.items()}
         return {name: found[name] for name in self._names} | (
             {MASK: ((rows,), np.dtype(np.bool_))} if self._masked else {}
         )
@@ -326,12 +326,6 @@ def _check_nothing_stays(
         f"{kind} crops the image, but {names} would stay as stored: {move}leave what stays out of "
         "features=, or read whole images with image=sw.DecodedImage()"
     )
-
-
-def _image_spec(image: ImageTransform | None, rows: int | None) -> Spec:
-    if image is None or (shape := static_shape(image)) is None:
-        return (rows,), np.dtype(object)
-    return (rows, *shape), image.dtype
 
 
 def make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, window: int) -> Order:

@@ -118,8 +118,7 @@ class Steps:
     @property
     def steps_per_epoch(self) -> int:
         """The number of global batches in a full epoch; with "carry", the average, rounded up."""
-        full, rest = divmod(self.epoch_size, self.global_batch_size)
-        return full + (rest > 0 and self.remainder != Remainder.DROP)
+        return self._steps_in(self.epoch_size)
 
     @property
     def fewest_rows(self) -> int:

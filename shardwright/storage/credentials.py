@@ -18,8 +18,9 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -31,6 +32,7 @@ _KEEP_KEYS = timedelta(minutes=5)
 # Of the identity tokens that a role gets: its trust policy may require it as
 # `accounts.google.com:oaud`.
 _STS_AUDIENCE = "sts.amazonaws.com"
+GOOGLE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
 _METADATA_HOST = "169.254.169.254"  # of Amazon and of Google
 _FLAVOR = {"Metadata-Flavor": "Google"}
@@ -49,7 +51,7 @@ class Login:
     """
 
     config: dict[str, object] = field(default_factory=dict)
-    provider: Callable[[], dict[str, object]] | None = None
+    provider: Callable[[], Any] | None = None
 
 
 # Anonymous. The provider is never called: it keeps obstore from reading the environment's
@@ -123,6 +125,7 @@ def _boto3_login(store: str, profile: str | None) -> Login:
     try:
         from botocore.exceptions import BotoCoreError
         from botocore.session import Session
+        from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
         if _answers(_METADATA_HOST):
             return Login()  # obstore reads the instance's metadata itself
@@ -130,12 +133,11 @@ def _boto3_login(store: str, profile: str | None) -> Login:
             _no_s3_keys(store) + "; profiles and SSO need boto3: pip install 'shardwright[aws]'"
         ) from None
     try:
-        credentials = Session(profile=profile).get_credentials()
+        return Login(provider=Boto3CredentialProvider(Session(profile=profile), ttl=_KEEP_KEYS))
     except BotoCoreError as error:
         raise CredentialsError(f"{store}: could not obtain AWS credentials: {error}") from error
-    if credentials is None:
-        raise CredentialsError(_no_s3_keys(store))
-    return _refreshed_by_boto3(credentials)
+    except ValueError:
+        raise CredentialsError(_no_s3_keys(store)) from None
 
 
 def _google_role_login(store: str, values: dict[str, str]) -> Login:
@@ -149,6 +151,7 @@ def _google_role_login(store: str, values: dict[str, str]) -> Login:
             DeferredRefreshableCredentials,
         )
         from botocore.session import Session
+        from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
         raise CredentialsError(
             f"{store}: role_arn on a Google machine needs boto3: pip install 'shardwright[aws]'"
@@ -162,28 +165,11 @@ def _google_role_login(store: str, values: dict[str, str]) -> Login:
         values["role_arn"],
         extra_args={"RoleSessionName": values.get("role_session_name", "shardwright")},
     )
-    return _refreshed_by_boto3(
-        DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role-with-web-identity")
+    credentials = DeferredRefreshableCredentials(
+        fetcher.fetch_credentials, "assume-role-with-web-identity"
     )
-
-
-def _refreshed_by_boto3(credentials: Any) -> Login:
-    """Return a login that asks boto3's credentials, which refresh themselves if they expire."""
-
-    def fresh_keys() -> dict[str, object]:
-        # Static keys are of the base class itself; its subclasses refresh theirs.
-        keys = credentials.get_frozen_credentials()
-        expires = (
-            None if type(credentials).__name__ == "Credentials" else datetime.now(UTC) + _KEEP_KEYS
-        )
-        return {
-            "access_key_id": keys.access_key,
-            "secret_access_key": keys.secret_key,
-            "token": keys.token,
-            "expires_at": expires,
-        }
-
-    return Login(provider=fresh_keys)
+    session: Any = SimpleNamespace(get_credentials=lambda: credentials)
+    return Login(provider=Boto3CredentialProvider(session, ttl=_KEEP_KEYS))
 
 
 def profile_settings(store: str, profile: str | None) -> dict[str, object]:
@@ -280,8 +266,7 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
             "pip install 'shardwright[gcp]'"
         ) from None
     try:
-        scopes = ["https://www.googleapis.com/auth/devstorage.read_write"]
-        credentials: Any = google.auth.load_credentials_from_file(path, scopes=scopes)[0]
+        credentials: Any = google.auth.load_credentials_from_file(path, scopes=[GOOGLE_SCOPE])[0]
     except GoogleAuthError as error:
         raise CredentialsError(
             f"{store}: the Google credentials file {path} cannot be used: {error}"

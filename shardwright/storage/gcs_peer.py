@@ -15,7 +15,7 @@ from urllib.parse import quote
 from shardwright.errors import CredentialsError, MissingError, MissingPeerError
 from shardwright.storage.checksums import read_crc32c
 from shardwright.storage.clients import Client
-from shardwright.storage.credentials import google_message
+from shardwright.storage.credentials import GOOGLE_SCOPE, google_message
 from shardwright.storage.local import FileInfo
 
 _GOOGLE = "https://storage.googleapis.com"
@@ -36,18 +36,16 @@ class BucketFacts(NamedTuple):
 
 def bucket_facts(client: Client) -> BucketFacts:
     """Return a bucket's metadata. Raises `StorageError`, `DeniedError` without the permission."""
-    row = _json(
-        client, f"/storage/v1/b/{_bucket(client)}", {"fields": "locationType,softDeletePolicy"}
-    )
+    row = _json(client, _bucket_path(client), {"fields": "locationType,softDeletePolicy"})
     kept = row.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
     return BucketFacts(row.get("locationType") == "zone", int(kept))
 
 
-def list_keys(client: Client, start: str, after: str | None) -> Iterator[tuple[str, int, str]]:
+def list_keys(client: Client, start: str, after: str) -> Iterator[tuple[str, int, str]]:
     """Yield (key, bytes, etag) of the objects whose keys begin with `start` and follow `after`."""
     query = {
         "prefix": start,
-        "startOffset": after or "",
+        "startOffset": after,
         "fields": "items(name,size,md5Hash,kmsKeyName),nextPageToken",
     }
     for page in _pages(client, query):
@@ -60,7 +58,7 @@ def stated_content(client: Client, key: str) -> FileInfo:
     """Return an object's length and checksums."""
     row = _json(
         client,
-        f"/storage/v1/b/{_bucket(client)}/o/{quote(key, safe='')}",
+        _object_path(client, key),
         {"fields": "size,crc32c,md5Hash"},
     )
     return FileInfo(
@@ -96,9 +94,8 @@ def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:
 
 def remove_version(client: Client, key: str, version: str) -> None:
     """Remove one generation of an object."""
-    path = f"/storage/v1/b/{_bucket(client)}/o/{quote(key, safe='')}"
     with suppress(MissingError):
-        _request(client, "DELETE", path, {"generation": version})
+        _request(client, "DELETE", _object_path(client, key), {"generation": version})
 
 
 def _etag(row: dict[str, str]) -> str:
@@ -113,14 +110,13 @@ def _etag(row: dict[str, str]) -> str:
 def _pages(client: Client, query: dict[str, str]) -> Iterator[dict[str, Any]]:
     token: str | None = ""
     while token is not None:
-        page = _json(client, f"/storage/v1/b/{_bucket(client)}/o", {**query, "pageToken": token})
+        page = _json(client, f"{_bucket_path(client)}/o", {**query, "pageToken": token})
         yield page
         token = page.get("nextPageToken")
 
 
 def _json(client: Client, path: str, query: dict[str, str]) -> dict[str, Any]:
-    content: dict[str, Any] = _request(client, "GET", path, query).json()
-    return content
+    return dict(_request(client, "GET", path, query).json())
 
 
 def _request(client: Client, method: str, path: str, query: dict[str, str]) -> Any:
@@ -147,9 +143,12 @@ def _request(client: Client, method: str, path: str, query: dict[str, str]) -> A
 @contextmanager
 def _faults(client: Client) -> Iterator[None]:
     try:
+        import google.auth.transport.requests  # noqa: F401 - for `_session`
         from google.auth.exceptions import GoogleAuthError
     except ImportError:
-        raise _missing_peer(client) from None
+        raise MissingPeerError(
+            f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
+        ) from None
     try:
         yield
     except GoogleAuthError as error:
@@ -159,11 +158,9 @@ def _faults(client: Client) -> Iterator[None]:
 
 
 def _session(client: Client) -> Any:
-    try:
-        import requests
-        from google.auth.transport.requests import AuthorizedSession
-    except ImportError:
-        raise _missing_peer(client) from None
+    import requests
+    from google.auth.transport.requests import AuthorizedSession
+
     if client.config.get("skip_signature"):
         return requests.Session()
     return AuthorizedSession(_credentials(client))
@@ -175,7 +172,7 @@ def _credentials(client: Client) -> Any:
     from google.oauth2.credentials import Credentials
     from google.oauth2.service_account import Credentials as ServiceAccount
 
-    config, scopes = client.config, ["https://www.googleapis.com/auth/devstorage.read_write"]
+    config, scopes = client.config, [GOOGLE_SCOPE]
     if "bearer_token" in config:
         return Credentials(config["bearer_token"])
     path = config.get("application_credentials") or config.get("service_account")
@@ -190,11 +187,9 @@ def _credentials(client: Client) -> Any:
     return google.auth.default(scopes=scopes)[0]
 
 
-def _missing_peer(client: Client) -> MissingPeerError:
-    return MissingPeerError(
-        f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
-    )
+def _bucket_path(client: Client) -> str:
+    return f"/storage/v1/b/{client.store.removeprefix('gs://')}"
 
 
-def _bucket(client: Client) -> str:
-    return client.store.removeprefix("gs://")
+def _object_path(client: Client, key: str) -> str:
+    return f"{_bucket_path(client)}/o/{quote(key, safe='')}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
 
 from shardwright.errors import LinkError
 
@@ -63,13 +62,6 @@ def status(path: str, top: str | None) -> os.stat_result:
     if stat.S_ISLNK(found.st_mode):
         raise _link_error(path)
     return found
-
-
-def own_path(path: str, top: str | None) -> str:
-    """Return a path for code that opens it by itself; raise as `status`, but it may be missing."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        status(path, top)
-    return path
 
 
 def no_follow(path: str, flags: int) -> int:

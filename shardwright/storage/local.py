@@ -8,23 +8,17 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, NamedTuple, TypeVar
-
-import pyarrow as pa
+from typing import BinaryIO, NamedTuple
 
 from shardwright.errors import ExistsError, MissingError, StorageError
 from shardwright.storage.addresses import temporary_name
-from shardwright.storage.links import check_folders, open_path, own_path, status
+from shardwright.storage.links import check_folders, open_path
 
-T = TypeVar("T")
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
 # FAT, some network disks, mounted buckets.
-_NO_HARD_LINKS = frozenset(
+NO_HARD_LINKS = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
-_COPY_BYTES = 4 << 20
-_STREAM_BYTES = 1 << 20
-_PutInPlace = Callable[[str, str], None]
 
 
 class FileInfo(NamedTuple):
@@ -44,206 +38,21 @@ class FileInfo(NamedTuple):
     crc32c: int | None = None
 
 
-class LocalFiles:
-    """The operations of `Folder` on local paths. Paths are absolute.
-
-    Args:
-        top: The folder below which no link is followed (`shardwright.storage.links`), and which all
-            paths are in; None follows every link, as in INPUT.
-    """
-
-    def __init__(self, top: str | None = None) -> None:
-        self._top = top
-
-    def own_path(self, path: str) -> str:
-        """Return a path for code that opens it by itself, checked to have no link.
-
-        Raises:
-            LinkError: A part of it is a link.
-            StorageError: It cannot be accessed.
-        """
-        with _read_faults(path):
-            return own_path(path, self._top)
-
-    def info(self, path: str) -> FileInfo | None:
-        """Return what is known of a file, or None if it does not exist.
-
-        Raises:
-            StorageError: It cannot be accessed.
-        """
-        try:
-            with _read_faults(path):
-                return _info(status(path, self._top))
-        except MissingError:
-            return None
-
-    def num_bytes_of(self, path: str) -> int | None:
-        """Return the length in bytes of what `info` finds."""
-        found = self.info(path)
-        return found.num_bytes if found else None
-
-    def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
-        """Return a whole file.
-
-        Raises:
-            MissingError: It does not exist.
-            StorageError: It cannot be read, is not a regular file, or is longer than `max_bytes`.
-        """
-        with _read_faults(path), open_regular(path, top=self._top) as file:
-            # Of the opened file: the path may be another file by now.
-            check_length(path, os.fstat(file.fileno()).st_size, max_bytes)
-            return file.read()
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Return `length` bytes from `offset` on, fewer at the file's end.
-
-        Raises as `read_bytes`.
-        """
-        with _read_faults(path), open_regular(path, 0, self._top) as file:
-            return os.pread(file.fileno(), length, offset)
-
-    def read_ranges(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return several ranges [start, stop) of one file. Raises as `read_bytes`."""
-        with _read_faults(path), open_regular(path, 0, self._top) as file:
-            return [os.pread(file.fileno(), stop - start, start) for start, stop in spans]
-
-    @contextmanager
-    def local_copy(self, path: str) -> Iterator[BinaryIO]:
-        """Yield the file itself, open for reading. Raises as `read_bytes`."""
-        with _read_faults(path):
-            file = open_regular(path, top=self._top)
-        with file:
-            yield file
-
-    def open_input(self, path: str) -> pa.NativeFile:
-        """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
-        with self.local_copy(path), _read_faults(path):  # checked: opening a pipe would wait
-            return pa.OSFile(path)
-
-    def open_stream(self, path: str, *, skips: bool = False, **_: object) -> BinaryIO:
-        """Return a seekable file for Python's readers; `skips` as in `ObjectFiles`.
-
-        Raises:
-            OSError: As `open_regular`.
-        """
-        return open_regular(path, -1 if skips else _STREAM_BYTES, self._top)
-
-    def names_in(self, path: str) -> list[str]:
-        """Return the sorted names in a folder, [] if it does not exist. Raises `StorageError`."""
-        return sorted(self._scan(path, lambda entry: entry.name))
-
-    first_names_in = names_in
-
-    def files_in(self, path: str, **_: object) -> dict[str, FileInfo]:
-        """Return name -> info of each file in a folder, without links. Raises as `names_in`."""
-        return dict(sorted(filter(None, self._scan(path, _info_in_list))))
-
-    def _scan(self, path: str, take: Callable[[os.DirEntry[str]], T]) -> Sequence[T]:
-        try:
-            status(path, self._top)
-            with os.scandir(path) as entries:
-                return [take(entry) for entry in entries]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise StorageError(f"cannot list {path}: {error.strerror or error}") from error
-
-    def is_file(self, path: str) -> bool:
-        """Return whether the path exists and is not a folder."""
-        return os.path.lexists(path) and not os.path.isdir(path)
-
-    @contextmanager
-    def open_sink(self, path: str, *, sync: bool = True) -> Iterator[FileSink]:
-        """Open a sink whose file appears, synced, when the block ends; on an error nothing is left.
-
-        Raises:
-            StorageError: The folder or file cannot be written.
-        """
-        with _sink(path, self._top, os.replace, sync=sync) as sink:
-            yield sink
-
-    def create_bytes(self, path: str, data: bytes) -> None:
-        """Write a small file that must not exist. Of two concurrent writers one succeeds.
-
-        Raises:
-            ExistsError: The file already exists.
-            StorageError: As `open_sink`.
-        """
-        # A hard link fails if the name exists, where a rename would replace it: this is what makes
-        # a commit of one writer.
-        with _sink(path, self._top, _link) as sink:
-            sink.write([data])
-
-    def write_bytes(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Write or replace a small file. Raises as `open_sink`."""
-        with _sink(path, self._top, os.replace, sync=sync) as sink:
-            sink.write([data])
-
-    def copy(self, source: str, path: str, top: str) -> None:
-        """Put a file at another path, too, replacing what is there: as a hard link if possible.
-
-        Args:
-            source: The file.
-            path: The other path.
-            top: The folder below which no link is followed to that.
-
-        Raises:
-            MissingError: It does not exist.
-            StorageError: It cannot be read, or the path cannot be written.
-        """
-        try:
-            status(source, self._top)
-            _make_folder(path, top)
-            _copy(source, path)
-        except FileNotFoundError as error:
-            raise MissingError(f"{source}: there is no such file") from error
-        except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
-                raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-            self._copy_bytes(source, path, top)
-
-    def _copy_bytes(self, source: str, path: str, top: str) -> None:
-        with (
-            _read_faults(source),
-            open_regular(source, top=self._top) as file,
-            _sink(path, top, os.replace) as sink,
-        ):
-            while piece := file.read(_COPY_BYTES):
-                sink.write([piece])
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a link, if it exists.
-
-        Raises:
-            StorageError: It cannot be removed.
-        """
-        try:
-            check_folders(path, self._top)
-            os.unlink(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
-
-    def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove files. Raises as `remove`."""
-        for path in paths:
-            self.remove(path)
-
-
 def open_regular(path: str, buffering: int = -1, top: str | None = None) -> BinaryIO:
     """Open a file for reading. A named pipe would wait for its writer, and a device never end.
 
     Args:
         path: Its path.
         buffering: As of `open`.
-        top: As in `LocalFiles`.
+        top: The folder below which no link is followed (`shardwright.storage.links`); None follows
+            every link.
 
     Raises:
         OSError: As `open`, or it is not a regular file.
         LinkError: A part of the path below `top` is a link.
     """
-    descriptor = open_descriptor(path, top)
+    # Without blocking: a path may become a pipe between a check of it and this.
+    descriptor = open_path(path, os.O_RDONLY | os.O_NONBLOCK, top)
     try:
         kind = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(kind):
@@ -256,23 +65,17 @@ def open_regular(path: str, buffering: int = -1, top: str | None = None) -> Bina
         raise
 
 
-def open_descriptor(path: str, top: str | None) -> int:
-    """Return a descriptor for reading. Raises as `open_regular`, of any kind of file."""
-    # Without blocking: a path may become a pipe between a check of it and this.
-    return open_path(path, os.O_RDONLY | os.O_NONBLOCK, top)
-
-
-def _info(status: os.stat_result) -> FileInfo:
+def file_info(status: os.stat_result) -> FileInfo:
     return FileInfo(status.st_size, status.st_mtime)
 
 
-def _info_in_list(entry: os.DirEntry[str]) -> tuple[str, FileInfo] | None:
+def listed_info(entry: os.DirEntry[str]) -> tuple[str, FileInfo] | None:
     try:
         status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:  # it was removed meanwhile
         return None
     is_other = stat.S_ISLNK(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    return None if is_other else (entry.name, _info(status))
+    return None if is_other else (entry.name, file_info(status))
 
 
 def check_length(path: str, num_bytes: int, max_bytes: int | None) -> None:
@@ -308,8 +111,12 @@ class FileSink:
 
 
 @contextmanager
-def _sink(
-    path: str, top: str | None, put_in_place: _PutInPlace, *, sync: bool = True
+def open_sink(
+    path: str,
+    top: str | None,
+    put_in_place: Callable[[str, str], None] = os.replace,
+    *,
+    sync: bool = True,
 ) -> Iterator[FileSink]:
     try:
         _make_folder(path, top)
@@ -357,14 +164,14 @@ def _discard(temporary: str) -> None:
         os.unlink(temporary)
 
 
-def _link(temporary: str, path: str) -> None:
+def link_to_new(temporary: str, path: str) -> None:
     """Move a file to a path that must not exist; a rename would replace what is there."""
     try:
         os.link(temporary, path)
     except FileExistsError as error:
         raise ExistsError(f"{path} already exists") from error
     except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
+        if error.errno not in NO_HARD_LINKS:
             raise
         # Without hard links this check is the best possible: two concurrent writers may both pass.
         if os.path.lexists(path):
@@ -374,8 +181,9 @@ def _link(temporary: str, path: str) -> None:
         os.unlink(temporary)
 
 
-def _copy(source: str, path: str) -> None:
-    """Give a file a second name, replacing what has it."""
+def link_over(source: str, path: str, top: str | None) -> None:
+    """Give a file a second name, replacing what has it; raise `LinkError` as `open_regular`."""
+    _make_folder(path, top)
     temporary = _temporary(path)
     try:
         os.link(source, temporary)
@@ -386,7 +194,7 @@ def _copy(source: str, path: str) -> None:
 
 
 @contextmanager
-def _read_faults(path: str) -> Iterator[None]:
+def read_faults(path: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -139,6 +139,17 @@ def _is_md5(client: Client, key: str) -> bool:
         return client.etags_are_md5
 
 
+def get_range(client: Client, key: str, offset: int, length: int) -> bytes:
+    try:
+        return bytes(obstore.get_range(client.objects, key, start=offset, length=length))
+    except (BaseError, OSError, ValueError) as error:
+        if is_past_end(error) or (
+            is_whole_answer(error) and not obstore.head(client.objects, key)["size"]
+        ):
+            return b""  # as for a local file
+        raise
+
+
 def head_object(uri: str, options: StorageOptions, query: str | None = None) -> FileInfo | None:
     """Return an object's metadata, or None if it does not exist; `query` is that of a signed URL.
 

@@ -6,12 +6,14 @@ This takes the stores' own Python clients (`s3_peer`, `gcs_peer`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.errors import MissingPeerError, StorageError
 from shardwright.storage import gcs_peer, s3_peer
 from shardwright.storage.clients import Client
 from shardwright.storage.local import FileInfo
+
+_PEERS: dict[str, Any] = {"s3": s3_peer, "gs": gcs_peer}
 
 
 class OldVersion(NamedTuple):
@@ -41,13 +43,10 @@ def list_any_keys(
     Raises:
         StorageError: The store's own client is not installed, or fails.
     """
-    start = f"{prefix}/" if prefix else ""
-    if client.scheme == "s3":
-        yield from s3_peer.list_keys(client, start, after or "")
-    elif client.scheme == "gs":
-        yield from gcs_peer.list_keys(client, start, after)
-    else:
+    peer = _PEERS.get(client.scheme)
+    if peer is None:
         raise StorageError(f"{client.store} has an object whose name is not supported: rename it")
+    yield from peer.list_keys(client, f"{prefix}/" if prefix else "", after or "")
 
 
 def remove_old_versions(
@@ -63,16 +62,13 @@ def remove_old_versions(
     Raises:
         StorageError: As `list_any_keys`, or the store cannot list versions.
     """
-    if client.scheme == "s3":
-        found, remove = s3_peer.list_old_versions(client, prefix), s3_peer.remove_version
-    elif client.scheme == "gs":
-        found, remove = gcs_peer.list_old_versions(client, prefix), gcs_peer.remove_version
-    else:
+    peer = _PEERS.get(client.scheme)
+    if peer is None:
         raise StorageError(f"{client.store}: old versions of objects cannot be listed here")
-    for key, version in found:
+    for key, version in peer.list_old_versions(client, prefix):
         if wanted(key):
             try:
-                remove(client, key, version)
+                peer.remove_version(client, key, version)
             # One that is kept under a retention rule does not stop the removal of the others.
             except StorageError as error:
                 yield OldVersion(key, version, str(error))
@@ -86,8 +82,8 @@ def stated_content(client: Client, key: str) -> FileInfo:
     Raises:
         StorageError: As `list_any_keys`.
     """
-    if client.scheme == "s3":
-        return s3_peer.stated_content(client, key)
-    if client.scheme == "gs":
-        return gcs_peer.stated_content(client, key)
-    raise MissingPeerError(f"{client.store}: this kind of store does not report checksums")
+    peer = _PEERS.get(client.scheme)
+    if peer is None:
+        raise MissingPeerError(f"{client.store}: this kind of store does not report checksums")
+    found: FileInfo = peer.stated_content(client, key)
+    return found

@@ -76,7 +76,6 @@ def finished(small: Path) -> Path:
         ("local", SIDECAR, None),
         ("local", SIDECAR, 4),
         ("local", "features.json", None),
-        ("local", "report.html", 50),
         ("s3", SHARD, None),
         ("gs", SIDECAR, None),
     ],

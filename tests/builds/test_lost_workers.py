@@ -131,8 +131,7 @@ def test_what_a_publisher_leaves_too_late_is_not_put_in_place(
     builds.planned[True].run(undisturbed, tmp_path / "out")
     late = replace(read_manifest(root), folder=naming.NEXT_DIR)
     root.write_bytes(naming.MANIFEST, late.to_bytes())
-    for name in (naming.REPORT, naming.STATS):
-        root.below(naming.NEXT_DIR).write_bytes(name, b"of another time")
+    root.below(naming.NEXT_DIR).write_bytes(naming.STATS, b"of another time")
     assert finish_promotion(root)
     assert published(tmp_path / "out") == builds.wanted
     assert not (tmp_path / "out" / naming.NEXT_DIR).exists()
@@ -156,8 +155,11 @@ def test_a_publisher_that_another_one_overtakes_removes_nothing(
     assert published(tmp_path / "out") == builds.wanted
 
 
-def test_a_publisher_that_comes_too_late_leaves_nothing(builds: Builds, tmp_path: Path) -> None:
-    """The other one replaces the dataset while this one makes the page in `next/`."""
+@pytest.mark.parametrize("moment", [naming.STATS, naming.REPORT])
+def test_a_publisher_that_comes_too_late_leaves_nothing(
+    moment: str, builds: Builds, tmp_path: Path
+) -> None:
+    """The other one replaces the dataset while this one writes a file in `next/`."""
     output = shutil.copytree(builds.old, tmp_path / "out")
     others: list[Bundle] = []
 
@@ -165,10 +167,10 @@ def test_a_publisher_that_comes_too_late_leaves_nothing(builds: Builds, tmp_path
         def below(self, name: str) -> Folder:
             return Overtaken(self.path(name)) if name else self
 
-        def create_bytes(self, name: str, data: bytes) -> None:
-            if name == naming.REPORT:
+        def write_bytes(self, name: str, data: bytes, *, sync: bool = True) -> None:
+            if name == moment:
                 others.pop()()
-            super().create_bytes(name, data)
+            super().write_bytes(name, data, sync=sync)
 
     def run(bundles: Sequence[Bundle]) -> list[Any]:
         bundle = bundles[0]

@@ -20,9 +20,7 @@ from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
 from shardwright.inspect.verify import verify_quickly
 from shardwright.pipelines.commands import plan
-from shardwright.storage.folder import Folder
-from shardwright.storage.local import LocalFiles
-from shardwright.storage.objects import ObjectFiles
+from shardwright.storage.folder import Folder, StoreFolder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.promotion import finish_promotion, promote, promoted
 from shardwright.transforms.publish import publication
@@ -95,7 +93,7 @@ def output(ready: Path, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def stopping_at(step: int, files: type[Any] = LocalFiles) -> Iterator[Callable[[], bool]]:
+def stopping_at(step: int, files: type[Any] = Folder) -> Iterator[Callable[[], bool]]:
     """Make the change number `step` of the storage fail, and all after it, as if killed there.
 
     Yields a function that returns whether it was reached.
@@ -274,15 +272,15 @@ def test_a_stopped_replacement_in_a_store(
 ) -> None:
     output = places.make(kind)
     assert build_between(made / "a", output, *OLD) == 0
-    copies, copy_object = itertools.count(1), ObjectFiles.copy
+    copies, copy_object = itertools.count(1), StoreFolder.copy
 
-    def copy(files: ObjectFiles, source: str, path: str, top: str) -> None:
+    def copy(folder: StoreFolder, name: str, to: Folder) -> None:
         if next(copies) > 5:
             raise StorageError("stopped")
-        copy_object(files, source, path, top)
+        copy_object(folder, name, to)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectFiles, "copy", copy)
+        patch.setattr(StoreFolder, "copy", copy)
         assert build_between(made / "b", output, *NEW) == 1
     found = sw.open(output.uri, output.storage_options)
     assert (found.num_records, found.folder) == (9, naming.NEXT_DIR)

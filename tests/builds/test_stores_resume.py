@@ -73,7 +73,7 @@ MOMENTS = {
     ("s3", "s3"): (before_shard(6), "index/train", 6),
     ("s3", "gs"): (before_shard(3), "index/train", 3),
     ("gs", "local"): (before_shard(7), "tfrecord-", 7),
-    ("gs", "s3"): (Before("manifest.json"), "report.html", 1),
+    ("gs", "s3"): (Before("manifest.json"), "stats.json", 1),
     ("gs", "gs"): (before_shard(7), "index/train", 7),
 }
 

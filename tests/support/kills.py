@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.storage.local import FileSink, LocalFiles
+from shardwright.storage.folder import Folder, Sink
 
 
 class Killed(BaseException):
@@ -47,9 +47,9 @@ def killed(after: int) -> Iterator[Kill]:
     kill = Kill(after)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("write_bytes", "create_bytes", "copy", "remove"):
-            patch.setattr(LocalFiles, name, _dying(getattr(LocalFiles, name), kill))
-        patch.setattr(LocalFiles, "remove_all", _remove_all)
-        patch.setattr(LocalFiles, "open_sink", _dying_sink(LocalFiles.open_sink, kill))
+            patch.setattr(Folder, name, _dying(getattr(Folder, name), kill))
+        patch.setattr(Folder, "remove_all", _remove_all)
+        patch.setattr(Folder, "open_sink", _dying_sink(Folder.open_sink, kill))
         with suppress(Killed):
             yield kill
 
@@ -62,16 +62,16 @@ def _dying(change: Callable[..., Any], kill: Kill) -> Callable[..., Any]:
     return run
 
 
-def _remove_all(files: LocalFiles, paths: list[str]) -> None:
-    for path in paths:
-        files.remove(path)
+def _remove_all(folder: Folder, names: list[str]) -> None:
+    for name in names:
+        folder.remove(name)
 
 
 def _dying_sink(
-    open_sink: Callable[..., AbstractContextManager[FileSink]], kill: Kill
-) -> Callable[..., AbstractContextManager[FileSink]]:
+    open_sink: Callable[..., AbstractContextManager[Sink]], kill: Kill
+) -> Callable[..., AbstractContextManager[Sink]]:
     @contextmanager
-    def run(*args: Any, **options: Any) -> Iterator[FileSink]:
+    def run(*args: Any, **options: Any) -> Iterator[Sink]:
         with open_sink(*args, **options) as sink:
             yield sink
             kill.count()

@@ -16,6 +16,7 @@ from shardwright.storage.clients import client_for
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.findings import finished_generations
 from shardwright.transforms.erasure.receipt import Receipt
+from shardwright.transforms.promotion import files_of_dataset
 from shardwright.transforms.versions.collect import collect, plan_collection, write_stub
 
 _PARTS = (*naming.SHARD_DIRS, naming.SPOOL_DIR, "")
@@ -56,7 +57,7 @@ def _remove_leftovers(root: Folder) -> None:
     # What is not finished was removed, or is a build that has begun since: of the newest version.
     for folder in sorted({"", *finished}):
         below, manifest = root.below(folder), finished.get(folder)
-        kept = set() if manifest is None else {naming.MANIFEST, *manifest.file_names()}
+        kept = set() if manifest is None else files_of_dataset(manifest)
         below.remove_all([name for name in naming.build_outputs(below, _PARTS) if name not in kept])
         for beside in (naming.NEXT_DIR, *reversed(naming.STAGED_DIRS)):
             place = below.below(beside)

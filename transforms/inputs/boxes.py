@@ -3,11 +3,13 @@
 A box is ymin, xmin, ymax, xmax as fractions of the image's height and width (`tfds.features.BBox`),
 clipped to the image. A box without area inside the image is dropped and listed as EMPTY_BOX; its
 image is kept. A box with swapped corners, a negative size or an edge that is not finite rejects its
-image, which would train as background.
+image, which would train as background. Where many boxes reach out of their images, a warning says
+so: they may be of another form, such as corners that are read as a corner, width and height.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from shardwright.errors import ImageFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.images.headers import read_header
+from shardwright.sizes import counted
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
@@ -38,8 +41,13 @@ BOX, LABEL, AREA, IS_CROWD, SEGMENTATION, KEYPOINTS = (
 POSE, IS_TRUNCATED, IS_DIFFICULT = (
     f"objects/{name}" for name in ("pose", "is_truncated", "is_difficult")
 )
+_LOG = logging.getLogger("shardwright.inputs")
 BOX_TYPE = pa.list_(pa.float32(), 4)
 _MAX_SIDE = 1 << 31
+# Boxes of objects at the edge of an image may reach out of it, but not by much, and few do.
+_MOST_OUTSIDE = 0.01  # of the image's side
+_MOST_BOXES_OUTSIDE = 0.2
+_folders_told: set[str] = set()  # by this process
 _HEADER_BYTES = 1 << 18  # holds any header without a large preview or color profile
 
 
@@ -118,6 +126,7 @@ def with_objects(
     """
     ids, uris = batch.column("id").to_pylist(), batch.column("uri").to_pylist()
     columns, empty = object_columns(found, uris)
+    _warn_of_outside(found, uris)
     # Of an image, its first fault.
     told = dict(faults)
     for place in np.flatnonzero(_invalid(found.corners)).tolist():
@@ -128,6 +137,22 @@ def with_objects(
     if len(told) < batch.num_rows:
         keep = ~np.isin(np.arange(batch.num_rows), [*told])
         yield keep_rows(with_columns(batch, {**columns, **extras}), keep)
+
+
+def _warn_of_outside(found: ObjectRows, uris: Sequence[str]) -> None:
+    """Log a warning, once a folder, if many boxes reach out of their images."""
+    corners = found.corners[~_invalid(found.corners)]
+    is_far = (corners < -_MOST_OUTSIDE) | (corners > 1 + _MOST_OUTSIDE)
+    outside = corners[is_far.any(axis=1)]
+    folder = uris[0].rpartition("/")[0] if uris else ""
+    if len(outside) <= _MOST_BOXES_OUTSIDE * len(corners) or folder in _folders_told:
+        return
+    _folders_told.add(folder)
+    _LOG.warning(
+        "%s: %s of the first %s reach out of their images, and are cut off there; one has %s. Are "
+        "they of the form that is read, such as x, y, width, height?",
+        *(folder, f"{len(outside):,}", counted(len(corners), "box"), _shown(outside[0])),
+    )
 
 
 def _fault(found: ObjectRows, place: int) -> str:

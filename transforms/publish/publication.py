@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,19 +14,21 @@ from shardwright.errors import (
     BuildError,
     ExistsError,
     MissingError,
+    NotADatasetError,
     ShardwrightError,
     StorageError,
 )
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_files import MAX_BYTES, read_json
-from shardwright.format.manifest import Manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.format.versions import read_version
 from shardwright.inspect.verify import listed_faults
+from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.output_state import Clearance, check_owner
@@ -38,13 +41,16 @@ from shardwright.transforms.publish.found_statistics import (
     with_found,
     with_label_deviations,
     with_stats,
+    without_found,
 )
 from shardwright.transforms.publish.near_duplicates import with_near_duplicates
-from shardwright.transforms.publish.report_file import place_report, published_before
+from shardwright.transforms.publish.report_file import report_bytes
 from shardwright.transforms.publish.written_shards import WrittenShards, with_timing
 from shardwright.transforms.reject_files import naming_rejects
 from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from shardwright.transforms.versions.additions import Additions, Append, propose_versions
+
+_LOG = logging.getLogger("shardwright.publish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ def publish(
     clearance: Clearance,
     seen: SeenRecords | None = None,
 ) -> Manifest:
-    """Write all companions, remove stale files, and write the manifest last.
+    """Write all companions, remove stale files, write the manifest, and then `report.html`.
 
     Then the dataset of an overwriting build replaces the old one. If nothing is added to a dataset,
     the folder is left empty instead. `seen` are the records of that dataset that INPUT has.
@@ -175,7 +181,7 @@ def _publish_in(
     check_owner(root, clearance.fingerprint)
     # A repeated build keeps the manifest with its times, or each run would change a finished
     # dataset.
-    published = published_before(root, manifest)
+    published = _published_before(root, manifest)
     pictures = None
     if published is None:
         pictures = sample_of(root, manifest)
@@ -193,15 +199,11 @@ def _publish_in(
         files[naming.NEAR_DUPLICATES] = manifest.files[naming.NEAR_DUPLICATES]
     with suppress(MissingError):
         files[naming.PLAN] = FileContent.of(root.read_bytes(naming.PLAN))
-    # Finding and drawing take a while on large datasets, and another build may begin meanwhile,
-    # whose files these steps would replace and remove.
+    # Finding takes a while on large datasets, and another build may begin meanwhile, whose files
+    # these steps would replace and remove.
     check_owner(root, clearance.fingerprint)
-    compared = publication.fail_on.against or replaced
-    page = place_report(root, replace(manifest, files=files), compared, pictures)
-    files[naming.REPORT] = FileContent.of(page)
     files |= write_companions(root, companion_files(manifest), is_new=True)
     manifest = replace(manifest, files=files)
-    check_owner(root, clearance.fingerprint)
     # The files of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
     # A worker that its runner gave up may have changed or removed one meanwhile.
@@ -211,10 +213,28 @@ def _publish_in(
         )
     # Again: else one that has taken over meanwhile would write into a published dataset.
     check_owner(root, clearance.fingerprint)
-    if manifest == published or _commit(root, manifest, replaces=replaces):
-        return manifest
-    # Once more, now with the manifest that was first, whose report and sample stay.
-    return _publish_in(root, publication, shards, layout, clearance, seen)
+    if manifest != published and not _commit(root, manifest, replaces=replaces):
+        # Once more, now with the manifest that was first, whose times and sample stay.
+        return _publish_in(root, publication, shards, layout, clearance, seen)
+    if manifest != published or root.num_bytes_of(naming.REPORT) is None:
+        _write_report(root, manifest, publication.fail_on.against or replaced, pictures)
+    return manifest
+
+
+def _write_report(
+    root: Folder, manifest: Manifest, old: Folder | None, pictures: Sequence[Picture] | None
+) -> None:
+    """Write the page of a published dataset; a page that fails is no reason not to publish.
+
+    Raises:
+        BuildError: Another build has taken over the output.
+    """
+    page = report_bytes(root, manifest, old, pictures)
+    try:
+        check_owner(root, manifest.fingerprint)  # making it may take a while
+        root.write_bytes(naming.REPORT, page)
+    except StorageError as error:
+        _LOG.warning("%s is not written (`shardwright report` does): %s", naming.REPORT, error)
 
 
 def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
@@ -239,13 +259,35 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
     try:
         root.create_bytes(naming.MANIFEST, data)
     except ExistsError as error:
-        if published_before(root, manifest) is not None:
+        if _published_before(root, manifest) is not None:
             return False
         raise BuildError(
             f"another build has published a dataset at {root}: "
             "run this build again to compare with it"
         ) from error
     return True
+
+
+def _published_before(root: Folder, manifest: Manifest) -> Manifest | None:
+    """Return the published manifest if it differs in provenance, shared images and files only."""
+    try:
+        found = read_manifest(root)
+    except NotADatasetError:  # none, or damaged, so it is rewritten
+        return None
+    return found if _comparable(found) == _comparable(manifest) else None
+
+
+def _comparable(manifest: Manifest) -> dict[str, Any]:
+    splits = {
+        name: replace(
+            split,
+            stats=without_found(split.stats),
+            # Those of copied objects are not in the sidecars.
+            shards=tuple(replace(shard, etag=None) for shard in split.shards),
+        )
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits, provenance={}, files={}).to_json()
 
 
 def make_manifest(

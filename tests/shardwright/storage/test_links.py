@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import ExistsError, LinkError, MissingError
-from shardwright.storage.folder import Folder, UserFolder
+from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
 from tests.support.open_files import open_files
 
@@ -134,8 +134,8 @@ def test_the_folder_itself_and_those_of_the_user_may_be_links(tmp_path: Path, ro
     assert linked.below("own").names() == ["file", "folder", "link", "new"]
     with pytest.raises(LinkError, match="linked/own/link is a link"):
         linked.below("own").read_bytes("link")
-    assert UserFolder(root.uri).read_bytes("link") == b"outside/file"
-    assert UserFolder(root.uri).names("own/folder") == ["below", "empty", "file"]
+    assert Folder(root.uri, top=None).read_bytes("link") == b"outside/file"
+    assert Folder(root.uri, top=None).names("own/folder") == ["below", "empty", "file"]
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:

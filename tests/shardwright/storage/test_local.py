@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from shardwright.errors import ExistsError, MissingError, StorageError
 from shardwright.storage.folder import Folder, files_of
-from shardwright.storage.local import FileInfo, LocalFiles
+from shardwright.storage.local import FileInfo
+from shardwright.storage.options import NO_OPTIONS
 from tests.support.build_helpers import stamps_of
 from tests.support.open_files import open_files
 
-FILES = LocalFiles()
+FILES = files_of("/", NO_OPTIONS)
 
 
 def listing(root: Path) -> list[str]:
@@ -89,7 +90,7 @@ def test_a_file_without_permission(read: Callable[[str], object], locked_folder:
 def test_a_folder_without_permission(locked_folder: Path) -> None:
     path = re.escape(str(locked_folder))
     with pytest.raises(StorageError, match=f"^cannot list {path}: Permission denied"):
-        FILES.names_in(str(locked_folder))
+        FILES.names(str(locked_folder))
     for write in (FILES.write_bytes, FILES.create_bytes):
         with pytest.raises(StorageError, match=f"^cannot write {path}/a: Permission denied") as no:
             write(str(locked_folder / "a"), b"x")
@@ -182,7 +183,6 @@ def test_folders_from_user_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         root = Folder.at(written)
         assert root.uri == str(root) == f"{tmp_path}/data"
         assert (root.path("index/a"), root.is_remote) == (f"{tmp_path}/data/index/a", False)
-    assert isinstance(files_of(str(tmp_path), root.options), LocalFiles)
 
 
 def test_create_bytes(root: Folder, tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ import pytest
 
 from shardwright.errors import ChangedError, ExistsError, MissingError
 from shardwright.format import naming
-from shardwright.storage import objects
+from shardwright.storage import folder as folders
 from shardwright.storage.downloads import PART_BYTES, download
 from shardwright.storage.folder import Folder
 from shardwright.storage.object_reads import head_object
-from shardwright.storage.objects import BUFFER_BYTES
+from shardwright.storage.range_reader import BUFFER_BYTES
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import SERVERS, Bucket, Counted, bucket_on, on_s3_and_gcs
 
@@ -233,13 +233,13 @@ def test_a_creation_without_an_answer(s3_bucket: Bucket, s3_proxy: FaultProxy) -
         folder.create_bytes("theirs", b"me")
 
 
-@pytest.mark.parametrize(("limit", "piece"), [(1 << 30, 2), (2, 2), (2, objects._COPY_BYTES)])
+@pytest.mark.parametrize(("limit", "piece"), [(1 << 30, 2), (2, 2), (2, folders._STORE_COPY_BYTES)])
 def test_a_copy_stays_in_the_store(
     folder: Folder, limit: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An object that is too large for one request is read and written."""
-    monkeypatch.setattr(objects, "_MAX_COPY_BYTES", limit)
-    monkeypatch.setattr(objects, "_COPY_BYTES", piece)
+    monkeypatch.setattr(folders, "_MAX_STORE_COPY_BYTES", limit)
+    monkeypatch.setattr(folders, "_STORE_COPY_BYTES", piece)
     folder.write_bytes("below/ü %41", b"12345")
     folder.write_bytes("ü %41", b"old")
     folder.below("below").copy("ü %41", folder)

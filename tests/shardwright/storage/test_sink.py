@@ -18,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import StorageError
-from shardwright.storage.local import FileSink, LocalFiles
+from shardwright.storage.folder import files_of
+from shardwright.storage.local import FileSink
+from shardwright.storage.options import NO_OPTIONS
 
-FILES = LocalFiles()
+FILES = files_of("/", NO_OPTIONS)
 
 
 def listing(root: Path) -> list[str]:

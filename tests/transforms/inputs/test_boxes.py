@@ -106,6 +106,31 @@ def test_an_image_with_an_invalid_box_is_rejected(wrong: tuple[float, ...]) -> N
     assert batch.column("x/objects/label").to_pylist() == [["e"]]
 
 
+@pytest.mark.parametrize(("num_outside", "reach", "warned"), [
+    (2, 1.02, True), (1, 1.5, False), (2, 1.005, False), (5, -0.02, True), (0, 1, False),
+])  # fmt: skip
+def test_many_boxes_that_reach_out_of_their_images_are_a_warning(
+    num_outside: int,
+    reach: float,
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(boxes, "_folders_told", set())
+    box = (reach, 0.2, 0.7, 0.4) if reach < 0 else (0.1, 0.2, 0.7, reach)
+    corners = np.array([box] * num_outside + [(0, 0, 1, 1)] * (5 - num_outside))
+    labels, names = {boxes.LABEL: pa.array(list("abcde"))}, [f"#{row}" for row in range(5)]
+    for _ in range(2):
+        list(
+            boxes.with_objects(
+                references(["i"]), boxes.ObjectRows(np.zeros(5, np.int64), corners, labels, names)
+            )
+        )
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == warned
+    assert not warned or f"{num_outside} of the first 5 boxes reach out of their images" in told[0]
+
+
 def test_no_objects_at_all() -> None:
     labels = {boxes.LABEL: pa.array([], pa.string())}
     nothing = boxes.ObjectRows(np.array([], np.int64), np.empty((0, 4)), labels, [])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.storage import objects
+from shardwright.storage import range_reader
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.archives.tars import TarReader
@@ -95,8 +95,8 @@ def test_headers_are_not_all_kept(tmp_path: Path) -> None:
 def test_few_requests_and_bytes_for_headers_between_large_members(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "SKIPPED_BYTES", 4096)
-    monkeypatch.setattr(objects, "BUFFER_BYTES", 32768)
+    monkeypatch.setattr(range_reader, "SKIPPED_BYTES", 4096)
+    monkeypatch.setattr(range_reader, "BUFFER_BYTES", 32768)
     place = places.make("s3")
     options = StorageOptions.of(place.storage_options)
 

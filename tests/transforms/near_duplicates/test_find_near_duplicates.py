@@ -24,7 +24,9 @@ from shardwright.transforms.publish.near_duplicates import list_near_duplicates
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import (
-    build,
+    build_without_beam as build,
+)
+from tests.support.build_helpers import (
     hashes_of,
     manifest_of,
     record_ids,

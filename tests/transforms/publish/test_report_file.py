@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.report import features
 from shardwright.storage.folder import Folder
-from shardwright.transforms.publish.report_file import place_report, report_bytes
-from tests.support.build_helpers import build, make_images
+from shardwright.transforms.publish.report_file import report_bytes
+from tests.support.build_helpers import (
+    build_without_beam as build,
+)
+from tests.support.build_helpers import (
+    make_images,
+)
 from tests.support.judge import judge
 
 
@@ -30,34 +34,30 @@ def test_a_dataset_whose_indexes_cannot_be_read_has_a_page_without_pictures(
     assert "report.html has no pictures, because of StorageError" in caplog.text
 
 
-@pytest.mark.long
-def test_of_two_publishers_the_second_keeps_the_page_of_the_first(tmp_path: Path) -> None:
-    """Their pages differ by the times of the shards, and one may copy what the other writes."""
+def test_the_page_is_outside_of_the_manifest_and_a_build_makes_a_lost_one_again(
+    tmp_path: Path,
+) -> None:
     images, output = make_images(tmp_path / "in", 3), tmp_path / "out"
     assert build(images, output) == 0
-    first = read_manifest(Folder(str(output)))
-    (output / "manifest.json").unlink()
-    for index in (output / "index").iterdir():
-        os.utime(index, (2e9, 2e9))
+    assert naming.REPORT not in read_manifest(Folder(str(output))).files
+    page = (output / naming.REPORT).read_bytes()
+    (output / naming.REPORT).unlink()
+    assert judge(str(output)).is_sound
     assert build(images, output) == 0
-    second = read_manifest(Folder(str(output)))
-    assert second.provenance["timing"] != first.provenance["timing"]
-    assert second.files == first.files
-    assert judge(str(output)).faults == ()
+    assert (output / naming.REPORT).read_bytes() == page
 
 
-def test_a_page_is_written_anew_if_it_is_damaged_or_of_other_shards(tmp_path: Path) -> None:
-    assert build(make_images(tmp_path / "in", 3), tmp_path / "out") == 0
-    root = Folder(str(tmp_path / "out"))
-    manifest = read_manifest(root)
-    page = root.read_bytes("report.html")
-    for damaged in (b"", b"other", page[:-1], page.replace(b"<h2", b"<h3", 1), page + b" "):
-        root.write_bytes("report.html", damaged)
-        assert place_report(root, manifest, None, None) == page == root.read_bytes("report.html")
-    turned = replace(manifest, settings=dict(reversed(manifest.settings.items())))
-    assert place_report(root, turned, None, None) == page
-    other = place_report(root, replace(manifest, fingerprint="another"), None, None)
-    assert page != other == root.read_bytes("report.html")
+def test_a_page_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    images, output = make_images(tmp_path / "in", 3), tmp_path / "out"
+    assert build(images, output) == 0
+    for name in (naming.MANIFEST, naming.REPORT):
+        (output / name).unlink()
+    (output / naming.REPORT / "x").mkdir(parents=True)
+    assert build(images, output) == 0
+    assert "report.html is not written (`shardwright report` does): " in caplog.text
+    assert judge(str(output)).is_sound
 
 
 @pytest.mark.long

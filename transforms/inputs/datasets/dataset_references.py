@@ -20,7 +20,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import read_version
 from shardwright.sizes import counted
-from shardwright.storage.folder import Folder, UserFolder
+from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_records import without_suffixes
 from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.input_files import FileState, find_files, state_of
@@ -94,7 +94,7 @@ def _manifest_of(request: SourceRequest) -> Manifest | None:
             return None
         filename = naming.version_file(2)
     try:
-        content = read_json(UserFolder(root.uri, root.options), filename, dict[str, Any])
+        content = read_json(Folder(root.uri, root.options, None), filename, dict[str, Any])
     except NotADatasetError:  # another program's file
         return None
     return read_version(root) if "format_version" in (content or {}) else None

@@ -16,7 +16,7 @@ from shardwright.format.example import ExampleFault
 from shardwright.format.records import HEADER_BYTES, RecordSpan
 from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
 from shardwright.sizes import counted
-from shardwright.storage.folder import UserFolder
+from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.columns import (
     IMAGE_NAMES,
@@ -316,7 +316,7 @@ def _layout_of(
             known={WHOLE_RECORD: Feature(WHOLE_RECORD, FeatureKind.BYTES)},
             is_of_bytes=True,
         )
-    folder = UserFolder(os.path.dirname(files[0].uri), request.storage)
+    folder = Folder(os.path.dirname(files[0].uri), request.storage, None)
     detection = None if request.image is None else DetectionKeys.find(seen, folder, request.kinds)
     return make_layout(seen, request, stated, detection)
 
@@ -331,7 +331,7 @@ def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
         files = find_files(request, bool)
     if not files:
         return (), NOTHING_STATED
-    stated = read_stated(UserFolder(os.path.dirname(files[0].uri), request.storage))
+    stated = read_stated(Folder(os.path.dirname(files[0].uri), request.storage, None))
     if stated.shards is not None:
         # If it names none of them, it does not speak of these files.
         files = (
