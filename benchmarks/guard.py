@@ -31,6 +31,7 @@ from photos import make_photos
 from plan import PLAN_OPTIONS, check_plan, make_table
 
 BASELINE = page.REPO / "benchmarks" / "BASELINE"
+_COMMAND = ("-m", "shardwright.inspect.cli")
 _PHOTOS, _ROWS = 4_000, 1_000_000
 # Two epochs, so that start-up is the smaller part.
 _READ = """
@@ -76,11 +77,11 @@ class Guard:
         return usage
 
     def build(self, tree: Path) -> Usage:
-        words = (*_command(tree, "build"), str(self.photos.folder), str(self.out))
+        words = (*_COMMAND, "build", str(self.photos.folder), str(self.out))
         return self._run(tree, *words, "--shard-size", "150MB")
 
     def plan(self, tree: Path) -> Usage:
-        words = (*_command(tree, "plan"), str(self.table), str(self.out))
+        words = (*_COMMAND, "plan", str(self.table), str(self.out))
         usage = self._run(tree, *words, *PLAN_OPTIONS)
         check_plan(usage.stdout.read_text(), self.rows)
         return usage
@@ -90,7 +91,7 @@ class Guard:
             photos = make_photos(self.dataset.parent, photos=_PHOTOS).folder
             # By the earlier one: it may not know all that a newer manifest says.
             before = self.trees[0]
-            self._run(before, *_command(before, "build"), str(photos), str(self.dataset))
+            self._run(before, *_COMMAND, "build", str(photos), str(self.dataset))
         usage = self._run(tree, "-c", _READ, str(self.dataset))
         if int(usage.stdout.read_text()) != 2 * _PHOTOS:
             raise RunFailedError(f"read {usage.stdout.read_text()} images of {2 * _PHOTOS}")
@@ -121,14 +122,6 @@ class Guard:
             slow |= median(ratios) < fail_below
             print(f"{name}: {spread(ratios, '.2f')} times the speed of before", flush=True)
         return slow
-
-
-def _command(tree: Path, name: str) -> tuple[str, str]:
-    """Return Python's arguments for `shardwright NAME` of a tree."""
-    # Before 0.2 the application's packages were installed under their own names.
-    package = "shardwright." if (tree / "shardwright" / "pipelines").exists() else ""
-    has_rooms = (tree / "pipelines" / "commands").exists()
-    return "-m", f"{package}pipelines.{f'commands.{name}' if has_rooms else f'{name}_dataset'}"
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[str]:

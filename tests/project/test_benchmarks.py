@@ -52,6 +52,12 @@ def test_photos_are_made_once_and_depend_on_the_seed_only(tmp_path: Path) -> Non
     assert photos.render_photo(3) == photos.render_photo(3) != photos.render_photo(3, seed=1)
 
 
+def test_the_guard_runs_the_command_line() -> None:
+    command = [sys.executable, *load("guard")._COMMAND, "plan", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert shown.startswith("usage: shardwright plan ")
+
+
 @pytest.mark.long
 def test_measure_sees_the_memory_and_cpu_of_a_grandchild(tmp_path: Path) -> None:
     """The child keeps its memory for as many looks as its PSS is read at one of."""
