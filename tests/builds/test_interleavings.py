@@ -29,6 +29,7 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.receipt import Receipt, find_left
 from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
 from tests.support.build_helpers import png_of
+from tests.support.folder_patches import wrap_method
 from tests.support.growing import Grown, Source
 from tests.support.judge import judge
 from tests.support.turns import Turns, before_requests, retry
@@ -168,16 +169,19 @@ class Eraser:
 @contextmanager
 def noting_commits() -> Iterator[dict[int, str]]:
     """Yield version -> name of the thread that has created it, of those inside the block."""
-    create, commits = Folder.create_bytes, dict[int, str]()
+    commits: dict[int, str] = {}
 
-    def run(root: Folder, name: str, data: bytes) -> None:
-        create(root, name, data)
-        number = naming.version_number(name.rpartition("/")[2])
-        if number is not None:
-            commits[number] = current_thread().name.partition("_")[0]
+    def noted(create: Callable[..., None]) -> Callable[..., None]:
+        def run(root: Folder, name: str, data: bytes) -> None:
+            create(root, name, data)
+            number = naming.version_number(name.rpartition("/")[2])
+            if number is not None:
+                commits[number] = current_thread().name.partition("_")[0]
+
+        return run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Folder, "create_bytes", run)
+        wrap_method("create_bytes", noted, patch.setattr)
         yield commits
 
 

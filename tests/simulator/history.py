@@ -14,6 +14,7 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.versions import number_of, read_versions, version_numbers
 from shardwright.storage import clients
 from shardwright.transforms.changes import known_files
+from shardwright.transforms.promotion import files_of_dataset
 from shardwright.transforms.write import shard_chunks
 from tests.simulator.actors import (
     ROOT,
@@ -311,8 +312,8 @@ class History:
             for folder in version.folders:
                 below = ROOT.below(folder)
                 manifest = read_manifest(below)
-                names = {naming.MANIFEST, *manifest.file_names()}
-                wanted |= {below.path(name).removeprefix("s3://sim/") for name in names}
+                names = map(below.path, files_of_dataset(manifest))
+                wanted |= {name.removeprefix("s3://sim/") for name in names}
             wanted |= {f"out/{naming.notice_file(version.name, split)}" for split in version.splits}
         left = {
             key

@@ -50,7 +50,7 @@ def make_simulation() -> tuple[Simulation, Scheduler]:
     )
     patched: Any = (peers, clients, build, repair, watchdog, data, report_file)
     peers_, clients_, build_, repair_, watchdog_, data_, report_ = patched
-    peers_.s3_peer = requests
+    peers_._PEERS = {"s3": requests}
     clients_.S3Store = lambda bucket, **_: bucket
     # What only shows or watches goes: threads that wait for real seconds, and the page's pictures.
     build_.reporting_death = repair_.ProgressDisplay = nullcontext

@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from tests.support.folder_patches import wrap_method
+
 CLASSES = ("bird", "cat", "Löwe")
 COMMAND = Path(sys.executable).with_name("shardwright")
 _HANGS_SECONDS = 240  # no claim of speed: what takes longer does not end
@@ -192,8 +194,6 @@ class Before:
 
     def wait(self, permit: Path) -> None:
         """Let this process wait there for a permit, or for a signal that stops it."""
-        from shardwright.storage.folder import Folder  # needs obstore, which Airflow's lacks
-
         begun = itertools.count()
 
         def after_wait(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,7 +206,7 @@ class Before:
             return run
 
         for name in ("open_sink", "write_bytes", "create_bytes"):
-            setattr(Folder, name, after_wait(getattr(Folder, name)))
+            wrap_method(name, after_wait)
 
 
 def before_shard(number: int) -> Before:

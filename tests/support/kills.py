@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any
 
 import pytest
 
 from shardwright.storage.folder import Folder, Sink
+from tests.support.folder_patches import wrap_method
 
 
 class Killed(BaseException):
@@ -47,9 +49,9 @@ def killed(after: int) -> Iterator[Kill]:
     kill = Kill(after)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("write_bytes", "create_bytes", "copy", "remove"):
-            patch.setattr(Folder, name, _dying(getattr(Folder, name), kill))
+            wrap_method(name, partial(_dying, kill=kill), patch.setattr)
         patch.setattr(Folder, "remove_all", _remove_all)
-        patch.setattr(Folder, "open_sink", _dying_sink(Folder.open_sink, kill))
+        wrap_method("open_sink", partial(_dying_sink, kill=kill), patch.setattr)
         with suppress(Killed):
             yield kill
 

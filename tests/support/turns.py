@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shardwright.errors import ShardwrightError
-from shardwright.storage.folder import Folder
+from tests.support.folder_patches import wrap_method
 
 _REQUESTS = (
     "names", "files", "info", "num_bytes_of", "read_bytes", "create_bytes", "write_bytes", "remove",
@@ -106,7 +106,7 @@ def before_requests(task: Callable[[], object]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name in _REQUESTS:
-            patch.setattr(Folder, name, after_task(getattr(Folder, name)))
+            wrap_method(name, after_task, patch.setattr)
         yield
 
 
