@@ -1,7 +1,7 @@
 """Write and read the manifest, which describes a finished dataset.
 
-It is written last, so a folder without one is not a dataset. Readers open only the shards listed in
-it, so they never read a stale shard of an earlier build.
+It is written after all files that it states, so a folder without one is not a dataset. Readers open
+only the shards listed in it, so they never read a stale shard of an earlier build.
 """
 
 from __future__ import annotations

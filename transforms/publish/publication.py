@@ -1,4 +1,4 @@
-"""Publish a dataset from finished shards: companions first, the manifest last."""
+"""Publish a dataset from finished shards: companions first, then the manifest, and its page."""
 
 from __future__ import annotations
 
