@@ -322,9 +322,10 @@ def test_epochs_are_numbered_by_iteration_and_distinct_beyond_the_table() -> Non
     numbers, again = epoch_numbers(), epoch_numbers().repeat()
     assert [int(next(iter(numbers))) for _ in range(3)] == [0, 1, 2]
     assert [int(number) for number in numbers.repeat(2)] == [3, 4]
-    many = np.array([int(number) for number in again.take(NUM_NUMBERED + 50)])
+    count = NUM_NUMBERED + 50
+    many = again.batch(count).take(1).get_single_element().numpy()
     assert many[:NUM_NUMBERED].tolist() == list(range(NUM_NUMBERED))
-    assert len(set(many.tolist())) == NUM_NUMBERED + 50
+    assert len(set(many.tolist())) == count
     assert many[NUM_NUMBERED:].min() >= NUM_NUMBERED
 
 
