@@ -37,7 +37,7 @@ def class_lines(job: BuildJob, schema: ExampleSchema) -> Iterator[str]:
         by_look["".join(seen)].append(name)
     if alike := [name for look in by_look.values() if len(look) > 1 for name in look]:
         yield (
-            f"warning: classes that differ only in case, width, spaces or invisible characters: "
+            "warning: classes that differ only in case, width, spaces or invisible characters: "
             f"{shown([repr(name) for name in alike])}; if two are one class, give them one name"
         )
     # A user may expect labels: not of a dataset's copy, captions or a schema.

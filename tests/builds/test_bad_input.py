@@ -19,9 +19,7 @@ from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
+from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import (
     hashes_of,
     leftovers_of,

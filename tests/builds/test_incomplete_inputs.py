@@ -24,15 +24,8 @@ from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.reject_tally import RejectTally
 from shardwright.transforms.rejects import Reject, incomplete, rejects_to_table
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-    manifest_of,
-    png_of,
-    rejects_of,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, manifest_of, png_of, rejects_of
 from tests.support.tfrecord_makers import example, write_records
 
 CLASSES = ("cat", "dog", "eel")

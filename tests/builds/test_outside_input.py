@@ -11,14 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-    reasons_of,
-    rejects_of,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, reasons_of, rejects_of
 
 NUM_INSIDE = 4
 

@@ -14,14 +14,8 @@ import pytest
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, VocabularyRule
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-    manifest_of,
-    png_of,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, manifest_of, png_of
 from tests.support.listings import detect
 
 

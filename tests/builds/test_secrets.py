@@ -29,13 +29,8 @@ from shardwright.storage.object_reads import read_object
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.servers.google_machine import google_machine
 from tests.support.buckets import OBJECT_HEADERS, Answer, Bucket, Request, answering
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-    reasons_of,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, reasons_of
 from tests.support.object_stores import upload_folder
 
 CANARY = "CANARYsecret42"

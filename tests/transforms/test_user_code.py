@@ -14,9 +14,7 @@ import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.pipelines.options.build import parse_options
 from shardwright.transforms.user_code import Record, UserTransform
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
+from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import (
     hashes_of,
     manifest_of,

@@ -13,12 +13,8 @@ import pytest
 from shardwright.pipelines.commands import plan
 from tests.support import detection_makers as det
 from tests.support.archive_files import pack_tar, pack_zip
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images
 from tests.support.helpers import TINY_PNG, make_files
 
 PAIR = dict.fromkeys(("cat/1.png", "dog/2.png"), TINY_PNG)

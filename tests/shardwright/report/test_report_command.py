@@ -18,14 +18,8 @@ from shardwright.report import pictures as report_pictures
 from shardwright.report.data import collect
 from shardwright.report.page import report_html
 from shardwright.storage.folder import Folder
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-    shards_of,
-    stamps_of,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, shards_of, stamps_of
 from tests.support.judge import judge
 
 IMAGES = re.compile(r'src="data:image/(\w+);base64,([^"]+)"')

@@ -14,15 +14,8 @@ from shardwright.transforms.duplicates.drop_duplicates import DropDuplicates
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-    manifest_of,
-    png_of,
-    rejects_of,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images, manifest_of, png_of, rejects_of
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import detect, list_source
 

@@ -23,16 +23,8 @@ from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
 from shardwright.transforms.publish.near_duplicates import list_near_duplicates
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    hashes_of,
-    manifest_of,
-    record_ids,
-    rejects_of,
-    stamps_of,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import hashes_of, manifest_of, record_ids, rejects_of, stamps_of
 from tests.support.helpers import file_references, run_transform
 from tests.support.pictures import copy_of, encoded, picture
 

@@ -11,12 +11,8 @@ from shardwright.format.manifest import read_manifest
 from shardwright.report import features
 from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.report_file import report_bytes
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
-from tests.support.build_helpers import (
-    make_images,
-)
+from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import make_images
 from tests.support.judge import judge
 
 

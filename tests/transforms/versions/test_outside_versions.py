@@ -15,9 +15,7 @@ from shardwright.inspect.verify import verify_quickly
 from shardwright.pipelines.commands.erase import main as erase
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.collect import collect, plan_collection
-from tests.support.build_helpers import (
-    build_without_beam as build,
-)
+from tests.support.build_helpers import build_without_beam as build
 from tests.support.judge import judge
 from tests.support.repairs import repair
 from tests.transforms.versions.histories import append, append_change, write
