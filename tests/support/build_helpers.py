@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from shardwright.format.naming import REPORT
 from tests.support.folder_patches import wrap_method
 
 CLASSES = ("bird", "cat", "Löwe")
@@ -57,6 +58,11 @@ def files_below(root: Path) -> dict[str, Path]:
     """Return every file by its path from `root`."""
     paths = (path for path in sorted(root.rglob("*")) if path.is_file())
     return {str(path.relative_to(root)): path for path in paths}
+
+
+def is_report(name: str) -> bool:
+    """Return whether a file is a page for people, which no manifest names and `verify` skips."""
+    return name.rpartition("/")[2] == REPORT
 
 
 def ids_below(root: Path) -> set[str]:

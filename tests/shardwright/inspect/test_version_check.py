@@ -23,7 +23,7 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.collect import collect, plan_collection
 from shardwright.transforms.versions.commit import commit
-from tests.support.build_helpers import files_below
+from tests.support.build_helpers import files_below, is_report
 from tests.transforms.versions.histories import append, append_change, write
 
 FIRST = {f"r{number}": number for number in range(6)}
@@ -69,8 +69,8 @@ def test_a_mutation_of_any_file_of_any_version_is_placed(
         offset = int(rng.integers(len(whole)))
         byte = bytes([whole[offset] ^ int(rng.integers(1, 256))])
         path.write_bytes(whole[:offset] + byte + whole[offset + 1 :])
-        assert faulty(grown) == {name}, (name, offset, byte)
-        in_newest = name.startswith(WHOLE)
+        assert faulty(grown) == (set() if is_report(name) else {name}), (name, offset, byte)
+        in_newest = name.startswith(WHOLE) and not is_report(name)
         if name != "versions/00003.json":
             assert bool(faulty(grown, newest=True)) == in_newest, name
         path.write_bytes(whole)
