@@ -45,7 +45,7 @@ import sys
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.source import SourceRequest
 source = detect_source(SourceRequest(sys.argv[1]))
-parts = source.facts.parts()
+parts = source.parts()
 print(sum(rows.num_rows for part in parts for rows in source.list_part(part)))
 """
 _PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")

@@ -32,7 +32,7 @@ from shardwright.transforms.changes.known_records import KnownRecords, read_know
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.inputs.detection import detect_source
-from shardwright.transforms.inputs.tables.table_references import TableFacts
+from shardwright.transforms.inputs.tables.table_references import TableSource
 from shardwright.transforms.output_state import differences
 from shardwright.transforms.publish.fail_on import NEAR
 from shardwright.transforms.publish.publication import check_publication
@@ -84,10 +84,10 @@ def prepare_append(
         )
     vocabularies = known_vocabularies(manifest.schema, job.schema)
     _check_class_names(options, manifest.schema.class_names)
-    facts = job.source.facts
-    copies = facts.copied_schema is not None
+    source = job.source
+    copies = source.copied_schema is not None
     # Else ids are made of paths.
-    states_ids = isinstance(facts, TableFacts) and facts.layout.id is not None
+    states_ids = isinstance(source, TableSource) and source.layout.id is not None
     keeps_places = options.keep_missing and not copies and not states_ids
     records = read_known(options.root, manifest, by_content=copies, keeps_places=keeps_places)
     _warn_of_not_compared(job.feature_hashes, records)

@@ -73,7 +73,7 @@ def _lists_many(source: InputSource) -> bool:
     # The others are read, and their images spooled, to be listed.
     if source.name not in ("folder", "image-folder", "table"):
         return False
-    listed = (found for part in source.facts.parts() for found in source.list_part(part))
+    listed = (found for part in source.parts() for found in source.list_part(part))
     sizes = (rows.num_rows for rows in listed if isinstance(rows, pa.RecordBatch))
     return any(total >= _MANY for total in itertools.accumulate(sizes))
 

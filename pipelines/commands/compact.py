@@ -31,7 +31,7 @@ from shardwright.pipelines.runners.beam_options import is_local
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, say
-from shardwright.transforms.inputs.datasets.dataset_references import FORMAT, facts_of
+from shardwright.transforms.inputs.datasets.dataset_references import source_of
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.commit import commit
@@ -171,7 +171,7 @@ def prepare_copy(
     def detect(request: SourceRequest) -> InputSource:
         if request.changes:
             raise UsageError(f"{operation} copies records, which {request.changes[0]} would change")
-        return InputSource("dataset", FORMAT, facts_of(request, base, without))
+        return replace(source_of(request, base, without), name="dataset")
 
     return prepare_job(options, detect)
 

@@ -39,7 +39,7 @@ from shardwright.transforms.inputs.records.record_forms import (
     simple_record,
 )
 from shardwright.transforms.inputs.records.record_source import (
-    RecordFacts,
+    RecordSource,
     forget_records,
     open_records,
     spool_records,
@@ -259,8 +259,8 @@ def _prepared(
 
     def detect(request: SourceRequest) -> InputSource:
         source: InputSource = opened(request)
-        assert isinstance(source.facts, RecordFacts)
-        if chosen.if_exists == "append" and source.facts.records.numbered:
+        assert isinstance(source, RecordSource)
+        if chosen.if_exists == "append" and source.records.numbered:
             raise UsageError(
                 "--if-exists append compares records by their ids: give each record a key 'id'"
             )
@@ -272,10 +272,10 @@ def _prepared(
 
 
 def _published(job: BuildJob, started: float) -> Dataset:
-    facts, options = job.source.facts, job.options
-    assert isinstance(facts, RecordFacts)
+    source, options = job.source, job.options
+    assert isinstance(source, RecordSource)
     # The graph is for functions of shards and options of Beam; its start takes longest of all.
-    needs_graph = facts.maker or options.beam_args or options.writer == "beam"
+    needs_graph = source.maker or options.beam_args or options.writer == "beam"
     try:
         if needs_graph:
             run_job(job)

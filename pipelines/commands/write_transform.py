@@ -16,7 +16,7 @@ from shardwright.pipelines.job.graph import build_graph
 from shardwright.pipelines.options.python import PYTHON_ERRORS, Split, record_options
 from shardwright.transforms.features.lists import value_type
 from shardwright.transforms.inputs.records.record_forms import simple_record
-from shardwright.transforms.inputs.records.record_source import RecordFacts, open_records
+from shardwright.transforms.inputs.records.record_source import RecordSource, open_records
 from shardwright.transforms.inputs.records.spool_records import SpoolRecords
 
 # What a pipeline's options say about its workers, beside the runner.
@@ -73,16 +73,16 @@ class WriteRecords(beam.PTransform):
             raise UsageError("WriteRecords has no --if-exists append: use sw.write or sw.Writer")
         options = options.for_records([self._like]).with_split(self._split, self._like)
         job = prepare_job(options, partial(open_records, [self._like]))
-        facts = job.source.facts
-        assert isinstance(facts, RecordFacts)
-        if facts.records.numbered:
+        source = job.source
+        assert isinstance(source, RecordSource)
+        if source.records.numbered:
             raise UsageError("records of a PCollection need the key 'id': they have no order")
-        for column in facts.records.schema:
+        for column in source.records.schema:
             if pa.types.is_null(value_type(column.type)):
                 raise UsageError(
                     f"like: key {column.name!r} has no value, and no record of a PCollection is "
                     "known before the pipeline runs: give a value, or declare the key, such as "
                     f'schema=ExampleSchema((..., Feature("{column.name}", FeatureKind.FLOAT32)))'
                 )
-        listed = records | "SpoolRecords" >> SpoolRecords(facts)  # references
+        listed = records | "SpoolRecords" >> SpoolRecords(source)  # references
         return build_graph(records.pipeline, job, listed)  # one Manifest

@@ -32,9 +32,9 @@ from shardwright.transforms.images.options import EncodeOptions, Overlays
 from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.folder_contents import has_wildcard, matching
-from shardwright.transforms.inputs.source import InputSource, SourceFacts, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
-from shardwright.transforms.inputs.tables.table_references import TableFacts, open_label_table
+from shardwright.transforms.inputs.tables.table_references import TableSource, open_label_table
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.publish.fail_on import FailOn, check_against
@@ -68,7 +68,7 @@ class BuildJob:
 
     options: BuildOptions
     source: InputSource
-    label_table: TableFacts | None
+    label_table: TableSource | None
     class_names: tuple[str, ...] | None
     spool: Folder
     declared: ExampleSchema | None = None
@@ -122,8 +122,8 @@ class BuildJob:
             return True
         redrawn = (
             self.options.split is not None or bool(self.options.split_ids)
-        ) and self.source.facts.splits_can_be_redrawn
-        return self.source.facts.states_splits and not redrawn
+        ) and self.source.splits_can_be_redrawn
+        return self.source.states_splits and not redrawn
 
     @cached_property
     def split_lists(self) -> SplitLists | None:
@@ -135,12 +135,12 @@ class BuildJob:
 
     @property
     def labels_are_names(self) -> bool:
-        return label_facts(self.source, self.label_table).labels_are_names
+        return label_source(self.source, self.label_table).labels_are_names
 
     @property
     def feature_hashes(self) -> FeatureHashes:
         """The rule for hashes of features; with labels where the index has no names of them."""
-        indices = label_facts(self.source, self.label_table).labels_are_indices
+        indices = label_source(self.source, self.label_table).labels_are_indices
         return FeatureHashes(self.schema, indices or bool(self.options.transforms))
 
     @property
@@ -163,7 +163,7 @@ class BuildJob:
     @cached_property
     def schema(self) -> ExampleSchema:
         """The features of the references, without learned vocabularies."""
-        encode, copied = self.options.encode, self.source.facts.copied_schema
+        encode, copied = self.options.encode, self.source.copied_schema
         if copied is not None:
             return with_given_names(copied)
         if self.declared is not None:
@@ -173,7 +173,7 @@ class BuildJob:
     @property
     def stored_schema(self) -> ExampleSchema:
         """The features of the records; of a copied dataset exactly its own."""
-        return self.source.facts.copied_schema or self.schema
+        return self.source.copied_schema or self.schema
 
     @property
     def digest_settings(self) -> bytes:
@@ -206,11 +206,11 @@ class BuildJob:
 
     @property
     def write_job(self) -> WriteJob:
-        options, facts = self.options, self.source.facts
+        options, source = self.options, self.source
         hashes = FeatureHashes(self.stored_schema)
-        copies = facts.copied_schema is not None
+        copies = source.copied_schema is not None
         # A function's values need not be those of INPUT, which the hash is of.
-        can_hash = copies and not facts.is_made and hashes.follow_from_records
+        can_hash = copies and not source.is_made and hashes.follow_from_records
         return WriteJob(
             options.root,
             self.stored_schema,
@@ -231,10 +231,10 @@ class BuildJob:
         labels = (
             "" if table is None else f"; by {table.layout.key}, labels from {table.description}"
         )
-        rule = label_facts(self.source, table).labels_from
+        rule = label_source(self.source, table).labels_from
         if label is not None and rule.startswith("column ") and not rule.endswith(repr(label.name)):
             labels += f"; {rule} is stored as the feature {label.name!r}"
-        return f"INPUT is {self.source.facts.description}{labels}"
+        return f"INPUT is {self.source.description}{labels}"
 
     @property
     def output_request(self) -> OutputRequest:
@@ -323,7 +323,7 @@ def describe_job(
     class_names = (
         read_option_classes(options)
         or (declared and declared.class_names)
-        or label_facts(source, table).class_names
+        or label_source(source, table).class_names
     )
     job = BuildJob(
         options, source, table, class_names, spool, declared and replace(declared, class_names=())
@@ -370,18 +370,18 @@ def request_for(
 
 def label_table_of(
     options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
-) -> TableFacts:
+) -> TableSource:
     """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
-    root = options.image_root or source.facts.label_paths_root or options.input
+    root = options.image_root or source.label_paths_root or options.input
     columns = {**options.columns, "size": None}
     request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
-    folders = source.facts.folders
+    folders = source.folders
     return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)
 
 
-def label_facts(source: InputSource, table: TableFacts | None) -> SourceFacts:
+def label_source(source: InputSource, table: TableSource | None) -> InputSource:
     """Return the facts about where labels come from: the label table if it has such a column."""
-    return source.facts if table is None or table.layout.label is None else table
+    return source if table is None or table.layout.label is None else table
 
 
 def check_own_files(options: BuildOptions) -> None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from shardwright.format.schema import ExampleSchema, Feature
-from shardwright.pipelines.job.build import BuildJob, label_facts
+from shardwright.pipelines.job.build import BuildJob, label_source
 from shardwright.sizes import counted
 from shardwright.transforms.inputs.boxes import LABEL as OBJECT_LABEL
 from shardwright.transforms.inputs.top_folders import shown
@@ -41,9 +41,9 @@ def class_lines(job: BuildJob, schema: ExampleSchema) -> Iterator[str]:
             f"{shown([repr(name) for name in alike])}; if two are one class, give them one name"
         )
     # A user may expect labels: not of a dataset's copy, captions or a schema.
-    facts = job.source.facts
-    has_others = facts.columns is None and bool(facts.features)
-    is_default = job.options.schema is None and facts.copied_schema is None
+    source = job.source
+    has_others = source.columns is None and bool(source.features)
+    is_default = job.options.schema is None and source.copied_schema is None
     if not names and is_default and job.schema.label is not None and not has_others:
         yield f"warning: no image has a label: {_fix(job)}"
 
@@ -61,18 +61,18 @@ def _feature_of(schema: ExampleSchema) -> Feature | None:
 
 def classes_from(job: BuildJob, schema: ExampleSchema) -> str:
     """Return where the classes come from: "" without any."""
-    feature, facts = _feature_of(schema), label_facts(job.source, job.label_table)
+    feature, source = _feature_of(schema), label_source(job.source, job.label_table)
     if feature is None:
         return ""
-    if facts.columns is not None and feature is not schema.label:
+    if source.columns is not None and feature is not schema.label:
         return f"column {feature.column_name!r}"
-    return f"{facts.labels_from}{' of --labels' * (facts is job.label_table)}"
+    return f"{source.labels_from}{' of --labels' * (source is job.label_table)}"
 
 
 def _fix(job: BuildJob, only: str = "") -> str:
     """Return how to give labels, if there are none or `only` one."""
-    facts = label_facts(job.source, job.label_table)
-    if facts.columns is not None:
+    source = label_source(job.source, job.label_table)
+    if source.columns is not None:
         return "name the column of the labels with --label-column"
     deeper = f"if the classes are the folders in {only}/, give that as INPUT; else " if only else ""
     return f"{deeper}{_CLASS_FOLDERS}, or give a table with --labels"

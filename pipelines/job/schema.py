@@ -18,13 +18,13 @@ from shardwright.storage.folder import files_of
 from shardwright.transforms.features.vocabularies import read_class_names
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.inputs.foreign_text import decode_text
-from shardwright.transforms.inputs.source import InputSource, SourceFacts
-from shardwright.transforms.inputs.tables.table_references import TableFacts
+from shardwright.transforms.inputs.source import InputSource
+from shardwright.transforms.inputs.tables.table_references import TableSource
 from shardwright.transforms.options import given_options
 
 
 def default_schema(
-    options: BuildOptions, source: InputSource, table: TableFacts | None
+    options: BuildOptions, source: InputSource, table: TableSource | None
 ) -> ExampleSchema:
     """Return the schema of a build without `--schema`: image, id, label and all other columns."""
     encode = options.encode
@@ -36,10 +36,10 @@ def default_schema(
         )
     is_target = any(extra.name == "label" for extra in extras)  # floats, which are no classes
     if is_target:
-        _check_no_labels(source.facts, *([] if table is None else [table]))
+        _check_no_labels(source, *([] if table is None else [table]))
     schema = image_classification(
         labeled=not is_target,
-        feature_names=source.facts.feature_names or options.feature_names,
+        feature_names=source.feature_names or options.feature_names,
         image_encoding=None if encode.encode == "keep" else encode.encode,
         image_shape=encode.shape,
         image_dtype=encode.image_dtype,
@@ -54,8 +54,8 @@ def fit_schema(
     given: str,
     read: ExampleSchema | None,
     source: InputSource,
-    table: TableFacts | None,
-) -> tuple[ExampleSchema, InputSource, TableFacts | None]:
+    table: TableSource | None,
+) -> tuple[ExampleSchema, InputSource, TableSource | None]:
     """Return the schema of `--schema`, and both inputs with the columns that it uses.
 
     Args:
@@ -69,16 +69,16 @@ def fit_schema(
         UsageError: An option contradicts the schema, or a column is missing.
         BuildError: The type of a column does not fit its feature.
     """
-    known = [*source.facts.column_names, *(table.column_names if table else ())]
+    known = [*source.column_names, *(table.column_names if table else ())]
     schema = _with_separator(_declared_schema(options, given, read, source, table, known), options)
     _refuse_options(options, schema)
     features = schema.column_features
     source = source.for_features(features)
     table = table and table.for_features(features)
-    facts = [source.facts, *([] if table is None else [table])]
-    has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in facts)
+    inputs = [source, *([] if table is None else [table])]
+    has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in inputs)
     # Of references after the join of INPUT with the label table.
-    columns = {field.name: field.type for each in facts for field in each.schema}
+    columns = {field.name: field.type for each in inputs for field in each.schema}
     check_columns(
         schema,
         pa.schema(list(columns.items())),
@@ -109,7 +109,7 @@ def _with_separator(schema: ExampleSchema, options: BuildOptions) -> ExampleSche
 
 def check_copied(options: BuildOptions, source: InputSource) -> None:
     """Raise UsageError for an option that needs images that INPUT, a dataset, does not store."""
-    copied = source.facts.copied_schema
+    copied = source.copied_schema
     image = None if copied is None else copied.image
     if copied is None or not (options.near.is_on or options.duplicates != BuildOptions.duplicates):
         return
@@ -169,7 +169,7 @@ def _declared_schema(
     given: str,
     read: ExampleSchema | None,
     source: InputSource,
-    table: TableFacts | None,
+    table: TableSource | None,
     columns: Sequence[str],
 ) -> ExampleSchema:
     has_own_names = given not in READY_SCHEMAS or given in WITHOUT_IMAGE
@@ -193,26 +193,26 @@ def _declared_schema(
             raise
         extras = ()
     if given in WITHOUT_IMAGE and any(extra.name == "label" for extra in extras):
-        _check_no_labels(source.facts, *([] if table is None else [table]))
+        _check_no_labels(source, *([] if table is None else [table]))
     return load_schema(
         given,
         read,
-        feature_names=source.facts.feature_names or options.feature_names,
+        feature_names=source.feature_names or options.feature_names,
         columns=columns,
         extras=extras,
     )
 
 
-def _check_no_labels(*inputs: SourceFacts) -> None:
+def _check_no_labels(*inputs: InputSource) -> None:
     """Raise UsageError if the records have labels beside a column of numbers called label."""
-    if any(facts.may_have_labels for facts in inputs):
+    if any(each.may_have_labels for each in inputs):
         raise UsageError(
             "column 'label' does not hold the labels, but the labels become the feature 'label': "
             "rename the column"
         )
 
 
-def _extras(source: InputSource, table: TableFacts | None) -> tuple[Feature, ...]:
+def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
     """Return the features of extra columns; the label table's replace those of the source.
 
     Raises:
@@ -221,15 +221,15 @@ def _extras(source: InputSource, table: TableFacts | None) -> tuple[Feature, ...
     of_table = () if table is None else _features_of(table)
     replaced = {feature.name for feature in of_table}
     return (
-        *(feature for feature in _features_of(source.facts) if feature.name not in replaced),
+        *(feature for feature in _features_of(source) if feature.name not in replaced),
         *of_table,
     )
 
 
-def _features_of(facts: SourceFacts) -> tuple[Feature, ...]:
-    if facts.unstorable:
-        raise BuildError(facts.unstorable)
-    return facts.features
+def _features_of(source: InputSource) -> tuple[Feature, ...]:
+    if source.unstorable:
+        raise BuildError(source.unstorable)
+    return source.features
 
 
 def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:

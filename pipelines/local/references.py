@@ -35,7 +35,7 @@ from shardwright.transforms.features.vocabularies import (
     order_vocabularies,
 )
 from shardwright.transforms.hashing import joined
-from shardwright.transforms.inputs.tables.table_references import TableFacts, list_table
+from shardwright.transforms.inputs.tables.table_references import TableSource, list_table
 from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
 from shardwright.transforms.near_duplicates.groups import (
     HashGroups,
@@ -158,7 +158,7 @@ class LocalReferences:
         """Yield references without duplicates that are to be left out."""
         options = self._job.options
         source = self._job.source
-        listed = (PROGRESS.count_listed(source.list_part(part)) for part in source.facts.parts())
+        listed = (PROGRESS.count_listed(source.list_part(part)) for part in source.parts())
         batches = self._keep(chain.from_iterable(listed))
         if self._job.label_table is not None:
             batches = self._join_labels(batches, self._job.label_table)
@@ -188,7 +188,7 @@ class LocalReferences:
         for batch in others:
             yield from self._keep(split_lists.reject_others(batch))
 
-    def _join_labels(self, batches: _Batches, table: TableFacts) -> Iterator[pa.RecordBatch]:
+    def _join_labels(self, batches: _Batches, table: TableSource) -> Iterator[pa.RecordBatch]:
         rules = LabelRules.of(table.layout)
         # One bucket up to 16 MB, then 16 to 32 MB of the table in each.
         num_buckets = 1 << (table.layout.num_bytes >> 24).bit_length()

@@ -38,11 +38,11 @@ def test_a_wildcard_of_several_kinds_takes_none_in_silence(tmp_path: Path) -> No
 def test_files_beside_tars_do_not_hide_them(tmp_path: Path) -> None:
     make_tar(tmp_path / "x.tar")
     (tmp_path / "x.txt").write_text("x.tar")
-    assert "tar archive" in detect(f"{tmp_path}/x.*", {}).facts.description
+    assert "tar archive" in detect(f"{tmp_path}/x.*", {}).description
     (tmp_path / "x.txt").unlink()
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "README.md").write_text("x")
-    assert "tar archive" in detect(str(tmp_path), {}).facts.description
+    assert "tar archive" in detect(str(tmp_path), {}).description
 
 
 @pytest.mark.parametrize("pattern", ["none-*.tar", "in/*"])

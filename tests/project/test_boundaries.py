@@ -294,11 +294,12 @@ def augment(record):
     return record.replace(id=record.id + "!")
 """
 PLUG_IN = """
-import dataclasses
-from shardwright.transforms.inputs.folders.folder_files import FORMAT as FOLDER
+from shardwright.transforms.inputs.folders.folder_files import FolderSource
 from transforms import WHOSE
 
-FORMAT = dataclasses.replace(FOLDER, summary=f"a folder of {WHOSE}", rank=1)
+class Theirs(FolderSource):
+    summary = f"a folder of {WHOSE}"
+    rank = 1
 """
 
 
@@ -315,7 +316,7 @@ def project(tmp_path: Path) -> Path:
     metadata = folder / "theirs-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Name: theirs\nVersion: 1\n")
-    entry = "[shardwright.sources]\ntheirs = pipelines.format:FORMAT\n"
+    entry = "[shardwright.sources]\ntheirs = pipelines.format:Theirs\n"
     (metadata / "entry_points.txt").write_text(entry)
     return folder
 

@@ -132,7 +132,7 @@ def listed(uri: Path | str, options: StorageOptions = NO_OPTIONS, **forced: Any)
     for part in parts:
         if not isinstance(part, Reject):  # nullability apart, which arrays do not state
             found = (part.schema.names, part.schema.types)
-            assert found == (source.facts.schema.names, source.facts.schema.types)
+            assert found == (source.schema.names, source.schema.types)
     return source, rows_of(parts), rejects_of(parts)
 
 

@@ -24,7 +24,7 @@ def detect(uri: str, columns: Mapping[str, str | None] = NONE, **request: Any) -
 
 def list_source(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
     """Yield the references and rejects of all parts."""
-    for part in source.facts.parts():
+    for part in source.parts():
         yield from source.list_part(part)
 
 

@@ -25,7 +25,7 @@ from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.features.lists import is_list, is_text, plain
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.columns import extra_feature, feature_facts, folded
+from shardwright.transforms.inputs.columns import extra_feature, feature_attributes, folded
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import (
     BATCH_ROWS,
@@ -165,9 +165,9 @@ class BoxColumns:
         values = (label if one.feature == label.name else _feature(one) for one in self.objects)
         return box, *values
 
-    def facts(self) -> dict[str, Any]:
-        """Return the `SourceFacts` about an input with these columns that follow from them."""
-        return {"schema": reference_schema(self.columns), **feature_facts(self)}
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes of an input with these columns that follow from them."""
+        return {"schema": reference_schema(self.columns), **feature_attributes(self)}
 
     def without_boxes(self, images: pa.RecordBatch) -> pa.RecordBatch:
         """Return references with the extra columns of images that have no boxes."""

@@ -132,18 +132,18 @@ class Columns:
         declared = {one.column_name: one.kind for one in features if one.column_name in roles}
         return replace(self, declared=declared)
 
-    def facts_as(self, kind: Callable[..., F], description: str, **more: Any) -> F:
-        """Return the `SourceFacts` about an input with these columns.
+    def source_as(self, kind: Callable[..., F], description: str, **more: Any) -> F:
+        """Return an input with these columns as a source.
 
         Args:
-            kind: The class of the facts.
+            kind: Its class.
             description: Its log line.
             more: Further attributes, and those that differ.
         """
         label = self.label
         found: dict[str, Any] = {
             "schema": self.reference_schema,
-            **feature_facts(self),
+            **feature_attributes(self),
             "columns": tuple(name for name in self.columns.names if name != self.image),
             "states_splits": self.split is not None,
             "splits_can_be_redrawn": self.split is None,
@@ -171,8 +171,8 @@ class Columns:
         return found | {"structs": None if self.structs is None else self.structs.column}
 
 
-def feature_facts(columns: Any) -> dict[str, Any]:
-    """Return the `SourceFacts` about the `features` of columns, which tf.Example may not hold."""
+def feature_attributes(columns: Any) -> dict[str, Any]:
+    """Return a source's attributes for `features` of columns, which tf.Example may not hold."""
     try:
         return {"features": columns.features, "unstorable": ""}
     except BuildError as error:

@@ -7,16 +7,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
-from typing import Any
 
 from shardwright.errors import UsageError
 from shardwright.storage.addresses import is_remote
 from shardwright.transforms.inputs.folder_contents import fixed_folder, has_wildcard
-from shardwright.transforms.inputs.input_files import FilesFacts, checked
+from shardwright.transforms.inputs.input_files import FilesSource, checked
 from shardwright.transforms.inputs.source import (
     InputSource,
-    SourceFacts,
-    SourceFormat,
     SourceRequest,
 )
 
@@ -24,7 +21,7 @@ ENTRY_POINTS = "shardwright.sources"
 
 
 @functools.cache
-def known_formats() -> Mapping[str, SourceFormat[Any]]:
+def known_formats() -> Mapping[str, type[InputSource]]:
     """Return every installed format by name, in the order in which they are tried.
 
     Raises:
@@ -42,7 +39,7 @@ def known_formats() -> Mapping[str, SourceFormat[Any]]:
 
 
 def detect_source(request: SourceRequest) -> InputSource:
-    """Detect the format of INPUT, and return INPUT with the facts about it.
+    """Detect the format of INPUT, and return INPUT as its source.
 
     Raises:
         UsageError: INPUT does not exist, its format is unknown, or an option does not fit it.
@@ -57,22 +54,21 @@ def detect_source(request: SourceRequest) -> InputSource:
             f"--input-format {forced!r} is unknown: choose one of {', '.join(formats)}"
         )
     for name, known in formats.items() if forced is None else [(forced, formats[forced])]:
-        facts = known.look(found)
-        if facts is not None:
+        source = known.look(found)
+        if source is not None:
             if request.image is None and not known.reads_records:
                 raise UsageError(
-                    f"--schema has no image, and {request.argument} is {facts.description}: give a "
-                    "schema with an image, or a table, NumPy arrays or TFRecord files"
+                    f"--schema has no image, and {request.argument} is {source.description}: give "
+                    "a schema with an image, or a table, NumPy arrays or TFRecord files"
                 )
             if request.top_folders is not None and not known.has_top_folders:
                 raise UsageError(
                     f"--top-folders is for folders and archives of images, but {request.argument} "
-                    f"is {facts.description}: leave it out"
+                    f"is {source.description}: leave it out"
                 )
-            if isinstance(facts, FilesFacts):
-                facts.warn_of_unread()
-            folders = _folders_of(found, facts)
-            return InputSource(name, known, replace(facts, folders=folders))
+            if isinstance(source, FilesSource):
+                source.warn_of_unread()
+            return replace(source, name=name, folders=_folders_of(found, source))
     endings = ", ".join(f"{name} ({known.summary})" for name, known in formats.items())
     problem = f"has an unknown format; known formats: {endings}"
     if request.forced:
@@ -100,13 +96,13 @@ def refuse_image_options(request: SourceRequest) -> None:
             )
 
 
-def _folders_of(request: SourceRequest, facts: SourceFacts) -> tuple[str, ...]:
+def _folders_of(request: SourceRequest, source: InputSource) -> tuple[str, ...]:
     """Return the folders and files that images may be in; real paths if they are local."""
     uri = request.uri
     own = fixed_folder(uri) if has_wildcard(uri) else uri
     if not is_remote(own) and not os.path.isdir(own):
         own = os.path.dirname(own)
     spool = None if request.spool is None else request.spool.uri
-    others = (request.image_root, facts.label_paths_root, spool)
-    found = (uri, own, *filter(None, others), *facts.folders, *request.allow_outside)
+    others = (request.image_root, source.label_paths_root, spool)
+    found = (uri, own, *filter(None, others), *source.folders, *request.allow_outside)
     return tuple(dict.fromkeys(one if is_remote(one) else os.path.realpath(one) for one in found))

@@ -22,7 +22,7 @@ from shardwright.transforms.inputs.file_rules import (
     is_litter,
 )
 from shardwright.transforms.inputs.folder_contents import expand_braces, has_wildcard, is_web
-from shardwright.transforms.inputs.source import SourceFacts, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.inputs.top_folders import names_state_splits, shown
 
 _LOG = logging.getLogger("shardwright.inputs")
@@ -156,10 +156,10 @@ def state_of(uri: str, storage: StorageOptions) -> FileState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilesFacts(SourceFacts):
-    """The facts about INPUT made of files, each of them a part.
+class FilesSource(InputSource):
+    """INPUT made of files, each of them a part.
 
-    The files are found again for listing, so that the facts about many stay small.
+    The files are found again for listing, so that a source of many stays small.
 
     Attributes:
         request: The request for INPUT.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceFacts, unpack_facts
+from shardwright.transforms.inputs.source import InputSource, Rows, unpack
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.routing import Route, Routed
 
@@ -29,26 +28,24 @@ class ListImages(beam.PTransform):
         self._one_machine = one_machine
 
     def expand(self, begin: beam.pvalue.PBegin) -> Routed:
-        source = self._source
-        # The facts may name every part, so the graph holds them once, packed; `Create` would hold
-        # them three times.
-        packed = source.pack_facts()
-        facts = (
-            begin | "Source" >> beam.Impulse() | "Facts" >> beam.Map(lambda _: packed)
-        )  # one packed SourceFacts
-        bare = replace(source, facts=SourceFacts(source.facts.description))
+        # A source may name every part, so the graph holds it once, packed; `Create` would hold it
+        # three times.
+        packed = self._source.pack()
+        source = (
+            begin | "Impulse" >> beam.Impulse() | "Source" >> beam.Map(lambda _: packed)
+        )  # one packed source
         return (
-            facts
+            source
             | "Parts" >> beam.FlatMap(_parts, self._one_machine)  # part name
             | "Spread" >> beam.Reshuffle()
-            | "List" >> Route(_list_part, pa.RecordBatch, source=bare, facts=AsSingleton(facts))
+            | "List" >> Route(_list_part, pa.RecordBatch, packed=AsSingleton(source))
         )  # references, any order
 
 
 def _parts(packed: bytes, one_machine: bool) -> Iterator[str]:
-    facts = unpack_facts(packed)
-    return facts.parts() if one_machine else facts.worker_parts()
+    source = unpack(packed)
+    return source.parts() if one_machine else source.worker_parts()
 
 
-def _list_part(part: str, *, source: InputSource, facts: bytes) -> Rows:
-    return PROGRESS.count_listed(source.with_facts(facts).list_part(part))
+def _list_part(part: str, *, packed: bytes) -> Rows:
+    return PROGRESS.count_listed(unpack(packed).list_part(part))

@@ -36,7 +36,7 @@ from shardwright.transforms.inputs.columns import (
 )
 from shardwright.transforms.inputs.file_rules import Problem, size_problem
 from shardwright.transforms.inputs.image_paths import look_up_pictures
-from shardwright.transforms.inputs.input_files import FilesFacts, InputFile
+from shardwright.transforms.inputs.input_files import FilesSource, InputFile
 from shardwright.transforms.inputs.label_values import (
     NOT_A_CLASS,
     can_be_classes,
@@ -103,8 +103,8 @@ def picture_parts(column: pa.Array) -> list[PictureParts]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowsFacts(FilesFacts):
-    """The facts about rows with images in a column.
+class RowsSource(FilesSource):
+    """Rows with images in a column.
 
     Attributes:
         layout: Their columns.
@@ -112,7 +112,7 @@ class RowsFacts(FilesFacts):
 
     layout: Columns
 
-    def for_features(self, features: Sequence[Feature]) -> Self:
+    def bring(self, features: Sequence[Feature]) -> Self:
         layout = self.layout.for_features(features)
         return replace(self, layout=layout, schema=layout.reference_schema)
 

@@ -1,12 +1,14 @@
 """Define the interface of input formats, for built-in ones and those of other packages.
 
-A **format** is two functions: `look` examines INPUT and, if it recognizes it, returns the **facts**
-about it; `list_part` lists references by these facts and never moves image bytes. A package adds a
-format with an entry point of the group `shardwright.sources`; its name is the value of
-`--input-format`:
+A **format** is a class: `look` examines INPUT and, if it recognizes it, returns an instance with
+all that a build must know about it; `references` lists a part of it and never moves image bytes. A
+package adds a format with an entry point of the group `shardwright.sources`; its name is the value
+of `--input-format`:
 
     [project.entry-points."shardwright.sources"]
-    lmdb = "my_package.lmdb_source:FORMAT"
+    lmdb = "my_package.lmdb_source:LmdbSource"
+
+`shardwright.testing` has the tests that every format must pass.
 
 Formats are tried by `rank`, then by name, until one does not return None.
 """
@@ -16,9 +18,9 @@ from __future__ import annotations
 import bz2
 import functools
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import ClassVar, Self
 
 import pyarrow as pa
 
@@ -131,10 +133,21 @@ class SourceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFacts:
-    """The facts about INPUT that a build depends on, known before any worker starts.
+class InputSource:
+    """INPUT in its format, and all that a build must know about it before any worker starts.
 
     A format adds what its listing needs in a subclass; small and picklable, because workers list.
+
+    Class attributes:
+        summary: A few words on INPUT for `--help-all`.
+        rank: Formats of lower rank are tried first: 10 to 30 for those that go by a file name,
+            about 50 for those that look into a folder, and 100 for a folder of images, which any
+            folder may be.
+        checks_links: True if the listing itself rejects links that lead out of `folders`.
+        has_top_folders: True if its top folders may be splits or classes, as
+            `SourceRequest.top_folders` says.
+        reads_records: True if it reads records without images, as `SourceRequest.image` asks.
+            Their references have the file that they are in as `uri`, and no bytes.
 
     Attributes:
         description: One line for the log, such as "a folder at /data/photos".
@@ -162,7 +175,14 @@ class SourceFacts:
         copied_schema: The features of the records of a dataset, which are copied unchanged; None if
             records are made.
         is_made: True if a function (`--transform`) made the records that are copied.
+        name: The format's name, which `detect_source` fills in.
     """
+
+    summary: ClassVar[str] = ""
+    rank: ClassVar[int] = 40
+    checks_links: ClassVar[bool] = False
+    has_top_folders: ClassVar[bool] = False
+    reads_records: ClassVar[bool] = False
 
     description: str
     schema: pa.Schema = REFERENCE_SCHEMA
@@ -181,13 +201,17 @@ class SourceFacts:
     folders: tuple[str, ...] = ()
     copied_schema: ExampleSchema | None = None
     is_made: bool = False
+    name: str = ""
 
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns that can fill a schema's features."""
-        if self.columns is not None:
-            return self.columns
-        return tuple(map(name_of_extra, extra_columns(self.schema)))
+    @classmethod
+    def look(cls, request: SourceRequest) -> InputSource | None:
+        """Return INPUT as a source; None if it has another format and this one is not `forced`.
+
+        Raises:
+            UsageError: INPUT has this format, or is forced to, and is invalid; the message says how
+                to fix it.
+        """
+        raise NotImplementedError
 
     def parts(self) -> Iterator[str]:
         """Yield the parts that can be listed separately, mostly files; "" for one part."""
@@ -201,87 +225,49 @@ class SourceFacts:
         """
         return self.parts()
 
-    def for_features(self, features: Sequence[Feature]) -> Self:
-        """Return the facts for these features, so that no other extra columns are brought.
+    def references(self, part: str) -> Rows:
+        """Yield the references of a part, and a reject for each input that cannot be a record.
 
-        By default they are the same; then only columns of `references.PICTURE_TYPE` can fill
-        features that are images.
+        Batches have the columns of `schema` and at most `references.BATCH_ROWS` rows. The same part
+        always gives the same rows; `row` numbers them where their order has a meaning.
+
+        Raises:
+            StorageError, BuildError: The part cannot be listed.
+        """
+        raise NotImplementedError
+
+    def bring(self, features: Sequence[Feature]) -> Self:
+        """Return the source for these features, without other extra columns.
+
+        By default it is the same; then only columns of `references.PICTURE_TYPE` can fill features
+        that are images.
         """
         del features
         return self
 
-
-F = TypeVar("F", bound=SourceFacts)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFormat(Generic[F]):
-    """An input format.
-
-    Attributes:
-        summary: A few words on INPUT for `--help-all`.
-        look: Returns the facts about INPUT, or None if INPUT has another format and this one is
-            not `forced`. Raises `UsageError` if INPUT has this format, or is forced to, and is
-            invalid; the message says how to fix it.
-        list_part: Yields the references of a part, and a reject for each input that cannot be a
-            record. Batches have the columns of `facts.schema` and at most `references.BATCH_ROWS`
-            rows. The same part always gives the same rows; `row` numbers them where their order
-            has a meaning. Raises `StorageError` or `BuildError` if the part cannot be listed.
-        rank: Formats of lower rank are tried first: 10 to 30 for those that go by a file name,
-            about 50 for those that look into a folder, and 100 for a folder of images, which any
-            folder may be.
-        checks_links: True if the listing itself rejects links that lead out of `facts.folders`.
-        has_top_folders: True if its top folders may be splits or classes, as
-            `SourceRequest.top_folders` says.
-        reads_records: True if it reads records without images, as `SourceRequest.image` asks.
-            Their references have the file that they are in as `uri`, and no bytes.
-    """
-
-    summary: str
-    look: Callable[[SourceRequest], F | None]
-    list_part: Callable[[F, str], Rows]
-    rank: int = 40
-    checks_links: bool = False
-    has_top_folders: bool = False
-    reads_records: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class InputSource:
-    """INPUT in its detected format.
-
-    Attributes:
-        name: The format's name.
-        format: The format.
-        facts: The facts about INPUT.
-    """
-
-    name: str
-    format: SourceFormat[Any]
-    facts: SourceFacts
-
     def list_part(self, part: str) -> Rows:
-        """Yield the references and rejects of one of the facts' parts."""
-        rows = self.format.list_part(self.facts, part)
-        folders = self.facts.folders
-        return keep_inside(rows, folders) if folders and not self.format.checks_links else rows
+        """Yield the `references` of a part, with a reject for each local image elsewhere."""
+        rows = self.references(part)
+        return keep_inside(rows, self.folders) if self.folders and not self.checks_links else rows
 
-    def pack_facts(self) -> bytes:
-        """Return the facts in few bytes: they may name 100,000 files, and graphs are limited."""
-        return bz2.compress(pickle.dumps(self.facts))
-
-    def with_facts(self, packed: bytes) -> InputSource:
-        """Return the source with the facts of `pack_facts`."""
-        return replace(self, facts=unpack_facts(packed))
-
-    def for_features(self, features: Sequence[Feature]) -> InputSource:
+    def for_features(self, features: Sequence[Feature]) -> Self:
         """Return the source that fills these features and need not bring other extra columns."""
-        facts = self.facts.for_features(features)
-        return replace(self, facts=replace(facts, folders=self.facts.folders))
+        return replace(self.bring(features), folders=self.folders, name=self.name)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that can fill a schema's features."""
+        if self.columns is not None:
+            return self.columns
+        return tuple(map(name_of_extra, extra_columns(self.schema)))
+
+    def pack(self) -> bytes:
+        """Return the source in few bytes: it may name 100,000 files, and graphs are limited."""
+        return bz2.compress(pickle.dumps(self))
 
 
 @functools.lru_cache(maxsize=1)
-def unpack_facts(packed: bytes) -> SourceFacts:
-    """Return the facts of `pack_facts`; a worker unpacks them once for all parts."""
-    facts: SourceFacts = pickle.loads(bz2.decompress(packed))
-    return facts
+def unpack(packed: bytes) -> InputSource:
+    """Return the source of `InputSource.pack`; a worker unpacks it once for all parts."""
+    source: InputSource = pickle.loads(bz2.decompress(packed))
+    return source

@@ -10,7 +10,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.transforms.hashing import union
-from shardwright.transforms.inputs.tables.table_references import TableFacts, list_table
+from shardwright.transforms.inputs.tables.table_references import TableSource, list_table
 from shardwright.transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
 from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.rejects import Reject
@@ -36,7 +36,7 @@ class JoinLabels(beam.PTransform):
         broadcast_bytes: Largest table that every worker holds in memory, in bytes.
     """
 
-    def __init__(self, table: TableFacts, *, broadcast_bytes: int = BROADCAST_BYTES) -> None:
+    def __init__(self, table: TableSource, *, broadcast_bytes: int = BROADCAST_BYTES) -> None:
         super().__init__()
         self._table = table
         self._broadcast_bytes = broadcast_bytes
@@ -46,7 +46,7 @@ class JoinLabels(beam.PTransform):
         listed = (
             references.pipeline
             | "Labels" >> beam.Create([table])
-            | "Parts" >> beam.FlatMap(lambda facts: facts.parts())  # file name
+            | "Parts" >> beam.FlatMap(lambda source: source.parts())  # file name
             | "Spread" >> beam.Reshuffle()
             | "ReadLabels"
             >> Route(partial(list_table, table.layout), pa.RecordBatch)  # rows with their key as id
@@ -58,7 +58,7 @@ class JoinLabels(beam.PTransform):
 
 
 def _broadcast(
-    references: beam.PCollection, rows: beam.PCollection, table: TableFacts
+    references: beam.PCollection, rows: beam.PCollection, table: TableSource
 ) -> tuple[beam.PCollection, list[beam.PCollection]]:
     loaded = (
         rows
@@ -83,7 +83,7 @@ def _broadcast(
 
 
 def _join_by_key(
-    references: beam.PCollection, rows: beam.PCollection, table: TableFacts
+    references: beam.PCollection, rows: beam.PCollection, table: TableSource
 ) -> tuple[beam.PCollection, list[beam.PCollection]]:
     rules = LabelRules.of(table.layout)
     # A power of two; the bytes of one bucket bound a worker's memory.

@@ -141,7 +141,7 @@ def test_columns_are_those_of_the_labels_but_for_sizes(table: Path) -> None:
     job = job_of(table, *options.split())
     assert job.source.name == "table"
     assert job.label_table is not None
-    source, labels = job.source.facts.layout, job.label_table.layout
+    source, labels = job.source.layout, job.label_table.layout
     assert (source.label, source.size) == ("label", "age")
     assert (labels.image, labels.label, labels.size) == ("file_name", "kind", None)
 
@@ -154,7 +154,7 @@ def test_the_root_of_paths_of_labels(table: Path, options: str, root: str) -> No
     assert labels.label_table.layout.root == str(here / root)
     source = job_of(table, "--image-root", str(here / root)).source
     assert source.name == "table"
-    assert source.facts.layout.root == str(here / root)
+    assert source.layout.root == str(here / root)
 
 
 def test_a_folder_as_forced_with_labels_and_splits(table: Path) -> None:

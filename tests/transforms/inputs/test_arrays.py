@@ -17,7 +17,7 @@ import shardwright as sw
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.inputs.arrays.array_source import FORMAT, read_records
+from shardwright.transforms.inputs.arrays.array_source import ArraySource, read_records
 from shardwright.transforms.inputs.columns import MAX_COLUMNS
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import build_without_beam as build
@@ -33,21 +33,21 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 
 def listed(path: Path, spool: Path) -> tuple[Any, list[dict[str, Any]]]:
-    """Return the facts about a file, and its references."""
-    facts = FORMAT.look(SourceRequest(str(path), spool=Folder(str(spool))))
-    assert facts is not None
-    batches = [rows for part in facts.parts() for rows in FORMAT.list_part(facts, part)]
+    """Return a file as a source, and its references."""
+    source = ArraySource.look(SourceRequest(str(path), spool=Folder(str(spool))))
+    assert source is not None
+    batches = [rows for part in source.parts() for rows in source.list_part(part)]
     assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
-    return facts, [row for batch in batches for row in batch.to_pylist()]
+    return source, [row for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_every_row_of_an_archive_is_a_reference(tmp_path: Path, save: Any) -> None:
     save(tmp_path / "mnist.npz", **ARRAYS)
 
-    facts, rows = listed(tmp_path / "mnist.npz", tmp_path / "spool")
+    source, rows = listed(tmp_path / "mnist.npz", tmp_path / "spool")
 
-    assert facts.states_splits
+    assert source.states_splits
     labels = [*ARRAYS["y_train"][:, 0], *ARRAYS["y_test"]]
     assert [row["label"] for row in rows] == [str(label) for label in labels]
     assert [row["split"] for row in rows] == ["train"] * 70 + ["test"] * 9
@@ -62,9 +62,9 @@ def test_an_array_alone_is_images_and_a_wildcard_is_many_files(tmp_path: Path) -
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", ARRAYS["x_test"])
 
-    facts, rows = listed(tmp_path / "*.npy", tmp_path / "spool")
+    source, rows = listed(tmp_path / "*.npy", tmp_path / "spool")
 
-    assert facts.description.startswith("2 files of NumPy arrays")
+    assert source.description.startswith("2 files of NumPy arrays")
     assert sorted({row["id"].partition("#")[0] for row in rows}) == ["a.npy", "b.npy"]
     assert len(rows) == 18
 
@@ -134,11 +134,11 @@ def test_rows_that_are_vectors_are_records_without_images(tmp_path: Path, name: 
 def test_a_folder_is_no_file_of_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", ARRAYS["x_test"])
 
-    assert FORMAT.look(SourceRequest(str(tmp_path))) is None
-    assert FORMAT.look(SourceRequest(str(tmp_path), input_format="arrays")) is not None
+    assert ArraySource.look(SourceRequest(str(tmp_path))) is None
+    assert ArraySource.look(SourceRequest(str(tmp_path), input_format="arrays")) is not None
     (tmp_path / "x.npy").rename(tmp_path / "x.bin")
     with pytest.raises(UsageError, match=r"holds no \.npy or \.npz files"):
-        FORMAT.look(SourceRequest(str(tmp_path), input_format="arrays"))
+        ArraySource.look(SourceRequest(str(tmp_path), input_format="arrays"))
 
 
 @pytest.mark.long

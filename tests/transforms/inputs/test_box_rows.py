@@ -81,11 +81,11 @@ def test_raccoons(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert second["x/objects/label"] == ["raccoon"]
     assert (first["stated_size"], rejects) == ([448.0, 640.0], [])
-    assert source.facts.description == (
+    assert source.description == (
         f"a csv table at {tmp_path}/labels.csv with a row for each box (xmin, ymin, xmax, ymax), "
         "columns image='filename', label='class'"
     )
-    assert [one.name for one in source.facts.features] == ["objects/bbox", "objects/label"]
+    assert [one.name for one in source.features] == ["objects/bbox", "objects/label"]
 
 
 def test_blood_cells(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_blood_cells(tmp_path: Path) -> None:
     assert first["x/objects/bbox"][1] == fractions(640, 480, 78, 336, 184, 435)
     assert (first["x/objects/label"], second["x/objects/label"]) == (["WBC", "RBC"], ["WBC"])
     assert (second["stated_size"], rejects) == ([480.0, 640.0], [])
-    assert source.facts.label_paths_root == f"{tmp_path}/images"
+    assert source.label_paths_root == f"{tmp_path}/images"
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ""])
@@ -112,7 +112,7 @@ def test_open_images(tmp_path: Path, suffix: str) -> None:
     assert row["x/objects/label"] == ["/m/01g317"] * 2
     assert (row["x/objects/IsTruncated"], row["x/objects/Confidence"]) == ([1, 1], [1, 1])
     assert (row["stated_size"], rejects) == (None, [])
-    assert {one.sequence for one in source.facts.features} == {"objects"}
+    assert {one.sequence for one in source.features} == {"objects"}
 
 
 @pytest.mark.parametrize(("names", "label"), [
@@ -135,7 +135,7 @@ def test_wheat(tmp_path: Path) -> None:
     source, [row], rejects = listed(tmp_path / "train.csv", image_root=str(tmp_path / "train"))
     assert row["x/objects/bbox"][0] == fractions(1024, 1024, 834, 222, 890, 258)
     assert (row["x/objects/source"], rejects) == (["usask_1"] * 2, [])
-    assert "objects/label" not in [one.name for one in source.facts.features]
+    assert "objects/label" not in [one.name for one in source.features]
 
 
 @pytest.mark.parametrize(("header", "row"), [

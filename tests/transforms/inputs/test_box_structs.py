@@ -60,7 +60,7 @@ def test_metadata_of_image_folders(tmp_path: Path, ending: str, as_lists: bool) 
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     source, found, rejects = listed(tmp_path)
     check(found)
-    assert [one.name for one in source.facts.features] == [
+    assert [one.name for one in source.features] == [
         "objects/bbox", "objects/label", "objects/area",
     ]  # fmt: skip
     assert (source.name, rejects) == ("image-folder", [])
@@ -86,7 +86,7 @@ def test_hub_parquet(tmp_path: Path, names: Any, as_lists: bool) -> None:
     spool = Folder.at(tmp_path / "spool")
     source, found, rejects = listed(tmp_path / "t.parquet", spool=spool)
     check(found, str if names else CLASSES.index)
-    [feature] = [one for one in source.facts.features if one.name == "objects/label"]
+    [feature] = [one for one in source.features if one.name == "objects/label"]
     assert (feature.names, rejects) == (tuple(names), [])
 
 

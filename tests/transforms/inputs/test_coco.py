@@ -39,12 +39,12 @@ def official(root: Path) -> Path:
 
 def test_the_official_layout(tmp_path: Path) -> None:
     source, rows, rejects = det.listed(official(tmp_path))
-    assert source.facts.description == (
+    assert source.description == (
         f"COCO json at {tmp_path} (instances_train2017.json, captions_train2017.json, "
         "instances_val2017.json) with boxes of 3 classes and captions; "
         "person_keypoints_train2017.json left out"
     )
-    assert (source.facts.states_splits, source.facts.class_names, rejects) == (True, None, [])
+    assert (source.states_splits, source.class_names, rejects) == (True, None, [])
     assert columns_of(rows, "id", "split", "row", "x/image_id", "x/captions") == [
         ("train2017/a.png", "train", 0, 0, ["först", "second"]),  # by id, as in TFDS
         ("train2017/b.png", "train", 1, 1, []),
@@ -53,7 +53,7 @@ def test_the_official_layout(tmp_path: Path) -> None:
     det.assert_same_objects(rows, tmp_path, tolerance=1e-7, segmentation="[[1,2.5,3,4]]")
     assert [row["x/objects/area"] for row in rows] == [[7.5] * 2, [], [7.5]]
 
-    assert [(f.name, f.kind, f.stored_shape, f.sequence) for f in source.facts.features] == [
+    assert [(f.name, f.kind, f.stored_shape, f.sequence) for f in source.features] == [
         ("objects/bbox", FeatureKind.BOX, (None, 4), "objects"),
         ("objects/label", FeatureKind.CLASS_LABEL, (None,), "objects"),
         ("objects/area", FeatureKind.FLOAT32, (None,), "objects"),
@@ -62,9 +62,9 @@ def test_the_official_layout(tmp_path: Path) -> None:
         ("captions", FeatureKind.TEXT, (None,), ""),
     ]
     assert (
-        source.facts.features[1].names == det.CLASSES
+        source.features[1].names == det.CLASSES
     )  # by category id, not by place in the file or name
-    assert source.facts.features[3].dtype == "bool"
+    assert source.features[3].dtype == "bool"
 
 
 def test_a_json_without_a_split_beside_others_is_refused(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_json_without_a_split_beside_others_is_refused(tmp_path: Path) -> None
     with pytest.raises(UsageError, match=told):
         det.listed(root)
     given = f"{root}/annotations/instances_*.json"
-    assert det.listed(given, image_root=str(root))[0].facts.states_splits
+    assert det.listed(given, image_root=str(root))[0].states_splits
 
 
 @pytest.mark.parametrize(("where", "images", "root"), [
@@ -114,7 +114,7 @@ def test_roboflow_puts_the_json_beside_the_images(tmp_path: Path) -> None:
         files |= det.pictures(split, [name])
         files[f"{split}/_annotations.coco.json"] = json.dumps(det.coco([name]))
     source, rows, rejects = det.listed(det.write(tmp_path, files))
-    assert (source.facts.states_splits, columns_of(rows, "id", "split"), rejects) == (
+    assert (source.states_splits, columns_of(rows, "id", "split"), rejects) == (
         True,
         [("train/a.png", "train"), ("valid/b.png", "validation")],
         [],
@@ -160,7 +160,7 @@ def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
     _, local, _ = det.listed(tmp_path)
     for place in (uri, f"{uri}/annotations/*_*2017.json"):
         source, rows, rejects = det.listed(place, bucket.options())
-        assert source.facts.description.startswith(f"COCO json at {place} (")
+        assert source.description.startswith(f"COCO json at {place} (")
         det.assert_same_in_store(rows, local, uri)
         assert det.reasons(rejects) == [("train2017/b.png", "missing_file")]
     place, images = f"{uri}/annotations/instances_val2017.json", f"{uri}/val2017"
@@ -171,7 +171,7 @@ def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
 def test_folders_and_files_that_are_not_coco(tmp_path: Path) -> None:
     files = {"a.png": det.picture(), "settings.json": '{"a": 1}', "annotations/notes.json": "[]"}
     description = f"a folder at {tmp_path}, with the folders annotations"
-    assert det.listed(det.write(tmp_path, files))[0].facts.description == description
+    assert det.listed(det.write(tmp_path, files))[0].description == description
     with pytest.raises(UsageError, match=r"settings\.json"):
         det.listed(tmp_path / "settings.json")
     with pytest.raises(UsageError, match=r"has no COCO json: give the \.json"):
@@ -183,7 +183,7 @@ def test_images_only(tmp_path: Path) -> None:
     det.write(tmp_path, {"test/a.png": det.picture(), "annotations/image_info_test.json": text})
     source, [row], rejects = det.listed(tmp_path)
     told = f"COCO json at {tmp_path} (image_info_test.json) with images only"
-    assert (source.facts.features, source.facts.description) == ((), told)
+    assert (source.features, source.description) == ((), told)
     assert (row["id"], rejects) == ("test/a.png", [])
 
 
@@ -192,7 +192,7 @@ def test_captions_only(tmp_path: Path) -> None:
     text = json.dumps({"images": [det.IMAGE], "annotations": captions})
     det.write(tmp_path, {"a.png": det.picture(), "x.json": text})
     source, [row], rejects = det.listed(tmp_path / "x.json")
-    assert [feature.name for feature in source.facts.features] == ["captions"]
+    assert [feature.name for feature in source.features] == ["captions"]
     assert (row["x/captions"], rejects) == (["😀 half ?"], [])
 
 

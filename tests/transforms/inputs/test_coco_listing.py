@@ -158,8 +158,8 @@ def test_keypoints(tmp_path: Path) -> None:
         [[0.25, 0.25, 2], [pytest.approx(0.1), 1, 1], none], [[1, 1, 2], none, none], [none] * 3,
     ]  # fmt: skip
     assert reasons(rejects) == [("a.png#9", "empty_box")]
-    assert source.facts.description.endswith("with boxes of 2 classes and keypoints")
-    assert source.facts.features[-1].shape == (None, 3, 3)
+    assert source.description.endswith("with boxes of 2 classes and keypoints")
+    assert source.features[-1].shape == (None, 3, 3)
 
 
 def test_images_without_objects_beside_keypoints(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_invalid_keypoints(tmp_path: Path, points: Any, told: str) -> None:
 def test_keypoints_that_no_category_names(tmp_path: Path, points: Any, told: str) -> None:
     text = coco_json({**GOOD, "keypoints": points})
     source, [row], _ = listed(write(tmp_path, {"a.png": picture(), "x.json": text}) / "x.json")
-    assert source.facts.description.endswith(told)
+    assert source.description.endswith(told)
     assert "x/objects/keypoints" not in row
 
 

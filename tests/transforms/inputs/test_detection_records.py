@@ -75,8 +75,8 @@ def test_the_same_objects(
         assert row["x/objects/is_crowd"] == [0] * len(objects)
         boxes = [pytest.approx(box, abs=1e-6) for box in expected_boxes(name)]
         assert row["x/objects/bbox"] == boxes
-    features = {one.name: one for one in source.facts.features}
-    assert (features["objects/label"].names, source.facts.labels_from) == (names, told)
+    features = {one.name: one for one in source.features}
+    assert (features["objects/label"].names, source.labels_from) == (names, told)
     assert not [name for name in features if name.startswith("image/object")]
     assert rejects == []
 

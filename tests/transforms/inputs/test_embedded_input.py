@@ -63,10 +63,10 @@ def test_hub_layout(tmp_path: Path, name: str) -> None:
     number = ROWS_AT_A_TIME + 7
     source = source_of(write(tmp_path / name, hub(number), rows=30), tmp_path / "spool")
     assert source.name == "embedded"
-    assert source.facts.description == (
+    assert source.description == (
         f"a file with images in a column at {tmp_path}/{name}, columns image='image', label='label'"
     )
-    assert source.facts.class_names == CLASSES
+    assert source.class_names == CLASSES
     rows = rows_of(list_source(source))
     assert read_back(rows) == [png_of(index) for index in range(number)]
     expected = [(f"{name}#{index}", CLASSES[index % 3]) for index in range(number)]
@@ -90,7 +90,7 @@ def mixed_table() -> pa.Table:
 def test_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet", mixed_table())
     source = source_of(path, tmp_path / "spool", id="key")
-    assert {f.name: (f.kind, f.shape, f.names) for f in source.facts.features} == {
+    assert {f.name: (f.kind, f.shape, f.names) for f in source.features} == {
         "mask": (FeatureKind.IMAGE, (), ()),
         "sex": (FeatureKind.CLASS_LABEL, (), ("f", "m")),
         "parts": (FeatureKind.CLASS_LABEL, (None,), ("x", "y")),
@@ -99,8 +99,8 @@ def test_columns(tmp_path: Path) -> None:
     (batch,) = list_source(source)
     assert isinstance(batch, pa.RecordBatch)
     assert (batch.schema.names, batch.schema.types) == (
-        source.facts.schema.names,
-        source.facts.schema.types,
+        source.schema.names,
+        source.schema.types,
     )
     rows = rows_of([batch])
     assert columns_of(rows, "id", "label", "x/sex", "x/parts", "x/text") == [
@@ -138,9 +138,9 @@ def test_splits_from_file_names(tmp_path: Path) -> None:
     write(folder / "data" / "train-00001-of-00002-def.parquet", hub(2, 2))
     write(folder / "data" / "validation-00000-of-00001.parquet", hub(1, 4))
     source = source_of(folder, spool)
-    assert source.facts.states_splits
-    assert source.facts.splits_can_be_redrawn
-    assert len(list(source.facts.parts())) == 3
+    assert source.states_splits
+    assert source.splits_can_be_redrawn
+    assert len(list(source.parts())) == 3
     rows = rows_of(list_source(source))
     assert [row["split"] for row in rows] == ["train"] * 4 + ["validation"]
     assert rows[0]["id"] == "data/train-00000-of-00002-abc.parquet#0"
@@ -152,7 +152,7 @@ def test_a_split_column_goes_first(tmp_path: Path) -> None:
     table = hub(2, split=pa.array(["Val", "test"]))
     source = source_of(write(tmp_path / "train.parquet", table), tmp_path / "spool")
     assert [row["split"] for row in rows_of(list_source(source))] == ["validation", "test"]
-    assert not source.facts.splits_can_be_redrawn
+    assert not source.splits_can_be_redrawn
 
 
 def test_tables_of_paths_are_left_to_the_table(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def test_metadata_in_the_folder_itself(tmp_path: Path, ending: str) -> None:
     write_metadata(tmp_path, table, ending)
     source = source_of(tmp_path)
     assert source.name == "image-folder"
-    assert source.facts.description.startswith(f"a folder at {tmp_path} with a {ending} table of")
-    assert not source.facts.states_splits
-    assert [(f.name, f.kind) for f in source.facts.features] == [("n", FeatureKind.INT64)]
+    assert source.description.startswith(f"a folder at {tmp_path} with a {ending} table of")
+    assert not source.states_splits
+    assert [(f.name, f.kind) for f in source.features] == [("n", FeatureKind.INT64)]
     rows, rejects = listed(source)
     assert columns_of(rows, "id", "label", "x/n") == [
         ("images/2.png", "b", 2),
@@ -63,7 +63,7 @@ def test_metadata_in_split_folders(tmp_path: Path) -> None:
     }.items():
         write_metadata(tmp_path / folder, table)
     source = source_of(tmp_path)
-    assert source.facts.states_splits
+    assert source.states_splits
     assert sorted(columns_of(rows_of(list_source(source)), "id", "split", "label")) == [
         ("Val/1.png", "validation", "1"),
         ("train/1.png", "train", "0"),
@@ -95,7 +95,7 @@ def test_further_pictures(tmp_path: Path) -> None:
     table = [{"file_name": f"{name}.png", "depth_file_name": depths[name]} for name in depths]
     write_metadata(tmp_path, table, "jsonl")
     source = source_of(tmp_path)
-    (feature,) = source.facts.features
+    (feature,) = source.features
     found = (feature.name, feature.kind, feature.column_name)
     assert found == ("depth", FeatureKind.IMAGE, "depth_file_name")
     rows, rejects = listed(source)
@@ -166,8 +166,8 @@ def test_boxes_of_roboflow(tmp_path: Path) -> None:
         ("valid/1.png", "validation", ["dog"], None),
     ]
     assert rows[2]["x/objects/bbox"] == [[0, 0, 1, 1]]
-    assert source.facts.schema.names == list(rows[1])
-    assert (rejects, source.facts.states_splits) == ({"valid/README.txt": "other_file"}, True)
+    assert source.schema.names == list(rows[1])
+    assert (rejects, source.states_splits) == ({"valid/README.txt": "other_file"}, True)
 
 
 def test_classes_of_roboflow(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_classes_of_roboflow(tmp_path: Path) -> None:
         source = source_of(uri)
         rows, rejects = listed(source)
         assert columns_of(rows, "x/labels") == [(["fish", "10 cents"],), ([],)]
-        [feature] = source.facts.features
+        [feature] = source.features
         assert (feature.kind, feature.names) == (FeatureKind.MULTI_LABEL, ("fish", "10 cents"))
         folder = "train/" if uri == tmp_path else ""
         missing = {"train/4.png": "missing_label"} if uri == tmp_path else {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import pickle
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +12,9 @@ import pytest
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs import list_images
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
-from shardwright.transforms.inputs.folders.folder_files import FolderFacts
+from shardwright.transforms.inputs.folders.folder_files import FolderSource
 from shardwright.transforms.inputs.list_images import ListImages
-from shardwright.transforms.inputs.tables.table_references import TableFacts
+from shardwright.transforms.inputs.tables.table_references import TableSource
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import columns_of, detect
 
@@ -52,10 +50,10 @@ def test_nothing(tmp_path: Path, name: str) -> None:
 
 def test_one_machine_lists_a_long_prefix_whole() -> None:
     """Its parts would be found by requests one after another, and it has one process to list it."""
-    facts = FolderFacts(
+    source = FolderSource(
         "a folder", root="s3://bucket/in", split_folders=(), storage=NO_OPTIONS, is_long=True
     )
-    assert list(list_images._parts(bz2.compress(pickle.dumps(facts)), one_machine=True)) == [""]
+    assert list(list_images._parts(source.pack(), one_machine=True)) == [""]
 
 
 def test_the_graph_of_a_table_in_100_000_files_is_small(
@@ -66,9 +64,9 @@ def test_the_graph_of_a_table_in_100_000_files_is_small(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "t.csv").write_text("image,label\n")
     source = detect(str(tmp_path / "t.csv"), NONE)
-    assert isinstance(source.facts, TableFacts)
+    assert isinstance(source, TableSource)
     files = tuple(f"year=2020/part-{number:05d}-8f14e45f.c000.csv" for number in range(100_000))
-    facts = replace(source.facts.layout, files=files).facts
+    many = replace(source.layout, files=files).source
     pipeline = beam.Pipeline()
-    _ = pipeline | ListImages(replace(source, facts=facts))
+    _ = pipeline | ListImages(many)
     assert len(pipeline.to_runner_api().SerializeToString()) < 1_000_000

@@ -66,14 +66,14 @@ def test_workers_list_ranges_of_a_long_prefix(bucket: Bucket) -> None:
     bucket.fill([f"in/{'äb c'[number % 4]}/{number}.png" for number in range(2500)], TINY_PNG)
     bucket.put("in/", b"")  # listed and left out
     source = detect(f"{bucket.uri}/in", NONE, storage=bucket.options())
-    parts = list(source.facts.worker_parts())
+    parts = list(source.worker_parts())
     found = [sorted(ids_of_part(source, part)) for part in parts]
     assert 1 < len(parts) <= 16
     assert all(found)
     assert sorted(chain(*found)) == sorted(ids_of_part(source, ""))
     assert len(set(chain(*found))) == 2500
     short = detect(f"{bucket.uri}/in/c", NONE, storage=bucket.options())
-    assert list(short.facts.worker_parts()) == [""]
+    assert list(short.worker_parts()) == [""]
 
 
 def ids_of_part(source: InputSource, part: str) -> list[str]:
@@ -150,7 +150,7 @@ def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
         ("val/dog/deep/3.png", "validation", "dog"),
     ]
     source = detect(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options())
-    assert source.facts.description == f"split folders (Train, val) at {gcs_bucket.uri}/in"
+    assert source.description == f"split folders (Train, val) at {gcs_bucket.uri}/in"
 
 
 @pytest.mark.long
@@ -200,7 +200,7 @@ def test_objects_with_other_names_are_never_read(s3_bucket: Bucket, num_others: 
     names = [f"{number:04d}.dat" for number in range(num_others)] + ["9.png", "zz"]
     s3_bucket.fill([f"in/{name}" for name in names], TINY_PNG)
     source = detect(f"{s3_bucket.uri}/in", NONE, storage=s3_bucket.options())
-    for parts in (source.facts.parts(), source.facts.worker_parts()):
+    for parts in (source.parts(), source.worker_parts()):
         found = [found for part in parts for found in source.list_part(part)]
         assert [row["id"] for row in rows_of(found)] == ["9.png"]
         rejects = {reject.id: (reject.reason, reject.detail) for reject in rejects_of(found)}
@@ -218,7 +218,7 @@ def test_an_empty_prefix(bucket: Bucket) -> None:
             detect(uri, NONE, storage=options)
     source = detect(bucket.uri, NONE, storage=options)
     description = f"a folder at {bucket.uri}, with the folders in-2"
-    assert (source.name, source.facts.description) == ("folder", description)
+    assert (source.name, source.description) == ("folder", description)
 
 
 def test_many_objects(gcs_bucket: Bucket) -> None:
@@ -245,5 +245,5 @@ def test_all_formats_look_at_one_listing(s3_bucket: Bucket, s3_proxy: FaultProxy
     uri = f"{s3_bucket.uri}/in"
     source = detect(uri, storage=s3_bucket.behind(s3_proxy).options())
     description = f"a folder at {uri}, with the folders cat, dog"
-    assert (source.name, source.facts.description) == ("folder", description)
+    assert (source.name, source.description) == ("folder", description)
     assert len(s3_proxy.requests) == 3, "the first page, the folder's own content, notes.txt"

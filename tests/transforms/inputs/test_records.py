@@ -430,7 +430,7 @@ def test_records_that_are_no_dataset_are_refused(
 
 def test_facts_travel_to_workers(tmp_path: Path) -> None:
     request = SourceRequest("x", spool=Folder(str(tmp_path)))
-    facts = open_records(RECORDS, request, maker=b"x", shards=3).facts
+    source = open_records(RECORDS, request, maker=b"x", shards=3)
 
-    assert list(pickle.loads(pickle.dumps(facts)).parts()) == ["0", "1", "2"]
-    assert facts.description == "Python records: image='image', label='label', id='id'"
+    assert list(pickle.loads(pickle.dumps(source)).parts()) == ["0", "1", "2"]
+    assert source.description == "Python records: image='image', label='label', id='id'"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.image_paths import stems_of
 from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.inputs.tables.table_files import read_table_schema, table_format
-from shardwright.transforms.inputs.tables.table_references import TableFacts, TableLayout
+from shardwright.transforms.inputs.tables.table_references import TableLayout, TableSource
 from shardwright.transforms.labels.label_table import LabelRules
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
@@ -45,12 +44,12 @@ def table_at(uri: str | Path, **options: Any) -> InputSource:
 
 
 def layout_of(source: InputSource) -> TableLayout:
-    assert isinstance(source.facts, TableFacts)
-    return source.facts.layout
+    assert isinstance(source, TableSource)
+    return source.layout
 
 
 def as_labels(source: InputSource) -> InputSource:
-    return replace(source, facts=layout_of(source).of_labels().facts)
+    return layout_of(source).of_labels().source
 
 
 def found_in(source: InputSource, *names: str) -> list[tuple[Any, ...]]:
@@ -70,14 +69,14 @@ def found_in(source: InputSource, *names: str) -> list[tuple[Any, ...]]:
 def test_one_table(tmp_path: Path, others: list[str], uri: str, named: tuple[str, ...]) -> None:
     write(tmp_path, dict.fromkeys([*others, *reversed(named)], "path,label\na.png,cat\n"))
     source = table_at(tmp_path / uri)
-    assert (layout_of(source).path, layout_of(source).files, list(source.facts.parts())) == (
+    assert (layout_of(source).path, layout_of(source).files, list(source.parts())) == (
         str(tmp_path),
         named,
         list(named),
     )
     files = counted(len(named), "file")
     told = f"a csv table of {files} below {tmp_path}, columns image='path'"
-    assert told in source.facts.description
+    assert told in source.description
 
 
 def test_a_folder_with_anything_else_is_no_table(tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ def test_names_of_files_state_splits(tmp_path: Path) -> None:
     assert sorted(found_in(source, "id", "split")) == [
         ("my_train.png", "train"), ("test.png", "test"),
     ]  # fmt: skip
-    assert (source.facts.states_splits, as_labels(source).facts.states_splits) == (True, True)
+    assert (source.states_splits, as_labels(source).states_splits) == (True, True)
     assert LabelRules.of(layout_of(source)).columns == ("label", "split")
     write(tmp_path, {"extra.csv": "path,label\ntest.png,dog\n"})
     with pytest.raises(UsageError, match=r"test.csv, whose names state splits, beside extra.csv"):

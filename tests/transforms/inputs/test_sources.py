@@ -27,16 +27,16 @@ def test_folders(tmp_path: Path) -> None:
     make_files(tmp_path / "split", "val/cat/1.png", "Train/cat/2.png")
     plain = detect(f"{tmp_path}/plain", NONE)
     split = detect(f"file://{tmp_path}/split/", NONE)
-    assert (plain.name, plain.facts.root, plain.facts.split_folders) == (
+    assert (plain.name, plain.root, plain.split_folders) == (
         "folder", f"{tmp_path}/plain", (),
     )  # fmt: skip
-    assert (split.name, split.facts.root, split.facts.split_folders) == (
+    assert (split.name, split.root, split.split_folders) == (
         "folder", f"{tmp_path}/split", ("Train", "val"),
     )  # fmt: skip
-    assert [source.facts.states_splits for source in (plain, split)] == [False, True]
-    assert plain.facts.description == f"a folder at {tmp_path}/plain, with the folders cat"
-    assert split.facts.description == f"split folders (Train, val) at {tmp_path}/split"
-    assert plain.facts.schema == REFERENCE_SCHEMA
+    assert [source.states_splits for source in (plain, split)] == [False, True]
+    assert plain.description == f"a folder at {tmp_path}/plain, with the folders cat"
+    assert split.description == f"split folders (Train, val) at {tmp_path}/split"
+    assert plain.schema == REFERENCE_SCHEMA
     assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]
 
 
@@ -45,12 +45,12 @@ def test_tables(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
     source = detect(str(tmp_path / "t.csv"), NONE)
     assert source.name == "table"
-    assert source.facts.states_splits
-    assert source.facts.description == (
+    assert source.states_splits
+    assert source.description == (
         f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; "
         "features from n, m"
     )
-    assert source.facts.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
+    assert source.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
     assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
 
 
@@ -58,7 +58,7 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
     """Workers may run in another folder."""
     make_files(tmp_path / "in", "1.png")
     monkeypatch.chdir(tmp_path)
-    assert detect("in", NONE).facts == detect(f"{tmp_path}/in", NONE).facts
+    assert detect("in", NONE) == detect(f"{tmp_path}/in", NONE)
 
 
 @pytest.mark.parametrize(("uri", "columns", "message"), [
@@ -124,10 +124,10 @@ def test_a_pickled_request_has_no_listings(tmp_path: Path) -> None:
 
 
 def test_a_format_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of docs/plugins.md, installed: an entry point names its two functions."""
+    """The example of docs/plugins.md, installed: an entry point names its class."""
     code = (ROOT / "docs" / "plugins.md").read_text().split("```python\n")[1].split("```")[0]
     make_files(tmp_path, "my_lmdb.py", data=code.encode())
-    entry = b"[shardwright.sources]\nlmdb = my_lmdb:FORMAT\nbroken = my_lmdb:MISSING\n"
+    entry = b"[shardwright.sources]\nlmdb = my_lmdb:LmdbSource\nbroken = my_lmdb:MISSING\n"
     make_files(tmp_path / "my_lmdb-1.dist-info", "entry_points.txt", data=entry)
     make_files(tmp_path / "my_lmdb-1.dist-info", "METADATA", data=b"Name: my-lmdb\nVersion: 1\n")
     make_files(tmp_path, "x.mdb")
@@ -139,8 +139,8 @@ def test_a_format_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
         entries = tmp_path / "my_lmdb-1.dist-info" / "entry_points.txt"
         entries.write_bytes(entry.partition(b"broken")[0])
         source = detect(f"{tmp_path}/x.mdb")
-        assert (source.name, source.facts.description) == ("lmdb", "an LMDB database")
-        assert list(source.facts.parts()) == [""]
+        assert (source.name, source.description) == ("lmdb", "an LMDB database")
+        assert list(source.parts()) == [""]
         with pytest.raises(NotImplementedError):
             source.list_part("")
         with pytest.raises(UsageError, match="is not an LMDB database"):

@@ -91,10 +91,10 @@ def test_batches_have_the_stated_schema(tmp_path: Path) -> None:
     numbers, texts = pa.array([1], pa.uint8()), pa.array([["a"]], pa.large_list(pa.string()))
     table = pa.table({"image": ["1.png"], "n": numbers, "s": texts, "d": pa.nulls(1)})
     pq.write_table(table, tmp_path / "t.parquet")
-    source = table_at(tmp_path / "t.parquet")
-    (batch,) = list_table(source)
+    table = table_at(tmp_path / "t.parquet")
+    (batch,) = list_table(table)
     assert isinstance(batch, pa.RecordBatch)
-    schema = source.facts.schema
+    schema = table.source.schema
     assert (batch.schema.names, batch.schema.types) == (schema.names, schema.types)
     assert schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/s", "x/d"]
 
@@ -209,9 +209,9 @@ def test_no_empty_batches(tmp_path: Path) -> None:
 def test_a_column_without_a_feature(tmp_path: Path) -> None:
     when = pa.array([1], pa.timestamp("s"))
     pq.write_table(pa.table({"image": ["1.png"], "when": when}), tmp_path / "t.parquet")
-    source = table_at(tmp_path / "t.parquet")
+    table = table_at(tmp_path / "t.parquet")
     told = r"column 'when' is of type timestamp\[ms\], which tf.Example cannot hold"
     with pytest.raises(BuildError, match=told):
-        _ = source.features
-    assert re.match(told, source.facts.unstorable)
-    assert source.facts.features == ()
+        _ = table.features
+    assert re.match(told, table.source.unstorable)
+    assert table.source.features == ()

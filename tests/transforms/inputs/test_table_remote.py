@@ -107,9 +107,9 @@ def test_table_formats(bucket: Bucket, suffix: str) -> None:
     folder.write_bytes(f"t.{suffix}", sink.getvalue().to_pybytes())
     source = detect(table, NONE, storage=bucket.options())
     assert source.name == "table"
-    kind = source.facts.layout.format
+    kind = source.layout.format
     described = f"a {kind} table at {table}, columns image='path', label='label'"
-    assert source.facts.description.startswith(described)
+    assert source.description.startswith(described)
     found, rejects = listed(table, bucket.options())
     assert rejects == []
     assert [(row["id"], row["uri"], row["num_bytes"], row["label"]) for row in found] == [

@@ -154,9 +154,9 @@ def test_several_archives_are_several_parts(tmp_path: Path) -> None:
     source = detect(str(tmp_path), {})
     assert source.name == "tar"
     names = ["train-000.tar", "train-001.tar", "val-000.tar"]
-    assert [os.path.basename(part) for part in source.facts.parts()] == names
-    assert source.facts.states_splits
-    assert source.facts.description == f"3 tar archives at {tmp_path}, splits by their names"
+    assert [os.path.basename(part) for part in source.parts()] == names
+    assert source.states_splits
+    assert source.description == f"3 tar archives at {tmp_path}, splits by their names"
     splits = zip(names, ("train", "train", "validation"), strict=True)
     assert columns_of(rows_of(list_source(source)), "id", "split", "label") == [
         (f"{name}/cat/{name}.png", split, "cat") for name, split in splits
@@ -170,7 +170,7 @@ def test_several_archives_are_several_parts(tmp_path: Path) -> None:
 def test_wildcards_and_braces(tmp_path: Path, pattern: str, found: int) -> None:
     pack_three(tmp_path / "in")
     source = detect(str(tmp_path / pattern), {})
-    assert len(list(source.facts.parts())) == len(rows_of(list_source(source))) == found
+    assert len(list(source.parts())) == len(rows_of(list_source(source))) == found
 
 
 @pytest.mark.parametrize(("uri", "columns", "options", "told"), [
@@ -226,10 +226,10 @@ def test_an_archive_in_a_store(places: Places, tmp_path: Path, kind: Kind) -> No
     place.put("notes.txt", b"")
     for uri in (place.uri, place.at("a-*.tar"), place.at("a-{000..001}.tar")):
         source = detect(uri, {}, storage=options)
-        parts = [part.rpartition("/")[2] for part in source.facts.parts()]
+        parts = [part.rpartition("/")[2] for part in source.parts()]
         assert parts == ["a-000.tar", "a-001.tar"]
     before = COUNTERS.snapshot().get("requests", 0)
-    rows = rows_of(source.list_part(next(source.facts.parts())))
+    rows = rows_of(source.list_part(next(source.parts())))
     assert [row["id"] for row in rows[:2]] == ["a-000.tar/cat/0.png", "a-000.tar/cat/1.png"]
     assert len(rows) == 300
     assert COUNTERS.snapshot().get("requests", 0) - before <= 5

@@ -203,13 +203,13 @@ def test_a_dataset_of_tfds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # TFDS leaves a folder there
     written = write_tfds(tmp_path)
     source = source_of(written)
-    assert {f.name: (f.kind, f.shape, f.sequence) for f in source.facts.features} == {
+    assert {f.name: (f.kind, f.shape, f.sequence) for f in source.features} == {
         "objects/bbox": (FeatureKind.BOX, (None, 4), "objects"),
         "objects/label": (FeatureKind.CLASS_LABEL, (None,), "objects"),
         "text": (FeatureKind.TEXT, (), ""),
         "small": (FeatureKind.INT64, (2,), ""),
     }
-    assert source.facts.class_names == ("owl", "ape", "emu")
+    assert source.class_names == ("owl", "ape", "emu")
     assert build(written, tmp_path / "out") == 0
     found = examples_of(tmp_path / "out", "text")
     assert len(found) == 9

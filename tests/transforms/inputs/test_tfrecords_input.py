@@ -40,7 +40,7 @@ def test_images_are_byte_ranges(tmp_path: Path, compression: str) -> None:
     assert columns_of(rows, "id", "label", "row") == expected
     assert {row["uri"] == str(path) for row in rows} == {not compression}
     assert {row["etag"].startswith("spool:") for row in rows} == {bool(compression)}
-    assert not source.facts.states_splits
+    assert not source.states_splits
 
 
 @pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
@@ -52,7 +52,7 @@ def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
     spool = Folder(str(tmp_path / "spool"))
     source = detect(f"{bucket.uri}/in", NONE, storage=bucket.options(), spool=spool)
     rows, rejects = listed(source)
-    assert (source.facts.class_names, rejects) == (("a", "b", "c"), {})
+    assert (source.class_names, rejects) == (("a", "b", "c"), {})
     assert columns_of(rows, "id", "split", "label") == [
         (f"x-{split}.tfrecord-00000-of-00001#{n}", split, "abc"[n])
         for split in ("test", "train")
@@ -73,18 +73,18 @@ def test_columns_are_learned_from_the_first_records(tmp_path: Path) -> None:
     path = write_records(tmp_path / "x.tfrecord", records)
     source = source_of(path, id="name", split="where", image="img")
     assert source.name == "tfrecord"
-    assert {feature.name: (feature.kind, feature.shape) for feature in source.facts.features} == {
+    assert {feature.name: (feature.kind, feature.shape) for feature in source.features} == {
         "mask": (FeatureKind.IMAGE, ()), "n": (FeatureKind.INT64, ()),
         "note": (FeatureKind.BYTES, ()), "price": (FeatureKind.FLOAT32, ()),
         "sizes": (FeatureKind.INT64, (None,)), "words": (FeatureKind.BYTES, (None,)),
     }  # fmt: skip
-    assert source.facts.states_splits
-    assert source.facts.description == (
+    assert source.states_splits
+    assert source.description == (
         f"a TFRecord file at {path}, image='img', id='name', split='where'; "
         "features from mask, n, note, price, sizes, words"
     )
     (batch,) = source.list_part(str(path))
-    schema = source.facts.schema
+    schema = source.schema
     assert (batch.schema.names, batch.schema.types) == (schema.names, schema.types)
     row = rows_of([batch])[3]
     assert columns_of([row], "id", "split", "x/n", "x/price", "x/words") == [
@@ -248,7 +248,7 @@ def test_splits_from_names(tmp_path: Path, names: tuple[str, ...], splits: set[s
     for number, name in enumerate(names):
         write_records(tmp_path / name, pictures(2, 2 * number))
     source = source_of(tmp_path)
-    assert source.facts.states_splits == (splits is not None)
+    assert source.states_splits == (splits is not None)
     rows = rows_of(list_source(source))
     assert len({row["id"] for row in rows}) == 4
     if splits:
@@ -274,7 +274,7 @@ def test_class_names_beside_the_files(tmp_path: Path, labels: str) -> None:
     write_records(tmp_path / "x.tfrecord", [*pictures(3), *unknown])
     (tmp_path / labels).write_text("b\na\nc\n")
     source = source_of(tmp_path)
-    assert source.facts.class_names == ("b", "a", "c")
+    assert source.class_names == ("b", "a", "c")
     assert [row["label"] for row in rows_of(list_source(source))] == ["b", "a", "c", None, "7"]
 
 

@@ -55,7 +55,7 @@ def test_folders_that_have_one_reading(
     root = make_files(tmp_path / "in", *names)
     assert find_splits(SourceRequest(str(root))) == splits
     tar = detect(str(pack_tar(tmp_path / "a.tar", dict.fromkeys(names, TINY_PNG))))
-    assert tar.facts.states_splits == bool(splits)
+    assert tar.states_splits == bool(splits)
 
 
 def test_the_choice_of_the_user(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_the_choice_of_the_user(tmp_path: Path) -> None:
         splits = detect(str(uri), top_folders="splits")
         rows = sorted(columns_of(listed(splits)[0], "split", "label"))
         assert rows == [("extra", "dog"), ("test", "cat"), ("train", "cat")]
-        assert splits.facts.states_splits
-        assert splits.facts.labels_from == "the folders below extra/, test/ and train2017/"
+        assert splits.states_splits
+        assert splits.labels_from == "the folders below extra/, test/ and train2017/"
         classes = detect(str(uri), top_folders="classes")
         found = sorted(columns_of(listed(classes)[0], "split", "label"))
         assert found == [(None, "extra"), (None, "test"), (None, "train2017")]

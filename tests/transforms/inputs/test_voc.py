@@ -48,11 +48,11 @@ def kit(root: Path, base: str = "") -> Path:
 
 def test_the_official_layout(tmp_path: Path) -> None:
     source, rows, rejects = det.listed(kit(tmp_path))
-    assert source.facts.description == (
+    assert source.description == (
         f"Pascal VOC at {tmp_path}: images with an xml of boxes for each, "
         "splits from ImageSets/Main, masks"
     )
-    assert (source.facts.states_splits, source.facts.class_names, rejects) == (True, None, [])
+    assert (source.states_splits, source.class_names, rejects) == (True, None, [])
     assert columns_of(rows, "id", "split") == SPLITS
     det.assert_same_objects(rows, tmp_path, tolerance=1e-7, pose="unspecified")
     flags = columns_of(rows, "x/objects/is_truncated", "x/objects/is_difficult")
@@ -62,10 +62,10 @@ def test_the_official_layout(tmp_path: Path) -> None:
     assert masks[0].items() >= {"uri": str(stored), "num_bytes": stored.stat().st_size}.items()
     assert masks[1:] == [None, None]
     assert [row["x/segmentation_object"] for row in rows] == [None] * 3
-    assert [feature.name for feature in source.facts.features] == [
+    assert [feature.name for feature in source.features] == [
         f"objects/{name}" for name in ("bbox", "label", "pose", "is_truncated", "is_difficult")
     ]
-    assert {feature.sequence for feature in source.facts.features} == {"objects"}
+    assert {feature.sequence for feature in source.features} == {"objects"}
     sizes = [[det.HEIGHT, det.WIDTH] if objects else None for objects in det.OBJECTS.values()]
     assert [row["stated_size"] for row in rows] == sizes
 
@@ -74,7 +74,7 @@ def test_several_years_in_a_devkit(tmp_path: Path) -> None:
     for year in ("VOC2007", "VOC2012"):
         kit(tmp_path, f"{year}/")
     source, rows, rejects = det.listed(tmp_path)
-    assert (source.facts.states_splits, rejects) == (True, [])
+    assert (source.states_splits, rejects) == (True, [])
     assert columns_of(rows, "id", "split")[2:4] == [
         ("VOC2007/JPEGImages/ü c.png", "validation"),
         ("VOC2012/JPEGImages/a.png", "train"),
@@ -109,7 +109,7 @@ def test_other_layouts(tmp_path: Path, images: str, labels: str) -> None:
         det.write(tmp_path, {**det.pictures(images), **xmls(labels)})
     )
     told = f"Pascal VOC at {tmp_path}: images with an xml of boxes for each"
-    assert (source.facts.description, source.facts.states_splits, rejects) == (told, False, [])
+    assert (source.description, source.states_splits, rejects) == (told, False, [])
     assert [
         (row["id"].rpartition("/")[2], row["split"], row["x/objects/label"]) for row in rows
     ] == [(f"{name}.png", None, labels) for name, labels in det.LABELS.items()]
@@ -120,7 +120,7 @@ def test_split_folders(tmp_path: Path, images: str, labels: str) -> None:
     for split, name in (("train", "a"), ("Valid", "b")):
         det.write(tmp_path, {**det.pictures(split + images, [name]), **xmls(split + labels, name)})
     source, rows, rejects = det.listed(tmp_path)
-    assert (source.facts.states_splits, rejects) == (True, [])
+    assert (source.states_splits, rejects) == (True, [])
     found = {row["split"]: row["x/objects/label"] for row in rows}
     assert found == {"train": ["zebra", "cat"], "validation": []}
 
@@ -129,7 +129,7 @@ def test_split_folders(tmp_path: Path, images: str, labels: str) -> None:
 def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
     uri = det.upload(kit(tmp_path), bucket, "data/voc")
     source, rows, rejects = det.listed(uri, bucket.options())
-    assert (source.facts.description.startswith(f"Pascal VOC at {uri}: "), rejects) == (True, [])
+    assert (source.description.startswith(f"Pascal VOC at {uri}: "), rejects) == (True, [])
     det.assert_same_in_store(rows, det.listed(tmp_path)[1], uri, "x/segmentation")
     assert rows[0]["x/segmentation"]["uri"] == f"{uri}/SegmentationClass/a.png"
     assert rows[0]["x/segmentation"]["etag"]
@@ -154,7 +154,7 @@ def test_rejects_of_a_folder(tmp_path: Path) -> None:
 def test_folders_and_files_that_are_not_voc(tmp_path: Path) -> None:
     det.write(tmp_path, {"a.png": det.picture(), "a.xml": "<html/>", "Annotations/notes.txt": "x"})
     description = f"a folder at {tmp_path}, with the folders Annotations"
-    assert det.listed(tmp_path)[0].facts.description == description
+    assert det.listed(tmp_path)[0].description == description
     message = "has no xml annotations: give a folder with JPEGImages/"
     with pytest.raises(UsageError, match=message):
         det.listed(tmp_path / "a.xml", input_format="voc")
@@ -267,7 +267,7 @@ def test_a_folder_without_a_split_beside_split_folders_is_refused(tmp_path: Path
     for folder in ("train", "test"):
         xml = det.voc_xml(det.OBJECTS["a"])
         det.write(tmp_path, {**det.pictures(folder, "a"), f"{folder}/a.xml": xml, "docs/x.md": "x"})
-    assert det.listed(tmp_path)[0].facts.states_splits
+    assert det.listed(tmp_path)[0].states_splits
     det.write(tmp_path, det.pictures("extra", "a"))
     told = r"has test, train, whose names state splits, beside extra, without a split"
     with pytest.raises(UsageError, match=told):

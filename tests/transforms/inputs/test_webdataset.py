@@ -47,7 +47,7 @@ def opened(
 def listed(source: InputSource) -> tuple[list[Values], dict[str, str], dict[str, str]]:
     """Return rows, and reasons and details by id; every batch has the source's columns."""
     parts = list(list_source(source))
-    schema = source.facts.schema
+    schema = source.schema
     for part in parts:
         if isinstance(part, pa.RecordBatch):
             assert (part.schema.names, part.schema.types) == (schema.names, schema.types)
@@ -78,12 +78,12 @@ def test_samples_are_rows(tmp_path: Path, ending: str, mode: str) -> None:
         (f"train-000/{n:06d}", str(n % 2), "train", n, f"ein Löwe {n}", n / 2, n) for n in range(4)
     ]
     assert [read_row(row) for row in rows] == [png(number) for number in range(4)]
-    assert source.facts.features == (
+    assert source.features == (
         Feature("txt", FeatureKind.TEXT),
         Feature("score", FeatureKind.FLOAT32),
         Feature("n", FeatureKind.INT64),
     )
-    assert source.facts.description == (
+    assert source.description == (
         f"a WebDataset shard at {path}, labels from .cls, features txt, score, n, "
         "splits by their names"
     )
@@ -214,7 +214,7 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
     source = opened(path, {"label": "kind", "group": "who", "id": "key", "image": None})
     rows, _, _ = listed(source)
     assert columns_of(rows, "id", "label", "group") == [("k0", "0", "x"), ("k1", "1", "x")]
-    assert source.facts.states_splits
+    assert source.states_splits
     told = "--label-column 'nope' is not a field of the samples' json, which has label, "
     with pytest.raises(UsageError, match=told):
         opened(path, {"label": "nope"})
@@ -229,16 +229,16 @@ def test_a_label_column_goes_before_the_cls(cls: str, tmp_path: Path) -> None:
         source = opened(shard(tmp_path / "a.tar", {"0": sample}), {"label": "species"})
         rows, rejects, _ = listed(source)
         assert (columns_of(rows, "label"), rejects) == ([(str(species),)], {})
-        assert "without .cls" in source.facts.description
+        assert "without .cls" in source.description
 
 
 def test_members_and_fields_without_a_feature(tmp_path: Path) -> None:
     fields = {"label": 5, "id": 1, "d": {}, "mix": [1, "a"], "none": None, "n": 1}
     sample = {"jpg": TINY_PNG, "cls": 1, "npy": b"x", "json": fields}
     source = opened(shard(tmp_path / "a.tar", {"0": sample}))
-    assert [feature.name for feature in source.facts.features] == ["n"]
+    assert [feature.name for feature in source.features] == ["n"]
     ignored = (f"the json's {name}" for name in ("label", "id", "d", "mix"))
-    assert source.facts.samples.ignored == (".npy", *ignored)
+    assert source.samples.ignored == (".npy", *ignored)
 
 
 def test_further_pictures_of_a_sample(tmp_path: Path) -> None:
@@ -248,8 +248,8 @@ def test_further_pictures_of_a_sample(tmp_path: Path) -> None:
         "2": {"seg.png": png(4), "jpg": png(5), "cls": 1},
     }
     source = opened(shard(tmp_path / "a.tar", samples))
-    assert source.facts.features == (Feature("seg", FeatureKind.MASK),)
-    assert source.facts.schema.field("x/seg").type == PICTURE_TYPE
+    assert source.features == (Feature("seg", FeatureKind.MASK),)
+    assert source.schema.field("x/seg").type == PICTURE_TYPE
     rows, _, _ = listed(source)
     assert [read_row(row) for row in rows] == [png(1), png(3), png(5)]
     assert [row["x/seg"] and read_row(row["x/seg"]) for row in rows] == [png(2), None, png(4)]
@@ -294,7 +294,7 @@ def test_dots_in_keys_and_in_suffixes(
     rows, rejects, _ = listed(source)
     assert {row["id"].removeprefix("a/"): row["label"] for row in rows} == labels
     assert rejects == {}
-    assert [feature.name for feature in source.facts.features] == features
+    assert [feature.name for feature in source.features] == features
     if "b.seg.jpg" in members:
         sizes = [row["x/seg"]["num_bytes"] for row in rows]
         assert sizes == [len(png(members.index(name))) for name in ("a.seg.png", "b.seg.jpg")]

@@ -40,11 +40,11 @@ def ultralytics(root: Path) -> Path:
 @pytest.mark.parametrize("given", ["", "data.yaml"])
 def test_the_layout_of_ultralytics(tmp_path: Path, given: str) -> None:
     source, rows, rejects = det.listed(ultralytics(tmp_path) / given)
-    assert source.facts.description == (
+    assert source.description == (
         f"YOLO labels at {tmp_path}: images with a .txt of boxes for each, 3 classes, "
         "splits from data.yaml"
     )
-    assert (source.facts.states_splits, source.facts.features[1].names, rejects) == (
+    assert (source.states_splits, source.features[1].names, rejects) == (
         True,
         det.CLASSES,
         [],
@@ -71,7 +71,7 @@ def test_layouts(tmp_path: Path, images: str, labels: str, splits: tuple[Any, An
         det.write(tmp_path, det.pictures(images.format(split), [name]))
         det.write(tmp_path, txts(labels.format(split), name))
     source, rows, rejects = det.listed(tmp_path)
-    assert (source.facts.states_splits, rejects) == (splits[0] is not None, [])
+    assert (source.states_splits, rejects) == (splits[0] is not None, [])
     found = {(*row["x/objects/label"], row["split"]) for row in rows}
     assert found == {("zebra", "cat", splits[0]), ("dog", splits[1])}
 
@@ -89,7 +89,7 @@ def test_layouts(tmp_path: Path, images: str, labels: str, splits: tuple[Any, An
 def test_names_of_classes(tmp_path: Path, name: str, text: str) -> None:
     files = {**det.pictures("images"), **txts("labels"), name: text}
     source, rows, rejects = det.listed(det.write(tmp_path, files))
-    assert (source.facts.features[1].names, rejects) == (det.CLASSES, [])
+    assert (source.features[1].names, rejects) == (det.CLASSES, [])
     assert rows[0]["x/objects/label"] == ["zebra", "cat"]
 
 
@@ -114,7 +114,7 @@ def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
     _, local, _ = det.listed(tmp_path)
     for place in (uri, f"{uri}/data.yaml"):
         source, rows, rejects = det.listed(place, bucket.options())
-        assert (source.facts.description.startswith(f"YOLO labels at {uri}: "), rejects) == (
+        assert (source.description.startswith(f"YOLO labels at {uri}: "), rejects) == (
             True,
             [],
         )
@@ -140,7 +140,7 @@ def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str | Non
     det.write(tmp_path, {"data.yaml": YAML + places.replace("ROOT", str(tmp_path))})
     source, rows, rejects = det.listed(tmp_path)
     assert ([row["split"] for row in rows], rejects) == (splits, [])
-    assert source.facts.states_splits == (splits[0] is not None)
+    assert source.states_splits == (splits[0] is not None)
 
 
 @pytest.mark.parametrize(("places", "splits", "told"), [
@@ -158,7 +158,7 @@ def test_a_place_of_two_splits_stays_in_the_first(
         det.write(tmp_path, {**det.pictures(f"images/{name}", "a"), **txts(f"labels/{name}", "a")})
     det.write(tmp_path, {"data.yaml": f"{YAML}{places}\n"})
     source, rows, rejects = det.listed(tmp_path)
-    assert source.facts.description.endswith(f"splits from data.yaml{told}")
+    assert source.description.endswith(f"splits from data.yaml{told}")
     found = {row["id"].split("/")[1]: row["split"] for row in rows}
     assert found == {name: split for name, split in splits.items() if split}
     in_none = [f"images/{name}/a.png" for name, split in splits.items() if split is None]
@@ -239,7 +239,7 @@ def test_folders_and_files_that_are_not_yolo(tmp_path: Path) -> None:
     det.write(tmp_path, {"a.png": det.picture(), "a.txt": "1 2 3 4 5 once I caught a fish alive"})
     det.write(tmp_path, {"labels/x.txt": "1 320 240 10 10"})
     description = f"a folder at {tmp_path}, with the folders labels"
-    assert det.listed(tmp_path)[0].facts.description == description
+    assert det.listed(tmp_path)[0].description == description
     with pytest.raises(UsageError, match="has YOLO labels but no class names"):
         det.listed(tmp_path, input_format="yolo")
     message = r"is not a folder: give the folder of images/ and labels/, or data\.yaml"
@@ -312,8 +312,8 @@ def test_keypoints(tmp_path: Path, shape: str, values: str, points: list[list[fl
     assert row["x/objects/segmentation"] == [""]
     assert row["x/objects/keypoints"] == [points]
     assert det.reasons(rejects) == [("images/a.png#1", "empty_box")]
-    assert "a .txt of boxes and 2 keypoints for each" in source.facts.description
-    feature = source.facts.features[-1]
+    assert "a .txt of boxes and 2 keypoints for each" in source.description
+    feature = source.features[-1]
     assert (feature.kind, feature.shape) == (FeatureKind.KEYPOINTS, (None, 2, 3))
 
 

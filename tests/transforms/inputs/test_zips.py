@@ -152,7 +152,7 @@ def test_a_folder_of_zips(tmp_path: Path) -> None:
     for name in ("test", "train"):
         pack_zip(tmp_path / "in" / f"{name}.zip", FILES)
     source = detect(str(tmp_path / "in"), {})
-    assert source.facts.description == f"2 zip archives at {tmp_path}/in, splits by their names"
+    assert source.description == f"2 zip archives at {tmp_path}/in, splits by their names"
     assert {(row["split"], row["label"]) for row in rows_of(list_source(source))} == {
         (split, label) for split in ("test", "train") for label in ("cat", "dog", "Löwe")
     }

@@ -61,7 +61,7 @@ from shardwright.transforms.inputs.image_paths import (
 )
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.input_files import find_files
-from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.top_folders import names_state_splits
 from shardwright.transforms.references import (
     BATCH_ROWS,
@@ -112,8 +112,8 @@ class CocoSet(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CocoFacts(SourceFacts):
-    """The facts about json files and the images that they list.
+class CocoSource(InputSource):
+    """Json files and the images that they list.
 
     Attributes:
         uri: INPUT.
@@ -125,6 +125,9 @@ class CocoFacts(SourceFacts):
         num_keypoints: The numbers of keypoints that categories name.
         storage: Options of the stores that hold the files.
     """
+
+    summary = "a COCO .json, or a folder with annotations/*.json"
+    rank = 20
 
     uri: str
     sets: tuple[CocoSet, ...]
@@ -138,29 +141,43 @@ class CocoFacts(SourceFacts):
     def parts(self) -> Iterator[str]:
         yield from map(str, range(len(self.sets)))
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> CocoSource | None:
+        """Return COCO json files as a source; None if INPUT is something else.
 
-def look(request: SourceRequest) -> CocoFacts | None:
-    """Return the facts about COCO json files; None if INPUT is something else.
+        Raises:
+            UsageError: The format is forced and there is no json, an option gives a column, or
+                there are boxes without categories.
+            BuildError: A file is not JSON, or its categories are invalid.
+            StorageError: A folder cannot be listed, or a file cannot be read.
+        """
+        found = _find(request)
+        starts = map_reads(lambda uri: read_start(uri, request.storage, _START_BYTES), found)
+        pairs = zip(found, starts, strict=True)
+        files = [uri for uri, start in pairs if _SECTIONS.match(peek_text(start))]
+        if request.forced:
+            files = files or found
+        if not files:
+            request.refuse_if_forced(
+                "has no COCO json: give the .json, or a folder with annotations/*.json"
+            )
+            return None
+        request.refuse_columns("COCO json")
+        return _source_of(request, files)
 
-    Raises:
-        UsageError: The format is forced and there is no json, an option gives a column, or there
-            are boxes without categories.
-        BuildError: A file is not JSON, or its categories are invalid.
-        StorageError: A folder cannot be listed, or a file cannot be read.
-    """
-    found = _find(request)
-    starts = map_reads(lambda uri: read_start(uri, request.storage, _START_BYTES), found)
-    pairs = zip(found, starts, strict=True)
-    files = [uri for uri, start in pairs if _SECTIONS.match(peek_text(start))]
-    if request.forced:
-        files = files or found
-    if not files:
-        request.refuse_if_forced(
-            "has no COCO json: give the .json, or a folder with annotations/*.json"
-        )
-        return None
-    request.refuse_columns("COCO json")
-    return _facts_of(request, files)
+    def references(self, part: str) -> Rows:
+        """Yield a set's images as references, in the order of its first file, and rejects.
+
+        Args:
+            part: The set's number.
+
+        Raises:
+            BuildError: A file is not COCO json.
+            StorageError: A file cannot be read.
+        """
+        listing = _SetListing(self, self.sets[int(part)])
+        yield from listing.read()
+        yield from listing.batches()
 
 
 def _find(request: SourceRequest) -> list[str]:
@@ -182,7 +199,7 @@ def _is_named(name: str) -> bool:
     return match is not None and (bool(match["kind"]) or name.lower() == _BESIDE)
 
 
-def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
+def _source_of(request: SourceRequest, files: Sequence[str]) -> CocoSource:
     sets, root, left_out = _sets_of(request, files)
     found = [look_at_coco(uri, request.storage) for one in sets for uri in one.files]
     names = merge_categories(content.categories for content in found)
@@ -217,7 +234,7 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
     if has_captions:
         columns.append((CAPTIONS, pa.list_(pa.large_string())))
         features = (*features, Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,)))
-    return CocoFacts(
+    return CocoSource(
         f"COCO json at {request.uri} ({_files_as_text(sets)}) "
         f"with {' and '.join(kinds) or 'images only'}{ignored}",
         reference_schema(columns),
@@ -322,22 +339,6 @@ def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str,
     return tuple(dict.fromkeys(places))
 
 
-def list_part(facts: CocoFacts, part: str) -> Rows:
-    """Yield a set's images as references, in the order of its first file, and rejects.
-
-    Args:
-        facts: The facts about INPUT.
-        part: The set's number.
-
-    Raises:
-        BuildError: A file is not COCO json.
-        StorageError: A file cannot be read.
-    """
-    listing = _SetListing(facts, facts.sets[int(part)])
-    yield from listing.read()
-    yield from listing.batches()
-
-
 class _Object(NamedTuple):
     """An object of the image in a row; its box and keypoints are in pixels."""
 
@@ -368,8 +369,8 @@ class _Annotations(NamedTuple):
 class _SetListing:
     """The listing of one set. Annotations stay JSON until the batch of their image."""
 
-    def __init__(self, facts: CocoFacts, found: CocoSet) -> None:
-        self._facts, self._set = facts, found
+    def __init__(self, source: CocoSource, found: CocoSet) -> None:
+        self._source, self._set = source, found
         self._images: list[Image] = []
         self._row_of: dict[str, int] = {}
         self._categories: dict[str, str] = {}
@@ -381,7 +382,7 @@ class _SetListing:
     def read(self) -> Iterator[Reject]:
         """Read the files, and yield rejects of items that belong to no image."""
         for uri in self._set.files:
-            content = read_coco(uri, self._facts.storage)
+            content = read_coco(uri, self._source.storage)
             yield from self._add_images(content.images, uri)
             for key, category in read_categories(content, uri).items():
                 self._categories[key] = category.name
@@ -449,7 +450,7 @@ class _SetListing:
 
     def batches(self) -> Iterator[pa.RecordBatch | Reject]:
         """Yield the images with their annotations, and rejects."""
-        folder, files = self._image_folder(), files_of(self._facts.uri, self._facts.storage)
+        folder, files = self._image_folder(), files_of(self._source.uri, self._source.storage)
         num_bytes = sum(files.num_bytes_of(uri) or 0 for uri in self._set.files)
         # Fewer rows if images have many annotations, because a batch is in memory.
         size = max(1, min(BATCH_ROWS, len(self._images) * _BATCH_BYTES // max(num_bytes, 1)))
@@ -463,7 +464,7 @@ class _SetListing:
         probes = pa.array(relative, pa.string())
         for folder in self._set.folders:
             if any(
-                file_exists(uri, self._facts.storage)
+                file_exists(uri, self._source.storage)
                 for uri in resolve_paths(probes, folder)[1].to_pylist()
             ):
                 return folder
@@ -476,13 +477,13 @@ class _SetListing:
             yield _reject(batch, row - rows.start, problem)
         batch = keep_rows(batch, np.array([row not in found.problems for row in rows]))
         missing, batch = look_up_batch(
-            batch, self._facts.storage, folder=folder, listed_in=self._set.files[0]
+            batch, self._source.storage, folder=folder, listed_in=self._set.files[0]
         )
         yield from missing
-        if self._facts.has_boxes:
+        if self._source.has_boxes:
             batch, rejects = self._with_objects(batch, found.objects)
             yield from rejects
-        if self._facts.has_captions:
+        if self._source.has_captions:
             places, captions = _of_batch(found.captions, batch)
             texts = pa.array([text for _, text in captions], pa.large_string())
             column = boxes.list_array(texts, places, batch.num_rows)
@@ -505,7 +506,7 @@ class _SetListing:
         self, found: _Annotations, number: int, row: int, order: int, place: str
     ) -> Problem | None:
         """Add an annotation, or return its problem, which rejects its image."""
-        num_keypoints = self._facts.num_keypoints
+        num_keypoints = self._source.num_keypoints
         decoder: Decoder[Any] = ANNOTATION_WITH_KEYPOINTS if num_keypoints else ANNOTATION
         try:
             item = read_item(self._annotations[number], decoder, place)
@@ -537,8 +538,8 @@ class _SetListing:
         images = self._images[rows.start : rows.stop]
         names = pa.array([image.file_name for image in images], pa.string())
         uris = resolve_paths(names, folder)[1]
-        ids = resolve_paths(uris, self._facts.root)[0].to_pylist()
-        split = self._set.split if self._facts.states_splits else None
+        ids = resolve_paths(uris, self._source.root)[0].to_pylist()
+        split = self._set.split if self._source.states_splits else None
         references = [
             ImageRow(name, uri, split=split, row=row)
             for row, name, uri in zip(rows, ids, uris.to_pylist(), strict=True)
@@ -560,8 +561,8 @@ class _SetListing:
                 [item.segmentation for item in objects], pa.large_string()
             ),
         }
-        if self._facts.num_keypoints:
-            shape = len(objects), max(self._facts.num_keypoints), 3
+        if self._source.num_keypoints:
+            shape = len(objects), max(self._source.num_keypoints), 3
             points = np.array([item.keypoints for item in objects], float).reshape(shape)
             columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, of_objects)
         ids = batch.column("id").to_pylist()
@@ -581,7 +582,7 @@ class _SetListing:
             boxes.stated_size(self._images[row].height, self._images[row].width) for row in rows
         ]
         places = [place for place, row in enumerate(rows) if row in with_objects]
-        return boxes.sizes_of(stated, places, uris, self._facts.storage)
+        return boxes.sizes_of(stated, places, uris, self._source.storage)
 
 
 def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[float]:
@@ -608,4 +609,3 @@ def _reject(batch: pa.RecordBatch, place: int, problem: Problem) -> Reject:
 
 
 # A json, a wildcard, or a folder with them in `annotations/` or beside the images.
-FORMAT = SourceFormat("a COCO .json, or a folder with annotations/*.json", look, list_part, rank=20)

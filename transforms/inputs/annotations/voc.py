@@ -38,7 +38,7 @@ from shardwright.transforms.inputs.file_rules import Problem, has_image_name, sp
 from shardwright.transforms.inputs.folder_contents import read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.image_rows import ImageRow
-from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
     PICTURE_TYPE,
     STATED_SIZE,
@@ -172,8 +172,8 @@ def _refuse_doctype(*_: object) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VocFacts(SourceFacts):
-    """The facts about a tree of images and xml files.
+class VocSource(InputSource):
+    """A tree of images and xml files.
 
     Attributes:
         root: The tree's folder.
@@ -183,62 +183,114 @@ class VocFacts(SourceFacts):
         storage: Options of the tree's store.
     """
 
+    summary = "Pascal VOC: images and an .xml for each"
+    rank = 51
+    checks_links = True
+
     root: str
     has_lists: bool
     has_split_folders: bool
     has_masks: bool
     storage: StorageOptions
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> VocSource | None:
+        """Return a VOC tree as a source; None if INPUT is something else.
 
-def look(request: SourceRequest) -> VocFacts | None:
-    """Return the facts about a VOC tree; None if INPUT is something else.
-
-    Raises:
-        UsageError: The format is forced and there is no xml, or an option gives a column.
-        StorageError: A folder cannot be listed.
-    """
-    root = request.uri
-    is_folder = request.is_remote or os.path.isdir(root)
-    bases = _bases(request) if is_folder else []
-    if not bases:
-        request.refuse_if_forced(
-            "has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it"
+        Raises:
+            UsageError: The format is forced and there is no xml, or an option gives a column.
+            StorageError: A folder cannot be listed.
+        """
+        root = request.uri
+        is_folder = request.is_remote or os.path.isdir(root)
+        bases = _bases(request) if is_folder else []
+        if not bases:
+            request.refuse_if_forced(
+                "has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it"
+            )
+            return None
+        request.refuse_columns("Pascal VOC")
+        look_in = request.listings.look_in
+        insides = {base: look_in(base).folders for base in bases}
+        has_masks = any(
+            folder.lower() in MASKS for folders in insides.values() for folder in folders
         )
-        return None
-    request.refuse_columns("Pascal VOC")
-    look_in = request.listings.look_in
-    insides = {base: look_in(base).folders for base in bases}
-    has_masks = any(folder.lower() in MASKS for folders in insides.values() for folder in folders)
-    has_lists = any(
-        name.lower() in SPLIT_LISTS
-        for base, folders in insides.items()
-        for folder in folders
-        if folder.lower() == "imagesets"
-        for name in look_in(f"{base}/{folder}/Main").files
-    )
-    of_folders = not has_lists and has_split_folders(request, bases[0], insides[bases[0]])
-    splits = ", split folders" if of_folders else ""
-    splits = ", splits from ImageSets/Main" if has_lists else splits
-    masks = [(name, PICTURE_TYPE) for name in MASKS.values()] if has_masks else []
-    return VocFacts(
-        f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}"
-        + ", masks" * has_masks,
-        reference_schema(
-            [
-                *((name, pa.list_(kind)) for name, kind in _OBJECT_TYPES.items()),
-                (STATED_SIZE, STATED_SIZE_TYPE),
-                *masks,
-            ]
-        ),
-        _FEATURES,
-        states_splits=has_lists or of_folders,
-        labels_from="the names in the xml files",
-        root=request.uri,
-        has_lists=has_lists,
-        has_split_folders=of_folders,
-        has_masks=has_masks,
-        storage=request.storage,
-    )
+        has_lists = any(
+            name.lower() in SPLIT_LISTS
+            for base, folders in insides.items()
+            for folder in folders
+            if folder.lower() == "imagesets"
+            for name in look_in(f"{base}/{folder}/Main").files
+        )
+        of_folders = not has_lists and has_split_folders(request, bases[0], insides[bases[0]])
+        splits = ", split folders" if of_folders else ""
+        splits = ", splits from ImageSets/Main" if has_lists else splits
+        masks = [(name, PICTURE_TYPE) for name in MASKS.values()] if has_masks else []
+        return VocSource(
+            f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}"
+            + ", masks" * has_masks,
+            reference_schema(
+                [
+                    *((name, pa.list_(kind)) for name, kind in _OBJECT_TYPES.items()),
+                    (STATED_SIZE, STATED_SIZE_TYPE),
+                    *masks,
+                ]
+            ),
+            _FEATURES,
+            states_splits=has_lists or of_folders,
+            labels_from="the names in the xml files",
+            root=request.uri,
+            has_lists=has_lists,
+            has_split_folders=of_folders,
+            has_masks=has_masks,
+            storage=request.storage,
+        )
+
+    def references(self, part: str) -> Rows:
+        """Yield the tree's images, sorted by path, and rejects; the only part is ""."""
+        del part
+        files, rejects = list_tree(self.root, self.storage, self.folders)
+        yield from rejects
+        tree = _sort(files)
+        splits, faults = _listed_splits(self, tree) if self.has_lists else ({}, [])
+        yield from faults
+        yield from _without_image(self, tree, splits)
+        wanted: list[tuple[ImageRow, ImageRow | None]] = []
+        for image in tree.images:
+            found = tree.labels.get(image_key(image.id), [])
+            if self.has_lists and image_key(image.id) not in splits:
+                yield image.reject(
+                    RejectReason.OTHER_FILE, "in none of the lists of ImageSets/Main"
+                )
+            elif len(found) == 1:
+                wanted.append((image, found[0]))
+            else:
+                several = f"it has several xml files: {', '.join(file.id for file in found)}"
+                yield (
+                    image.reject(RejectReason.BAD_VALUE, several)
+                    if found
+                    else image.reject(RejectReason.MISSING_LABEL, "it has no xml file")
+                )
+        of_folder = self.has_split_folders and not self.has_lists
+
+        def split_of_path(path: str) -> str | None:
+            return split_of(path.split("/")[:1]) if of_folder else splits.get(image_key(path))
+
+        def masks_of(images: Sequence[ImageRow]) -> dict[str, pa.Array]:
+            columns: dict[str, pa.Array] = {}
+            for name, masks in tree.masks.items() if self.has_masks else ():
+                files = (masks.get(image_key(image.id)) for image in images)
+                places = [
+                    one and ImagePlace(one.uri, None, one.num_bytes, one.etag) for one in files
+                ]
+                columns[extra_name(name)] = pa.array(places, PICTURE_TYPE)
+            return columns
+
+        parse = partial(_objects_of, self.storage)
+        columns = dict(islice(_OBJECT_TYPES.items(), 1, None))
+        yield from list_labelled(
+            wanted, self.storage, parse, columns, split_of_path, in_pixels=True, extras=masks_of
+        )
 
 
 def _bases(request: SourceRequest) -> list[str]:
@@ -272,57 +324,14 @@ class _Tree:
     others: list[ImageRow]
 
 
-def list_part(facts: VocFacts, part: str) -> Rows:
-    """Yield the tree's images as references, sorted by path, and rejects; the only part is ""."""
-    del part
-    files, rejects = list_tree(facts.root, facts.storage, facts.folders)
-    yield from rejects
-    tree = _sort(files)
-    splits, faults = _listed_splits(facts, tree) if facts.has_lists else ({}, [])
-    yield from faults
-    yield from _without_image(facts, tree, splits)
-    wanted: list[tuple[ImageRow, ImageRow | None]] = []
-    for image in tree.images:
-        found = tree.labels.get(image_key(image.id), [])
-        if facts.has_lists and image_key(image.id) not in splits:
-            yield image.reject(RejectReason.OTHER_FILE, "in none of the lists of ImageSets/Main")
-        elif len(found) == 1:
-            wanted.append((image, found[0]))
-        else:
-            several = f"it has several xml files: {', '.join(file.id for file in found)}"
-            yield (
-                image.reject(RejectReason.BAD_VALUE, several)
-                if found
-                else image.reject(RejectReason.MISSING_LABEL, "it has no xml file")
-            )
-    of_folder = facts.has_split_folders and not facts.has_lists
-
-    def split_of_path(path: str) -> str | None:
-        return split_of(path.split("/")[:1]) if of_folder else splits.get(image_key(path))
-
-    def masks_of(images: Sequence[ImageRow]) -> dict[str, pa.Array]:
-        columns: dict[str, pa.Array] = {}
-        for name, masks in tree.masks.items() if facts.has_masks else ():
-            files = (masks.get(image_key(image.id)) for image in images)
-            places = [one and ImagePlace(one.uri, None, one.num_bytes, one.etag) for one in files]
-            columns[extra_name(name)] = pa.array(places, PICTURE_TYPE)
-        return columns
-
-    parse = partial(_objects_of, facts.storage)
-    columns = dict(islice(_OBJECT_TYPES.items(), 1, None))
-    yield from list_labelled(
-        wanted, facts.storage, parse, columns, split_of_path, in_pixels=True, extras=masks_of
-    )
-
-
-def _without_image(facts: VocFacts, tree: _Tree, splits: Mapping[_Key, str]) -> Iterator[Reject]:
+def _without_image(source: VocSource, tree: _Tree, splits: Mapping[_Key, str]) -> Iterator[Reject]:
     """Yield a reject for each listed name and each annotation without an image, and other files."""
     keys = {image_key(image.id) for image in tree.images}
     for key, split in splits.items():
         if key not in keys:
             yield Reject(
                 "/".join(key),
-                facts.root,
+                source.root,
                 RejectReason.MISSING_FILE,
                 f"listed as a {split} image, but there is no image of this name",
             )
@@ -353,11 +362,11 @@ def _sort(files: Sequence[ImageRow]) -> _Tree:
     return tree
 
 
-def _listed_splits(facts: VocFacts, tree: _Tree) -> tuple[dict[_Key, str], list[Reject]]:
+def _listed_splits(source: VocSource, tree: _Tree) -> tuple[dict[_Key, str], list[Reject]]:
     """Return the split of each listed image by its key, and a reject for each image in two."""
     splits: dict[_Key, str] = {}
     rejects = []
-    for file, lines in read_lists(sorted(tree.lists, key=_is_sum), facts.storage):
+    for file, lines in read_lists(sorted(tree.lists, key=_is_sum), source.storage):
         *base, _, _, name = file.id.split("/")
         for stem in filter(None, map(str.strip, lines)):
             key = (*base, stem.rpartition(".")[0] if has_image_name(stem) else stem)
@@ -398,12 +407,3 @@ def _objects_of(
         )
         for number, found in enumerate(label.objects, 1)
     ]
-
-
-FORMAT = SourceFormat(
-    "Pascal VOC: images and an .xml for each",
-    look,
-    list_part,
-    rank=51,
-    checks_links=True,
-)

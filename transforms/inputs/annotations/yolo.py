@@ -44,7 +44,7 @@ from shardwright.transforms.inputs.file_rules import (
 from shardwright.transforms.inputs.folder_contents import read_start, read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.image_rows import ImageRow
-from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import reference_schema
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -283,8 +283,8 @@ def _names(value: Any, path: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YoloFacts(SourceFacts):
-    """The facts about a tree of images and text labels.
+class YoloSource(InputSource):
+    """A tree of images and text labels.
 
     Attributes:
         root: The tree's folder.
@@ -295,6 +295,10 @@ class YoloFacts(SourceFacts):
         storage: Options of the tree's store.
     """
 
+    summary = "YOLO: images and a .txt for each, or their data.yaml"
+    rank = 28
+    checks_links = True
+
     root: str
     names: tuple[str, ...]
     places: tuple[tuple[str, str], ...]
@@ -302,56 +306,113 @@ class YoloFacts(SourceFacts):
     point_shape: PointShape | None
     storage: StorageOptions
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> YoloSource | None:
+        """Return YOLO labels as a source; None if INPUT is something else.
 
-def look(request: SourceRequest) -> YoloFacts | None:
-    """Return the facts about YOLO labels; None if INPUT is something else.
+        Raises:
+            UsageError: The format is forced and INPUT is not a folder, there are no class names, or
+                an option gives a column.
+            StorageError: A folder cannot be listed.
+        """
+        config, root = _open_config(request)
+        if config is None:
+            request.refuse_if_forced(
+                "is not a folder: give the folder of images/ and labels/, or data.yaml"
+            )
+            return None
+        request.refuse_columns("YOLO labels")
+        if not config.names:
+            raise UsageError(
+                f"{request.uri} has YOLO labels but no class names: "
+                "add data.yaml with `names`, or classes.txt with one name per line"
+            )
+        stated = config.places or _named_places(request, root)
+        places, shared = _places(stated, root)
+        of_folders = not places and _has_split_folders(request, root)
+        splits = ", split folders" if of_folders else ""
+        named = (name for names in stated.values() for name in names)
+        places_from = config.names_path.rpartition("/")[2] if config.places else ", ".join(named)
+        splits = f", splits from {places_from}{''.join(shared)}" if places else splits
+        features = (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE)
+        points = config.point_shape
+        if points is not None:
+            features = (*features, boxes.keypoint_feature(points.points))
+        told = f" and {counted(points.points, 'keypoint')}" if points else ""
+        return YoloSource(
+            f"YOLO labels at {root}: images with a .txt of boxes{told} for each, "
+            f"{counted(len(config.names), 'class')}{splits}",
+            reference_schema(
+                [(boxes.BOX, pa.list_(boxes.BOX_TYPE))]
+                + [(name, pa.list_(kind)) for name, kind in _object_types(points).items()]
+            ),
+            features,
+            states_splits=bool(places) or of_folders,
+            labels_from=f"the names in {config.names_path}",
+            root=root,
+            names=config.names,
+            places=places,
+            places_from=places_from,
+            point_shape=points,
+            storage=request.storage,
+        )
 
-    Raises:
-        UsageError: The format is forced and INPUT is not a folder, there are no class names, or an
-            option gives a column.
-        StorageError: A folder cannot be listed.
-    """
-    config, root = _open_config(request)
-    if config is None:
-        request.refuse_if_forced(
-            "is not a folder: give the folder of images/ and labels/, or data.yaml"
+    def references(self, part: str) -> Rows:
+        """Yield the tree's images, sorted by path, and rejects; the only part is ""."""
+        del part
+        files, rejects = list_tree(self.root, self.storage, self.folders)
+        yield from rejects
+        images = [file for file in files if has_image_name(file.id)]
+        lists = {path for _, path in self.places if path.lower().endswith(".txt")}
+        texts = [
+            file
+            for file in files
+            if file.id.lower().endswith(".txt") and not _is_other(file.id) and file.id not in lists
+        ]
+        labels: dict[tuple[str, ...], list[ImageRow]] = defaultdict(list)
+        for file in texts:
+            labels[image_key(file.id)].append(file)
+        keys = {image_key(image.id) for image in images}
+        yield from _left_over(files, labels, keys, lists)
+        listed, faults = _listed_splits(self, [file for file in files if file.id in lists], images)
+        yield from faults
+        split_by_path = _splits_by_place(self, listed)
+        pairs = []
+        places = ", ".join(f"{split}: {self.root}/{path}" for split, path in self.places)
+        unplaced = (
+            f"in none of the places of {self.places_from} ({places}): correct them, or move it"
         )
-        return None
-    request.refuse_columns("YOLO labels")
-    if not config.names:
-        raise UsageError(
-            f"{request.uri} has YOLO labels but no class names: "
-            "add data.yaml with `names`, or classes.txt with one name per line"
+        for image in images:
+            found = labels.get(image_key(image.id), [])
+            if self.places and split_by_path(image.id) is None:
+                yield image.reject(RejectReason.UNKNOWN_SPLIT, unplaced)
+            elif len(found) > 1:
+                told = f"it has several label files: {', '.join(file.id for file in found)}"
+                yield image.reject(RejectReason.BAD_VALUE, told)
+            else:
+                pairs.append((image, found[0] if found else None))
+
+        def parse(_: ImageRow, file: ImageRow | None, data: bytes) -> list[TreeObject] | Problem:
+            try:
+                found = list(parse_yolo(data, len(self.names), self.point_shape))
+            except BadLine as fault:
+                return RejectReason.BAD_VALUE, f"{file.id if file else ''}, {fault}"
+            objects = []
+            for one in found:
+                # As COCO's JSON, a list in a list, but in fractions; "" for a plain box.
+                polygon = json.dumps([one.polygon], separators=(",", ":")) if one.polygon else ""
+                values = (self.names[one.label], polygon, one.keypoints)
+                objects.append(TreeObject(one.line, one.box, values))
+            return objects
+
+        yield from list_labelled(
+            pairs,
+            self.storage,
+            parse,
+            _object_types(self.point_shape),
+            split_by_path,
+            corners=partial(boxes.corners_of_sides, part=0.5),
         )
-    stated = config.places or _named_places(request, root)
-    places, shared = _places(stated, root)
-    of_folders = not places and _has_split_folders(request, root)
-    splits = ", split folders" if of_folders else ""
-    named = (name for names in stated.values() for name in names)
-    places_from = config.names_path.rpartition("/")[2] if config.places else ", ".join(named)
-    splits = f", splits from {places_from}{''.join(shared)}" if places else splits
-    features = (*boxes.box_features(config.names), boxes.SEGMENTATION_FEATURE)
-    points = config.point_shape
-    if points is not None:
-        features = (*features, boxes.keypoint_feature(points.points))
-    told = f" and {counted(points.points, 'keypoint')}" if points else ""
-    return YoloFacts(
-        f"YOLO labels at {root}: images with a .txt of boxes{told} for each, "
-        f"{counted(len(config.names), 'class')}{splits}",
-        reference_schema(
-            [(boxes.BOX, pa.list_(boxes.BOX_TYPE))]
-            + [(name, pa.list_(kind)) for name, kind in _object_types(points).items()]
-        ),
-        features,
-        states_splits=bool(places) or of_folders,
-        labels_from=f"the names in {config.names_path}",
-        root=root,
-        names=config.names,
-        places=places,
-        places_from=places_from,
-        point_shape=points,
-        storage=request.storage,
-    )
 
 
 def _object_types(points: PointShape | None) -> dict[str, pa.DataType]:
@@ -499,62 +560,6 @@ def _are_splits(request: SourceRequest, folder: str) -> bool:
     return has_split_folders(request, folder, names)
 
 
-def list_part(facts: YoloFacts, part: str) -> Rows:
-    """Yield the tree's images as references, sorted by path, and rejects; the only part is ""."""
-    del part
-    files, rejects = list_tree(facts.root, facts.storage, facts.folders)
-    yield from rejects
-    images = [file for file in files if has_image_name(file.id)]
-    lists = {path for _, path in facts.places if path.lower().endswith(".txt")}
-    texts = [
-        file
-        for file in files
-        if file.id.lower().endswith(".txt") and not _is_other(file.id) and file.id not in lists
-    ]
-    labels: dict[tuple[str, ...], list[ImageRow]] = defaultdict(list)
-    for file in texts:
-        labels[image_key(file.id)].append(file)
-    keys = {image_key(image.id) for image in images}
-    yield from _left_over(files, labels, keys, lists)
-    listed, faults = _listed_splits(facts, [file for file in files if file.id in lists], images)
-    yield from faults
-    split_by_path = _splits_by_place(facts, listed)
-    pairs = []
-    places = ", ".join(f"{split}: {facts.root}/{path}" for split, path in facts.places)
-    unplaced = f"in none of the places of {facts.places_from} ({places}): correct them, or move it"
-    for image in images:
-        found = labels.get(image_key(image.id), [])
-        if facts.places and split_by_path(image.id) is None:
-            yield image.reject(RejectReason.UNKNOWN_SPLIT, unplaced)
-        elif len(found) > 1:
-            told = f"it has several label files: {', '.join(file.id for file in found)}"
-            yield image.reject(RejectReason.BAD_VALUE, told)
-        else:
-            pairs.append((image, found[0] if found else None))
-
-    def parse(_: ImageRow, file: ImageRow | None, data: bytes) -> list[TreeObject] | Problem:
-        try:
-            found = list(parse_yolo(data, len(facts.names), facts.point_shape))
-        except BadLine as fault:
-            return RejectReason.BAD_VALUE, f"{file.id if file else ''}, {fault}"
-        objects = []
-        for one in found:
-            # As COCO's JSON, a list in a list, but in fractions; "" for a plain box.
-            polygon = json.dumps([one.polygon], separators=(",", ":")) if one.polygon else ""
-            values = (facts.names[one.label], polygon, one.keypoints)
-            objects.append(TreeObject(one.line, one.box, values))
-        return objects
-
-    yield from list_labelled(
-        pairs,
-        facts.storage,
-        parse,
-        _object_types(facts.point_shape),
-        split_by_path,
-        corners=partial(boxes.corners_of_sides, part=0.5),
-    )
-
-
 def _is_other(path: str) -> bool:
     return path.rpartition("/")[2].lower() in NAME_FILES
 
@@ -579,15 +584,15 @@ def _left_over(
 
 
 def _listed_splits(
-    facts: YoloFacts, lists: Sequence[ImageRow], images: Sequence[ImageRow]
+    source: YoloSource, lists: Sequence[ImageRow], images: Sequence[ImageRow]
 ) -> tuple[dict[str, str], list[Reject]]:
     """Return the split of each listed path, and a reject for one in two splits or without image."""
-    split_of_place = {path: split for split, path in facts.places}
+    split_of_place = {path: split for split, path in source.places}
     paths, listed, rejects = {image.id for image in images}, dict[str, str](), []
-    for file, lines in read_lists(lists, facts.storage):
+    for file, lines in read_lists(lists, source.storage):
         split = split_of_place[file.id]
         for line in filter(None, map(str.strip, lines)):
-            path = _path_of_line(line.removeprefix(f"{facts.root}/"), paths)
+            path = _path_of_line(line.removeprefix(f"{source.root}/"), paths)
             first = listed.setdefault(path, split)
             if first != split:
                 told = RejectReason.DUPLICATE_ID, f"listed in two splits; it stays in {first}"
@@ -607,14 +612,14 @@ def _path_of_line(line: str, paths: Set[str]) -> str:
     return next((end for end in ends if end in paths), "/".join(parts))
 
 
-def _splits_by_place(facts: YoloFacts, listed: Mapping[str, str]) -> Callable[[str], str | None]:
+def _splits_by_place(source: YoloSource, listed: Mapping[str, str]) -> Callable[[str], str | None]:
     """Return a function from an image's path to its split.
 
     The split is that of a list or folder in data.yaml; without those, of a split folder.
     """
-    if not facts.states_splits:
+    if not source.states_splits:
         return lambda _: None
-    split_of_place = {path: split for split, path in facts.places}
+    split_of_place = {path: split for split, path in source.places}
 
     def find(path: str) -> str | None:
         folders = path.split("/")[:-1]
@@ -623,15 +628,6 @@ def _splits_by_place(facts: YoloFacts, listed: Mapping[str, str]) -> Callable[[s
         placed = listed.get(path) or next(
             (split_of_place[folder] for folder in above if folder in split_of_place), None
         )
-        return placed or (None if facts.places else split_of(folders))
+        return placed or (None if source.places else split_of(folders))
 
     return find
-
-
-FORMAT = SourceFormat(
-    "YOLO: images and a .txt for each, or their data.yaml",
-    look,
-    list_part,
-    rank=28,  # before `table`, which fails on files like data.yaml
-    checks_links=True,
-)

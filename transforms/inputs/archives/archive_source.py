@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, ClassVar, NamedTuple, TypeVar
 
 from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.storage.options import StorageOptions
@@ -29,7 +29,7 @@ from shardwright.transforms.inputs.file_rules import (
 )
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from shardwright.transforms.inputs.input_files import (
-    FilesFacts,
+    FilesSource,
     FileState,
     InputFile,
     base_of,
@@ -238,21 +238,6 @@ class ArchiveLayout:
         return "".join(f", {text}" for text in told)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveFacts(FilesFacts):
-    """The facts about archives.
-
-    Attributes:
-        layout: The meaning of folders and names.
-    """
-
-    layout: ArchiveLayout
-
-    def rules(self) -> dict[str, Any]:
-        """Return what decides a listing, for the names of a spool."""
-        return {"layout": asdict(self.layout)}
-
-
 class OpenArchive(NamedTuple):
     """An archive that is open.
 
@@ -265,69 +250,174 @@ class OpenArchive(NamedTuple):
     in_place: bool
 
 
-class ArchiveKind(NamedTuple):
-    """A format of archives.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSource(FilesSource):
+    """Archives of images.
+
+    A subclass is a format of archives, `kind` in words.
 
     Attributes:
-        name: Its name in the names of a spool.
-        what: An archive in words, such as "tar archive".
-        is_name: A test of a file's name.
-        open: Opens the archive with an address, options of its store, and its length in bytes; the
-            last argument is False if no places of bytes are needed.
+        layout: The meaning of folders and names.
     """
 
-    name: str
-    what: str
-    is_name: Callable[[str], bool]
-    open: Callable[[str, StorageOptions, int, bool], AbstractContextManager[OpenArchive]]
+    has_top_folders = True
+    kind: ClassVar[str]
+    layout: ArchiveLayout
 
+    @staticmethod
+    def is_name(name: str) -> bool:
+        """Return whether an archive's file may have this name."""
+        raise NotImplementedError
 
-def look_at_archives(request: SourceRequest, kind: ArchiveKind) -> ArchiveFacts | None:
-    """Return the facts about archives of images; None if INPUT is something else.
+    @staticmethod
+    def open(
+        uri: str, storage: StorageOptions, num_bytes: int, places: bool
+    ) -> AbstractContextManager[OpenArchive]:
+        """Open an archive of a length in bytes; `places` is False if its members are not located.
 
-    Raises:
-        UsageError: As for `find_archives` and `refuse_unread`, or an option gives a column.
-    """
-    archives = find_archives(request, kind)
-    if not archives:
-        return None
-    request.refuse_columns(f"made of {kind.what}s")
-    starts = [_start_of(archive.uri, request.storage, kind) for archive in first_and_last(archives)]
-    layout = layout_of(request, starts, archives)
-    if not request.forced:
-        _refuse_unread(request, starts, kind, lambda path: layout.place_of(archives[0], path)[1])
-    return ArchiveFacts(
-        describe_files(request, archives, kind.what) + layout.describe(),
-        states_splits=layout.states_splits,
-        labels_from=layout.labels_from,
-        labels_are_names=True,
-        request=request,
-        base=base_of(archives),
-        is_part=kind.is_name,
-        layout=layout,
-    )
+        Raises:
+            ArchiveFault: It cannot be read.
+        """
+        raise NotImplementedError
 
+    def rules(self) -> dict[str, Any]:
+        """Return what decides a listing, for the names of a spool."""
+        return {"layout": asdict(self.layout)}
 
-def _refuse_unread(
-    request: SourceRequest,
-    starts: Sequence[ArchiveStart],
-    kind: ArchiveKind,
-    label_of: Callable[[str], str | None],
-) -> None:
-    """Report the companions of images in archives, as `refuse_unread`, and raise as it."""
-    found = find_companions(
-        chain.from_iterable(start.paths for start in starts),
-        is_whole=all(start.whole for start in starts),
-    )
-    texts = {path: text for start in starts for path, text in start.texts.items()}
-    refuse_unread(
-        request,
-        found,
-        kind.name,
-        set(map(label_of, found.images)),
-        lambda path: texts.get(path, b""),
-        fix="unpack it, and give its folder as INPUT",
-    )
+    @classmethod
+    def look(cls, request: SourceRequest) -> ArchiveSource | None:
+        """Return archives of images as a source; None if INPUT is something else.
+
+        Raises:
+            UsageError: As for `find` and `refuse_unread`, or an option gives a column.
+        """
+        archives = cls.find(request)
+        if not archives:
+            return None
+        request.refuse_columns(f"made of {cls.kind} archives")
+        starts = [
+            cls._start_of(archive.uri, request.storage) for archive in first_and_last(archives)
+        ]
+        layout = layout_of(request, starts, archives)
+        if not request.forced:
+            cls._refuse_unread(request, starts, lambda path: layout.place_of(archives[0], path)[1])
+        return cls(
+            describe_files(request, archives, f"{cls.kind} archive") + layout.describe(),
+            states_splits=layout.states_splits,
+            labels_from=layout.labels_from,
+            labels_are_names=True,
+            request=request,
+            base=base_of(archives),
+            is_part=cls.is_name,
+            layout=layout,
+        )
+
+    def references(self, part: str) -> Rows:
+        """Yield the references of an archive, and an `incomplete` reject if it cannot be opened."""
+        file, request = self.file_of(part), self.request
+        try:
+            archive = Archive(self, file, state_of(part, request.storage))
+            with self.open(part, request.storage, archive.state.num_bytes, True) as found:
+                if found.in_place:
+                    yield from self.list_members(archive, found.members(), None)
+                    return
+                # A compressed stream cannot be entered at an offset, so its images are copied once,
+                # in order.
+                yield from spooled_part(
+                    request,
+                    file,
+                    archive.state,
+                    lambda writer: self.list_members(archive, found.members(), writer),
+                    format=self.name,
+                    **self.rules(),
+                )
+        except (ArchiveFault, MissingError) as error:
+            yield incomplete(file.name, file.uri, error, 0)
+
+    def list_members(
+        self, archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
+    ) -> Rows:
+        """Yield the references and rejects of an open archive's members, as `until_fault`.
+
+        Args:
+            archive: The archive.
+            members: All its files.
+            writer: The writer of the spool; None if members are read in place.
+        """
+        rows = _image_rows(archive, members, writer)
+        return in_batches(until_fault(archive, rows), image_references)
+
+    @classmethod
+    def find(cls, request: SourceRequest) -> tuple[InputFile, ...]:
+        """Return the archives of INPUT; () if it is something else.
+
+        Raises:
+            UsageError: The format is forced and there are none, or a name is not UTF-8.
+        """
+        found = find_files(request, cls.is_name, alone=not request.forced)
+        if not found and request.forced and request.is_file:
+            return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
+        if not found:
+            request.refuse_if_forced(
+                f"has no {cls.kind} archives: give one, a folder of them, or a wildcard"
+            )
+        for archive in found:
+            try:
+                archive.uri.encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(f"the name of {archive.uri!r} is not UTF-8: rename it") from error
+        return found
+
+    @classmethod
+    def _start_of(cls, uri: str, storage: StorageOptions) -> ArchiveStart:
+        """Return the paths of the first members that may be records."""
+        paths: list[str] = []
+        texts: dict[str, bytes] = {}
+        num_bytes = 0
+        try:
+            size = state_of(uri, storage).num_bytes
+            with cls.open(uri, storage, size, False) as archive:
+                for member in archive.members():
+                    if path_problem(member.path) is None:
+                        paths.append(member.path)
+                        if (
+                            len(texts) < _LOOK_TEXTS
+                            and may_be_list(member.path)
+                            and not member.problem
+                        ):
+                            with archive_faults(), member.open() as file:
+                                texts[member.path] = file.read(LIST_BYTES)
+                    num_bytes += member.num_bytes
+                    # Many small files, or enough bytes with some files: whichever comes first.
+                    if len(paths) >= LOOK_MEMBERS or (
+                        num_bytes > LOOK_BYTES and len(paths) >= LEAST_LOOK
+                    ):
+                        return ArchiveStart(paths, whole=False, texts=texts)
+        except (ArchiveFault, MissingError):  # reported when the archive is listed
+            return ArchiveStart(paths, whole=False, texts=texts)
+        return ArchiveStart(paths, whole=True, texts=texts)
+
+    @classmethod
+    def _refuse_unread(
+        cls,
+        request: SourceRequest,
+        starts: Sequence[ArchiveStart],
+        label_of: Callable[[str], str | None],
+    ) -> None:
+        """Report the companions of images in archives, as `refuse_unread`, and raise as it."""
+        found = find_companions(
+            chain.from_iterable(start.paths for start in starts),
+            is_whole=all(start.whole for start in starts),
+        )
+        texts = {path: text for start in starts for path, text in start.texts.items()}
+        refuse_unread(
+            request,
+            found,
+            cls.kind,
+            set(map(label_of, found.images)),
+            lambda path: texts.get(path, b""),
+            fix="unpack it, and give its folder as INPUT",
+        )
 
 
 class ArchiveStart(NamedTuple):
@@ -342,31 +432,6 @@ class ArchiveStart(NamedTuple):
     paths: list[str]
     whole: bool
     texts: Mapping[str, bytes] = {}
-
-
-def _start_of(uri: str, storage: StorageOptions, kind: ArchiveKind) -> ArchiveStart:
-    """Return the paths of the first members that may be records."""
-    paths: list[str] = []
-    texts: dict[str, bytes] = {}
-    num_bytes = 0
-    try:
-        size = state_of(uri, storage).num_bytes
-        with kind.open(uri, storage, size, False) as archive:
-            for member in archive.members():
-                if path_problem(member.path) is None:
-                    paths.append(member.path)
-                    if len(texts) < _LOOK_TEXTS and may_be_list(member.path) and not member.problem:
-                        with archive_faults(), member.open() as file:
-                            texts[member.path] = file.read(LIST_BYTES)
-                num_bytes += member.num_bytes
-                # Many small files, or enough bytes with some files: whichever comes first.
-                if len(paths) >= LOOK_MEMBERS or (
-                    num_bytes > LOOK_BYTES and len(paths) >= LEAST_LOOK
-                ):
-                    return ArchiveStart(paths, whole=False, texts=texts)
-    except (ArchiveFault, MissingError):  # reported when the archive is listed
-        return ArchiveStart(paths, whole=False, texts=texts)
-    return ArchiveStart(paths, whole=True, texts=texts)
 
 
 def layout_of(
@@ -415,25 +480,6 @@ def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:
     return top if is_wrapper else ""
 
 
-def find_archives(request: SourceRequest, kind: ArchiveKind) -> tuple[InputFile, ...]:
-    """Return the archives of INPUT; () if it is something else.
-
-    Raises:
-        UsageError: The format is forced and there are none, or a name is not UTF-8.
-    """
-    found = find_files(request, kind.is_name, alone=not request.forced)
-    if not found and request.forced and request.is_file:
-        return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
-    if not found:
-        request.refuse_if_forced(f"has no {kind.what}s: give one, a folder of them, or a wildcard")
-    for archive in found:
-        try:
-            archive.uri.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"the name of {archive.uri!r} is not UTF-8: rename it") from error
-    return found
-
-
 def first_and_last(archives: Sequence[InputFile]) -> Iterable[InputFile]:
     """Return the archives that detection reads."""
     return dict.fromkeys((archives[0], archives[-1]))
@@ -444,57 +490,14 @@ class Archive:
     """An archive to list.
 
     Attributes:
-        facts: The facts about INPUT.
+        source: INPUT.
         file: The archive's file.
         state: Its length and etag.
     """
 
-    facts: ArchiveFacts
+    source: ArchiveSource
     file: InputFile
     state: FileState
-
-
-def list_archive(
-    facts: ArchiveFacts,
-    part: str,
-    kind: ArchiveKind,
-    list_members: Callable[[Archive, Iterable[Member], SpoolWriter | None], Rows] | None = None,
-) -> Rows:
-    """Yield the references of an archive, and an `incomplete` reject if it cannot be opened.
-
-    Args:
-        facts: The facts about INPUT.
-        part: The archive.
-        kind: Its format.
-        list_members: Yields the references of its members, given the writer of the spool if they
-            cannot be read in place; None for `list_images`.
-    """
-    file, request = facts.file_of(part), facts.request
-    rows = list_members or list_images
-    try:
-        archive = Archive(facts, file, state_of(part, request.storage))
-        with kind.open(part, request.storage, archive.state.num_bytes, True) as found:
-            if found.in_place:
-                yield from rows(archive, found.members(), None)
-                return
-            # A compressed stream cannot be entered at an offset, so its images are copied once, in
-            # order.
-            yield from spooled_part(
-                request,
-                file,
-                archive.state,
-                lambda writer: rows(archive, found.members(), writer),
-                format=kind.name,
-                **facts.rules(),
-            )
-    except (ArchiveFault, MissingError) as error:
-        yield incomplete(file.name, file.uri, error, 0)
-
-
-def list_images(archive: Archive, members: Iterable[Member], writer: SpoolWriter | None) -> Rows:
-    """Yield members as references and rejects, as `until_fault`."""
-    rows = _image_rows(archive, members, writer)
-    return in_batches(until_fault(archive, rows), image_references)
 
 
 def _image_rows(
@@ -504,7 +507,7 @@ def _image_rows(
     for number, member in enumerate(members):
         found = member_problem(member) or place_member(member, archive, writer)
         if isinstance(found, ImagePlace):
-            split, label = archive.facts.layout.place_of(file, member.path)
+            split, label = archive.source.layout.place_of(file, member.path)
             yield ImageRow(
                 f"{file.name}/{member.path}",
                 found.uri,

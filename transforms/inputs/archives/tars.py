@@ -9,6 +9,7 @@ import lzma
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -18,16 +19,13 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.archives.archive_source import (
     ArchiveFault,
-    ArchiveKind,
+    ArchiveSource,
     Member,
     OpenArchive,
     archive_faults,
-    list_archive,
-    look_at_archives,
     normal_path,
 )
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name
-from shardwright.transforms.inputs.source import SourceFormat
 from shardwright.transforms.rejects import RejectReason
 
 TAR_ENDINGS = (
@@ -219,20 +217,23 @@ def _open_member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     return file
 
 
-@contextmanager
-def _open_tar(
-    uri: str, storage: StorageOptions, num_bytes: int, places: bool
-) -> Iterator[OpenArchive]:
-    del places  # they cost nothing
-    reader = TarReader(uri, storage, num_bytes)
-    yield OpenArchive(reader.members, reader.compression is None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TarSource(ArchiveSource):
+    """Tar archives of images."""
 
+    summary = "a .tar, .tar.gz, .tar.bz2, .tar.xz or .tar.zst of images, or several"
+    rank = 22
+    kind = "tar"
 
-TAR = ArchiveKind("tar", "tar archive", is_tar_name, _open_tar)
-FORMAT = SourceFormat(
-    "a .tar, .tar.gz, .tar.bz2, .tar.xz or .tar.zst of images, or several",
-    functools.partial(look_at_archives, kind=TAR),
-    functools.partial(list_archive, kind=TAR),
-    rank=22,
-    has_top_folders=True,
-)
+    @staticmethod
+    def is_name(name: str) -> bool:
+        return is_tar_name(name)
+
+    @staticmethod
+    @contextmanager
+    def open(
+        uri: str, storage: StorageOptions, num_bytes: int, places: bool
+    ) -> Iterator[OpenArchive]:
+        del places  # they cost nothing
+        reader = TarReader(uri, storage, num_bytes)
+        yield OpenArchive(reader.members, reader.compression is None)

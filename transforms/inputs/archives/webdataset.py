@@ -19,22 +19,20 @@ from shardwright.transforms.inputs.archives.archive_source import (
     LEAST_LOOK,
     LOOK_BYTES,
     Archive,
-    ArchiveFacts,
     ArchiveFault,
+    ArchiveSource,
     ArchiveStart,
     Member,
     archive_faults,
-    find_archives,
     first_and_last,
     layout_of,
-    list_archive,
     member_problem,
     member_reject,
     path_problem,
     place_member,
     until_fault,
 )
-from shardwright.transforms.inputs.archives.tars import TAR, TarReader, is_tar_name, tar_stem
+from shardwright.transforms.inputs.archives.tars import TarReader, TarSource, is_tar_name, tar_stem
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS, Columns, find_roles
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name
 from shardwright.transforms.inputs.foreign_text import decode_text
@@ -43,7 +41,7 @@ from shardwright.transforms.inputs.input_files import InputFile, base_of, descri
 from shardwright.transforms.inputs.label_values import can_be_classes, class_text
 from shardwright.transforms.inputs.records.record_columns import NOT_FITTING
 from shardwright.transforms.inputs.rows import NumberedRow, list_rows, raw_rows
-from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -449,66 +447,78 @@ def _shown(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebDatasetFacts(ArchiveFacts):
-    """The facts about WebDataset shards.
+class WebDatasetSource(TarSource):
+    """WebDataset shards.
 
     Attributes:
         samples: The layout of the samples.
     """
 
+    summary = "WebDataset .tar shards: KEY.jpg with KEY.cls, KEY.txt or KEY.json"
+    rank = 20
+
     samples: SampleLayout
 
     def rules(self) -> dict[str, Any]:
         """Return what decides a listing, for the names of a spool."""
-        return {**ArchiveFacts.rules(self), "samples": self.samples.to_json()}
+        return {**ArchiveSource.rules(self), "samples": self.samples.to_json()}
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> WebDatasetSource | None:
+        """Return WebDataset shards as a source; None if INPUT is something else.
 
-def look(request: SourceRequest) -> WebDatasetFacts | None:
-    """Return the facts about WebDataset shards; None if INPUT is something else.
-
-    Raises:
-        UsageError: As for `find_archives` and `learn_layout`, or there are no samples.
-    """
-    archives = find_archives(request, TAR)
-    if not archives:
-        return None
-    starts, keys_have_dots = _first_samples(archives, request)
-    if not request.forced and not is_webdataset(starts[0]):
-        return None
-    found = list(chain.from_iterable(starts))
-    if not found:
-        raise UsageError(
-            f"{archives[0].uri} has no samples: "
-            "expected members KEY.SUFFIX, such as 000017.jpg and 000017.cls"
-        )
-    layout = layout_of(
-        request,
-        [
-            ArchiveStart(
-                [f"{one.key}.{suffix}" for one in start for suffix in one.sizes], whole=False
+        Raises:
+            UsageError: As for `find` and `learn_layout`, or there are no samples.
+        """
+        archives = cls.find(request)
+        if not archives:
+            return None
+        starts, keys_have_dots = _first_samples(archives, request)
+        if not request.forced and not is_webdataset(starts[0]):
+            return None
+        found = list(chain.from_iterable(starts))
+        if not found:
+            raise UsageError(
+                f"{archives[0].uri} has no samples: "
+                "expected members KEY.SUFFIX, such as 000017.jpg and 000017.cls"
             )
-            for start in starts
-        ],
-        archives,
-    )
-    samples = learn_layout(found, request.columns, request.kinds, keys_have_dots=keys_have_dots)
-    told = [describe_files(request, archives, "WebDataset shard")]
-    told += [f"labels from {samples.label_source}"] if samples.label_source else []
-    told += [f"features {', '.join(samples.extras)}"] if samples.extras else []
-    told += [f"without {', '.join(samples.ignored)}"] if samples.ignored else []
-    return samples.facts_as(
-        WebDatasetFacts,
-        ", ".join(told) + layout.describe(),
-        columns=None,
-        states_splits=layout.states_splits or "split" in samples.json_roles,
-        labels_from=samples.label_source or layout.labels_from,
-        labels_are_names=not samples.label_source,
-        request=request,
-        base=base_of(archives),
-        layout=layout,
-        is_part=is_tar_name,
-        samples=samples,
-    )
+        layout = layout_of(
+            request,
+            [
+                ArchiveStart(
+                    [f"{one.key}.{suffix}" for one in start for suffix in one.sizes], whole=False
+                )
+                for start in starts
+            ],
+            archives,
+        )
+        samples = learn_layout(found, request.columns, request.kinds, keys_have_dots=keys_have_dots)
+        told = [describe_files(request, archives, "WebDataset shard")]
+        told += [f"labels from {samples.label_source}"] if samples.label_source else []
+        told += [f"features {', '.join(samples.extras)}"] if samples.extras else []
+        told += [f"without {', '.join(samples.ignored)}"] if samples.ignored else []
+        return samples.source_as(
+            WebDatasetSource,
+            ", ".join(told) + layout.describe(),
+            columns=None,
+            states_splits=layout.states_splits or "split" in samples.json_roles,
+            labels_from=samples.label_source or layout.labels_from,
+            labels_are_names=not samples.label_source,
+            request=request,
+            base=base_of(archives),
+            layout=layout,
+            is_part=is_tar_name,
+            samples=samples,
+        )
+
+    def list_members(
+        self, archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
+    ) -> Rows:
+        columns, has_dots = self.samples, self.samples.keys_have_dots
+        samples = enumerate(read_samples(members, archive, writer, keys_have_dots=has_dots))
+        rows = (_row(self, archive.file, number, sample) for number, sample in samples)
+        batches = in_batches(until_fault(archive, rows), partial(raw_rows, columns))
+        return list_rows(columns, self.request, archive.file, batches, writer)
 
 
 def _first_samples(
@@ -551,26 +561,8 @@ def _samples_of(
         return
 
 
-def list_part(facts: WebDatasetFacts, part: str) -> Rows:
-    """Yield the samples of a shard."""
-    columns = facts.samples
-
-    def list_samples(
-        archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
-    ) -> Rows:
-        has_dots = columns.keys_have_dots
-        samples = enumerate(read_samples(members, archive, writer, keys_have_dots=has_dots))
-        rows = (_row(facts, archive.file, number, sample) for number, sample in samples)
-        listed = until_fault(archive, rows)
-        batches = in_batches(listed, partial(raw_rows, columns))
-        return list_rows(columns, facts.request, archive.file, batches, writer)
-
-    # Another name, so that a listing in the spool is not taken for that of plain images.
-    return list_archive(facts, part, TAR._replace(name="webdataset"), list_samples)
-
-
 def _row(
-    facts: WebDatasetFacts,
+    source: WebDatasetSource,
     file: InputFile,
     number: int,
     sample: Sample | tuple[str, Problem],
@@ -578,31 +570,22 @@ def _row(
     if isinstance(sample, tuple):
         return member_reject(file.name, file.uri, *sample)
     problem, name = sample.problem, f"{tar_stem(file.name)}/{sample.key}"
-    pictures, suffixes = facts.samples.pictures, sample.image_suffixes
+    pictures, suffixes = source.samples.pictures, sample.image_suffixes
     main = next((one for one in suffixes if _picture_name(one) not in pictures), None)
     if main is None:
         told = f"no image among its members ({', '.join(sample.sizes)})"
         problem = problem or (RejectReason.NOT_AN_IMAGE, told)
     elif problem is None:
         try:
-            row = facts.samples.values_of(sample, main)
+            row = source.samples.values_of(sample, main)
         except ValueError as error:
             problem = RejectReason.BAD_VALUE, str(error)
         else:
-            split, label = facts.layout.place_of(file, f"{sample.key}.")
-            if not facts.samples.label_source:
+            split, label = source.layout.place_of(file, f"{sample.key}.")
+            if not source.samples.label_source:
                 row[".label"] = label
             row[".id"] = row.get(".id") or name
             row[".split"] = row.get(".split") or split
             return number, row
     assert problem is not None
     return Reject(name, f"{file.uri}#{sample.key}", *problem)
-
-
-FORMAT = SourceFormat(
-    "WebDataset .tar shards: KEY.jpg with KEY.cls, KEY.txt or KEY.json",
-    look,
-    list_part,
-    rank=20,
-    has_top_folders=True,
-)

@@ -8,6 +8,7 @@ import struct
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 
 from shardwright.storage.addresses import is_remote
@@ -16,16 +17,13 @@ from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.archives.archive_source import (
     ArchiveFault,
-    ArchiveKind,
+    ArchiveSource,
     Member,
     OpenArchive,
     archive_faults,
-    list_archive,
-    look_at_archives,
     normal_path,
 )
 from shardwright.transforms.inputs.file_rules import Problem
-from shardwright.transforms.inputs.source import SourceFormat
 from shardwright.transforms.rejects import RejectReason
 
 # Signature, lengths of name and extra field; these two follow, then the data.
@@ -160,20 +158,23 @@ def _problem(info: zipfile.ZipInfo) -> Problem | None:
     return None
 
 
-@contextmanager
-def _open_zip(
-    uri: str, storage: StorageOptions, num_bytes: int, places: bool
-) -> Iterator[OpenArchive]:
-    del num_bytes
-    with ZipReader.open(uri, storage) as reader:
-        yield OpenArchive(functools.partial(reader.members, places=places), reader.is_stored)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZipSource(ArchiveSource):
+    """Zip archives of images."""
 
+    summary = "a .zip of images, or several"
+    rank = 24
+    kind = "zip"
 
-_ZIP = ArchiveKind("zip", "zip archive", is_zip_name, _open_zip)
-FORMAT = SourceFormat(
-    "a .zip of images, or several",
-    functools.partial(look_at_archives, kind=_ZIP),
-    functools.partial(list_archive, kind=_ZIP),
-    rank=24,
-    has_top_folders=True,
-)
+    @staticmethod
+    def is_name(name: str) -> bool:
+        return is_zip_name(name)
+
+    @staticmethod
+    @contextmanager
+    def open(
+        uri: str, storage: StorageOptions, num_bytes: int, places: bool
+    ) -> Iterator[OpenArchive]:
+        del num_bytes
+        with ZipReader.open(uri, storage) as reader:
+            yield OpenArchive(functools.partial(reader.members, places=places), reader.is_stored)

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -33,8 +33,11 @@ from shardwright.transforms.inputs.records.record_forms import (
     input_key,
     simple_value,
 )
-from shardwright.transforms.inputs.records.record_source import RecordFacts, facts_of, list_records
-from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.records.record_source import (
+    RecordSource,
+    list_records,
+)
+from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 
 _INPUTS = "x"
@@ -194,43 +197,46 @@ def _meaning_of(name: str) -> tuple[str, str | None]:
     return _NAMES.get(name.lower(), name), None
 
 
-def look(request: SourceRequest) -> RecordFacts | None:
-    """Return the facts about files of arrays; None if INPUT is something else.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySource(RecordSource):
+    """Files of NumPy arrays, whose rows are records."""
 
-    A folder is one only if the format is forced: `.npy` files often lie beside a table.
+    summary = "NumPy arrays (.npy, .npz): a file or a wildcard"
+    rank = 20
+    reads_records = True
 
-    Raises:
-        UsageError: The format is forced and there are no such files, no array holds the images
-            of the schema, or an option does not fit.
-        BuildError: The first file cannot be read.
-        StorageError: A file cannot be read.
-    """
-    if not request.forced and not is_array_name(os.path.basename(request.uri)):
-        return None
-    files = find_files(request, is_array_name)
-    if not files:
-        request.refuse_if_forced("holds no .npy or .npz files")
-        return None
-    rows = read_records(files[0].uri, request.storage)
-    sample = list(itertools.islice(rows, SAMPLE_RECORDS))
-    number = "a file" if len(files) == 1 else f"{len(files)} files"
-    what = f"{number} of NumPy arrays at {request.uri}"
-    return replace(facts_of(sample, request, what), base=base_of(files), is_part=is_array_name)
+    @classmethod
+    def look(cls, request: SourceRequest) -> ArraySource | None:
+        """Return files of arrays as a source; None if INPUT is something else.
 
+        A folder is one only if the format is forced: `.npy` files often lie beside a table.
 
-def list_part(facts: RecordFacts, part: str) -> Rows:
-    """Yield the rows of a file; their images go to the spool."""
-    file, request = facts.file_of(part), facts.request
-    state = state_of(part, request.storage)
+        Raises:
+            UsageError: The format is forced and there are no such files, no array holds the images
+                of the schema, or an option does not fit.
+            BuildError: The first file cannot be read.
+            StorageError: A file cannot be read.
+        """
+        if not request.forced and not is_array_name(os.path.basename(request.uri)):
+            return None
+        files = find_files(request, is_array_name)
+        if not files:
+            request.refuse_if_forced("holds no .npy or .npz files")
+            return None
+        rows = read_records(files[0].uri, request.storage)
+        sample = list(itertools.islice(rows, SAMPLE_RECORDS))
+        number = "a file" if len(files) == 1 else f"{len(files)} files"
+        what = f"{number} of NumPy arrays at {request.uri}"
+        return replace(cls.of(sample, request, what), base=base_of(files), is_part=is_array_name)
 
-    def make(writer: SpoolWriter) -> Rows:
-        records = read_records(part, request.storage)
-        yield from list_records(facts, records, file, f"{file.name}#", writer)
+    def references(self, part: str) -> Rows:
+        """Yield the rows of a file; their images go to the spool."""
+        file, request = self.file_of(part), self.request
+        state = state_of(part, request.storage)
 
-    columns, records = facts.layout.to_json(), facts.records.to_json()
-    yield from spooled_part(request, file, state, make, columns=columns, records=records)
+        def make(writer: SpoolWriter) -> Rows:
+            records = read_records(part, request.storage)
+            yield from list_records(self, records, file, f"{file.name}#", writer)
 
-
-FORMAT = SourceFormat(
-    "NumPy arrays (.npy, .npz): a file or a wildcard", look, list_part, rank=20, reads_records=True
-)
+        columns, records = self.layout.to_json(), self.records.to_json()
+        yield from spooled_part(request, file, state, make, columns=columns, records=records)

@@ -24,7 +24,7 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_records import without_suffixes
 from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.input_files import FileState, find_files, state_of
-from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
     BATCH_ROWS,
     COPIED_SCHEMA,
@@ -40,8 +40,8 @@ from shardwright.transforms.rejects import RejectReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetFacts(SourceFacts):
-    """The facts about a finished dataset.
+class CopiedSource(InputSource):
+    """A finished dataset.
 
     Attributes:
         root: The folder of its shards.
@@ -49,6 +49,10 @@ class DatasetFacts(SourceFacts):
         copied_schema: The features of its records.
         without: Ids of records to leave out, or of the inputs that they were made of.
     """
+
+    summary = "a finished dataset of shardwright: its records are copied unchanged"
+    rank = 15
+    reads_records = True
 
     root: Folder
     shards: tuple[tuple[ShardName, ShardInfo], ...]
@@ -58,28 +62,50 @@ class DatasetFacts(SourceFacts):
     def parts(self) -> Iterator[str]:
         yield from map(str, range(len(self.shards)))
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> CopiedSource | None:
+        """Return a finished dataset as a source; None if INPUT is something else.
 
-def look(request: SourceRequest) -> DatasetFacts | None:
-    """Return the facts about a finished dataset; None if INPUT is something else.
+        Also None if an option changes records: then the dataset is an input like other TFRecord
+        files.
 
-    Also None if an option changes records: then the dataset is an input like other TFRecord files.
+        Raises:
+            UsageError: The format is forced, and INPUT is not a dataset or an option changes
+                records.
+            NotADatasetError: The manifest is damaged, or of another format version.
+            StorageError: The manifest cannot be read.
+        """
+        if request.changes:
+            request.refuse_if_forced(
+                "is a dataset whose records are copied unchanged: leave "
+                f"{request.changes[0]} out, or --input-format dataset"
+            )
+            return None
+        manifest = _manifest_of(request)
+        if manifest is None:
+            request.refuse_if_forced(f"is not a finished dataset: it has no {naming.MANIFEST}")
+            return None
+        return source_of(request, manifest)
 
-    Raises:
-        UsageError: The format is forced, and INPUT is not a dataset or an option changes records.
-        NotADatasetError: The manifest is damaged, or of another format version.
-        StorageError: The manifest cannot be read.
-    """
-    if request.changes:
-        request.refuse_if_forced(
-            f"is a dataset whose records are copied unchanged: leave {request.changes[0]} out, or "
-            "--input-format dataset"
-        )
-        return None
-    manifest = _manifest_of(request)
-    if manifest is None:
-        request.refuse_if_forced(f"is not a finished dataset: it has no {naming.MANIFEST}")
-        return None
-    return facts_of(request, manifest)
+    def references(self, part: str) -> Rows:
+        """Yield the records of a shard, and a reject for each one beyond the end of its file.
+
+        Raises:
+            StorageError: The shard is missing, or its sidecar is missing or damaged.
+        """
+        name, info = self.shards[int(part)]
+        uri, options = self.root.own_path(name.shard), self.root.options
+        state = state_of(uri, options)
+        index = read_index_of(self.root, name, info)
+        # Before rows are left out, because versions name records by their row in the file.
+        index = index.append_column("row", pa.array(np.arange(index.num_rows)))
+        live = info.live_rows
+        index = index if live is None else index.take(live)
+        if self.without:
+            index = index.filter(pc.invert(has_ids(index, pa.array(sorted(self.without)))))
+        for batch in index.combine_chunks().to_batches(BATCH_ROWS):
+            listed = _references(batch, self, uri=uri, etag=state.etag, split=name.split)
+            yield from _inside(listed, state)
 
 
 def _manifest_of(request: SourceRequest) -> Manifest | None:
@@ -100,15 +126,15 @@ def _manifest_of(request: SourceRequest) -> Manifest | None:
     return read_version(root) if "format_version" in (content or {}) else None
 
 
-def facts_of(
+def source_of(
     request: SourceRequest, manifest: Manifest, without: frozenset[str] = frozenset()
-) -> DatasetFacts:
-    """Return the facts about a version of the dataset in INPUT, without records of some ids."""
+) -> CopiedSource:
+    """Return a version of the dataset in INPUT as a source, without records of some ids."""
     shards = tuple(manifest.named_shards())
     if not manifest.num_records:
         raise UsageError(f"{request.argument} {request.uri} is a dataset without records")
     schema = manifest.schema
-    return DatasetFacts(
+    return CopiedSource(
         f"a finished dataset at {request.uri}, {counted(manifest.num_records, 'record')} in "
         f"{counted(len(shards), 'shard')}, copied unchanged",
         COPIED_SCHEMA,
@@ -129,27 +155,6 @@ def _root_of(request: SourceRequest) -> Folder:
     return Folder(request.uri.rstrip("/"), request.storage)
 
 
-def list_part(facts: DatasetFacts, part: str) -> Rows:
-    """Yield the records of a shard, and a reject for each one beyond the end of its file.
-
-    Raises:
-        StorageError: The shard is missing, or its sidecar is missing or damaged.
-    """
-    name, info = facts.shards[int(part)]
-    uri, options = facts.root.own_path(name.shard), facts.root.options
-    state = state_of(uri, options)
-    index = read_index_of(facts.root, name, info)
-    # Before rows are left out, because versions name records by their row in the file.
-    index = index.append_column("row", pa.array(np.arange(index.num_rows)))
-    live = info.live_rows
-    index = index if live is None else index.take(live)
-    if facts.without:
-        index = index.filter(pc.invert(has_ids(index, pa.array(sorted(facts.without)))))
-    for batch in index.combine_chunks().to_batches(BATCH_ROWS):
-        listed = _references(batch, facts, uri=uri, etag=state.etag, split=name.split)
-        yield from _inside(listed, state)
-
-
 def has_ids(index: pa.Table, ids: pa.Array) -> pa.ChunkedArray:
     """Return which index rows are of these ids, or of records made of inputs with them, bool."""
     made = pa.chunked_array([ids_of_inputs(index)])
@@ -163,9 +168,9 @@ def ids_of_inputs(index: pa.Table) -> pa.Array:
 
 
 def _references(
-    rows: pa.RecordBatch, facts: DatasetFacts, *, uri: str, etag: str | None, split: str
+    rows: pa.RecordBatch, source: CopiedSource, *, uri: str, etag: str | None, split: str
 ) -> pa.RecordBatch:
-    num_rows, names = rows.num_rows, pa.array(facts.copied_schema.class_names, pa.string())
+    num_rows, names = rows.num_rows, pa.array(source.copied_schema.class_names, pa.string())
     columns = {
         "id": rows["id"],
         "uri": pa.repeat(uri, num_rows),
@@ -195,12 +200,3 @@ def _inside(batch: pa.RecordBatch, state: FileState) -> Rows:
     yield from reject_rows(batch, beyond, RejectReason.TRUNCATED, detail)
     if not beyond.all():
         yield keep_rows(batch, ~beyond)
-
-
-FORMAT = SourceFormat(
-    "a finished dataset of shardwright: its records are copied unchanged",
-    look,
-    list_part,
-    rank=15,
-    reads_records=True,
-)

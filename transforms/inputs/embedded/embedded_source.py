@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,12 +33,12 @@ from shardwright.transforms.inputs.input_files import (
 )
 from shardwright.transforms.inputs.rows import (
     RawRows,
-    RowsFacts,
+    RowsSource,
     columns_of,
     list_rows,
     picture_parts,
 )
-from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.rejects import incomplete
 
@@ -162,45 +163,84 @@ def _class_names(feature: Any) -> tuple[str, ...]:
     return tuple(map(str, feature.get("names") or range(feature.get("num_classes") or 0)))
 
 
-def look(request: SourceRequest) -> RowsFacts | None:
-    """Return the facts about files with images in a column; None if INPUT is something else.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSource(RowsSource):
+    """Parquet or Arrow files with images in a column; tables of paths are for `TableSource`."""
 
-    Raises:
-        UsageError: The format is forced and there are no such files, or an option does not fit.
-        BuildError: A file that no other format reads is invalid.
-        StorageError: A file cannot be read.
-    """
-    files = find_files(request, is_embedded_name)
-    if request.image is None and not request.forced:
-        return None  # a Parquet file is a table
-    if not files:
-        request.refuse_if_forced("holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
-        return None
-    only_here = request.forced or is_arrow_name(files[0].uri)
-    try:
-        layout = _layout_of(files, request, forced=only_here)
-    except BuildError:
-        if only_here:
-            raise
-        return None  # it may be a table: `table` reports the error
-    if layout is None:
-        return None
-    if request.columns.get("size") is not None:
-        raise UsageError(
-            "--size-column is for a table of paths, "
-            f"but {request.argument} {request.uri} holds the images themselves"
-        )
-    number = "a file" if len(files) == 1 else f"{len(files)} files"
-    columns = layout.describe(layout.extras)
-    return layout.facts_as(
-        RowsFacts,
-        f"{number} with images in a column at {request.uri}, columns {columns}",
-        states_splits=layout.split is not None or files_state_splits(request, files),
-        request=request,
-        base=base_of(files),
-        is_part=is_embedded_name,
-        layout=layout,
+    summary = (
+        "Parquet or Arrow files with encoded images in a column (Hugging Face hub): "
+        "a file, a wildcard or a folder"
     )
+    rank = 25
+
+    @classmethod
+    def look(cls, request: SourceRequest) -> EmbeddedSource | None:
+        """Return files with images in a column as a source; None if INPUT is something else.
+
+        Raises:
+            UsageError: The format is forced and there are no such files, or an option does not fit.
+            BuildError: A file that no other format reads is invalid.
+            StorageError: A file cannot be read.
+        """
+        files = find_files(request, is_embedded_name)
+        if request.image is None and not request.forced:
+            return None  # a Parquet file is a table
+        if not files:
+            request.refuse_if_forced("holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
+            return None
+        only_here = request.forced or is_arrow_name(files[0].uri)
+        try:
+            layout = _layout_of(files, request, forced=only_here)
+        except BuildError:
+            if only_here:
+                raise
+            return None  # it may be a table: `table` reports the error
+        if layout is None:
+            return None
+        if request.columns.get("size") is not None:
+            raise UsageError(
+                "--size-column is for a table of paths, "
+                f"but {request.argument} {request.uri} holds the images themselves"
+            )
+        number = "a file" if len(files) == 1 else f"{len(files)} files"
+        columns = layout.describe(layout.extras)
+        return layout.source_as(
+            EmbeddedSource,
+            f"{number} with images in a column at {request.uri}, columns {columns}",
+            states_splits=layout.split is not None or files_state_splits(request, files),
+            request=request,
+            base=base_of(files),
+            is_part=is_embedded_name,
+            layout=layout,
+        )
+
+    def references(self, part: str) -> Rows:
+        """Yield the rows of a file; embedded images go to the spool."""
+        file, request = self.file_of(part), self.request
+        state = state_of(part, request.storage)
+        if not state.num_bytes:
+            yield incomplete(file.name, part, "the file has no bytes", 0)
+            return
+
+        def make(writer: SpoolWriter) -> Rows:
+            read = _Readable()
+            try:
+                with open_rows(part, request.storage) as (_, batches):
+                    rows = map(RawRows, read.until_fault(batches))
+                    yield from list_rows(self.layout, request, file, rows, writer)
+            except DamagedFileError as error:
+                read.fault = error
+            if read.fault is not None:
+                yield incomplete(file.name, part, read.fault, read.num_rows)
+
+        rows = spooled_part(
+            request,
+            file,
+            state,
+            make,
+            columns=self.layout.to_json(),
+        )
+        yield from with_structs(rows, self.layout.structs, request.storage)
 
 
 def _layout_of(
@@ -264,35 +304,6 @@ def _is_binary(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _BINARY)
 
 
-def list_part(facts: RowsFacts, part: str) -> Rows:
-    """Yield the rows of a file; embedded images go to the spool."""
-    file, request = facts.file_of(part), facts.request
-    state = state_of(part, request.storage)
-    if not state.num_bytes:
-        yield incomplete(file.name, part, "the file has no bytes", 0)
-        return
-
-    def make(writer: SpoolWriter) -> Rows:
-        read = _Readable()
-        try:
-            with open_rows(part, request.storage) as (_, batches):
-                rows = map(RawRows, read.until_fault(batches))
-                yield from list_rows(facts.layout, request, file, rows, writer)
-        except DamagedFileError as error:
-            read.fault = error
-        if read.fault is not None:
-            yield incomplete(file.name, part, read.fault, read.num_rows)
-
-    rows = spooled_part(
-        request,
-        file,
-        state,
-        make,
-        columns=facts.layout.to_json(),
-    )
-    yield from with_structs(rows, facts.layout.structs, request.storage)
-
-
 class _Readable:
     """The rows of a file up to its fault, so that those are listed that are readable.
 
@@ -312,13 +323,3 @@ class _Readable:
                 yield batch
         except (pa.ArrowException, OSError) as error:
             self.fault = error
-
-
-# Tables of image paths, in the same files, are for `table`.
-FORMAT = SourceFormat(
-    "Parquet or Arrow files with encoded images in a column (Hugging Face hub): "
-    "a file, a wildcard or a folder",
-    look,
-    list_part,
-    rank=25,
-)

@@ -31,7 +31,7 @@ from shardwright.transforms.inputs.file_rules import (
 )
 from shardwright.transforms.inputs.folder_contents import read_start
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.top_folders import rule_of_labels, shown, split_folders_of
 from shardwright.transforms.inputs.unread import LIST_BYTES, refuse_unread
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -138,8 +138,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderFacts(SourceFacts):
-    """The facts about a folder of images.
+class FolderSource(InputSource):
+    """A folder of images.
 
     Attributes:
         root: Its absolute path, or a store's address.
@@ -147,6 +147,11 @@ class FolderFacts(SourceFacts):
         storage: Options of its store.
         is_long: True for a prefix with more than a page of objects.
     """
+
+    summary = "a folder of images, of class folders, or of split folders"
+    checks_links = True
+    has_top_folders = True
+    rank = 100
 
     root: str
     split_folders: tuple[str, ...]
@@ -160,41 +165,48 @@ class FolderFacts(SourceFacts):
         ranges = cut_prefix(client_for(store, self.storage), prefix, _RANGES)
         return (keys.to_text() for keys in ranges)
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> FolderSource | None:
+        """Return a folder as a source; None if INPUT is a file.
 
-def look(request: SourceRequest) -> FolderFacts | None:
-    """Return the facts about a folder; None if INPUT is a file.
-
-    Raises:
-        UsageError: The format is forced and INPUT is a file, the folder does not exist, an option
-            gives a column, or as for `refuse_unread`.
-        StorageError: The folder cannot be listed.
-    """
-    if not request.is_remote and not os.path.isdir(request.uri):
-        request.refuse_if_forced("is not a folder")
-        return None
-    request.refuse_columns("a folder")
-    splits = find_splits(request)
-    folders = request.listings.look_in(request.uri).folders
-    if not request.forced:
-        companions = request.listings.companions_in(request.uri)
-        refuse_unread(
-            request,
-            companions,
-            "folder",
-            {place_of(splits, path)[1] for path in companions.images},
-            lambda path: read_start(f"{request.uri}/{path}", request.storage, LIST_BYTES),
+        Raises:
+            UsageError: The format is forced and INPUT is a file, the folder does not exist, an
+                option gives a column, or as for `refuse_unread`.
+            StorageError: The folder cannot be listed.
+        """
+        if not request.is_remote and not os.path.isdir(request.uri):
+            request.refuse_if_forced("is not a folder")
+            return None
+        request.refuse_columns("a folder")
+        splits = find_splits(request)
+        folders = request.listings.look_in(request.uri).folders
+        if not request.forced:
+            companions = request.listings.companions_in(request.uri)
+            refuse_unread(
+                request,
+                companions,
+                "folder",
+                {place_of(splits, path)[1] for path in companions.images},
+                lambda path: read_start(f"{request.uri}/{path}", request.storage, LIST_BYTES),
+            )
+        named = f", with the folders {shown(folders)}" if folders and not splits else ""
+        return FolderSource(
+            describe_folder(request.uri, splits) + named,
+            states_splits=bool(splits),
+            labels_from=rule_of_labels(splits),
+            labels_are_names=True,
+            root=request.uri,
+            split_folders=splits,
+            storage=request.storage,
+            is_long=request.is_remote
+            and len(request.listings.first_names(request.uri)) >= LONG_KEYS,
         )
-    named = f", with the folders {shown(folders)}" if folders and not splits else ""
-    return FolderFacts(
-        describe_folder(request.uri, splits) + named,
-        states_splits=bool(splits),
-        labels_from=rule_of_labels(splits),
-        labels_are_names=True,
-        root=request.uri,
-        split_folders=splits,
-        storage=request.storage,
-        is_long=request.is_remote and len(request.listings.first_names(request.uri)) >= LONG_KEYS,
-    )
+
+    def references(self, part: str) -> Rows:
+        """Yield the images of a folder; a part is "", or a range of a prefix's keys as text."""
+        keys = KeyRange.of_text(part)
+        files = list_files(self.root, self.split_folders, self.storage, self.folders, keys)
+        yield from in_batches(_with_log(self.root, files), image_references)
 
 
 def find_splits(request: SourceRequest) -> tuple[str, ...]:
@@ -243,13 +255,6 @@ def _object_problem(relative: str, row: ObjectRow) -> Problem | None:
     if problem := key_problem(row.key):
         return RejectReason.BAD_ID, f"the object {problem}"
     return size_problem(row.num_bytes)
-
-
-def list_part(facts: FolderFacts, part: str) -> Rows:
-    """Yield the images of a folder; a part is "", or a range of a prefix's keys as text."""
-    keys = KeyRange.of_text(part)
-    files = list_files(facts.root, facts.split_folders, facts.storage, facts.folders, keys)
-    yield from in_batches(_with_log(facts.root, files), image_references)
 
 
 def list_files(
@@ -309,13 +314,3 @@ def listed_below(
     if is_remote(root):
         return _objects_below(root, storage, keys)
     return _files_below(root, folders)
-
-
-FORMAT = SourceFormat(
-    "a folder of images, of class folders, or of split folders",
-    look,
-    list_part,
-    100,
-    checks_links=True,
-    has_top_folders=True,
-)

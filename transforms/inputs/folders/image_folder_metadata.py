@@ -33,7 +33,7 @@ from shardwright.transforms.inputs.folders.folder_files import (
     list_files,
 )
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.tables.table_files import (
     read_first_rows,
     read_table_schema,
@@ -58,14 +58,18 @@ _OWN_NAMES = frozenset({"image", "label", "id"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataFolderFacts(SourceFacts):
-    """The facts about a folder of images with metadata files.
+class MetadataFolderSource(InputSource):
+    """A folder of images with metadata files.
 
     Attributes:
         root: Its absolute path, or a store's address.
         table: The table of the metadata files.
         split_folders: First-level folder names, as spelled on disk, that stand for a split.
     """
+
+    summary = "a folder of images with metadata.csv, .jsonl or .parquet (Hugging Face ImageFolder)"
+    rank = 60
+    has_top_folders = True
 
     root: str
     table: TableLayout
@@ -79,57 +83,91 @@ class MetadataFolderFacts(SourceFacts):
             ):
                 yield f"{folder}/"
 
-    def for_features(self, features: Sequence[Feature]) -> MetadataFolderFacts:
-        return facts_of(self.root, self.table.for_features(features), self.split_folders)
+    def bring(self, features: Sequence[Feature]) -> MetadataFolderSource:
+        return source_of(self.root, self.table.for_features(features), self.split_folders)
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> MetadataFolderSource | None:
+        """Return a folder with metadata files as a source; None if INPUT is something else.
 
-def look(request: SourceRequest) -> MetadataFolderFacts | None:
-    """Return the facts about a folder with metadata files; None if INPUT is something else.
-
-    Raises:
-        UsageError: The format is forced and there are no metadata files, they are not one table,
-            or an option does not fit.
-        BuildError: A metadata file cannot be read.
-        StorageError: The store cannot be listed.
-    """
-    is_folder = not has_wildcard(request.uri) and (
-        not is_web(request.uri) if request.is_remote else os.path.isdir(request.uri)
-    )
-    files, splits = _metadata_files(request) if is_folder else ((), ())
-    image, pictures = _picture_columns(request, files) if files else (None, ())
-    if image is None:
-        request.refuse_if_forced(
-            "has no metadata.csv, .jsonl or .parquet "
-            f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
+        Raises:
+            UsageError: The format is forced and there are no metadata files, they are not one
+                table, or an option does not fit.
+            BuildError: A metadata file cannot be read.
+            StorageError: The store cannot be listed.
+        """
+        is_folder = not has_wildcard(request.uri) and (
+            not is_web(request.uri) if request.is_remote else os.path.isdir(request.uri)
         )
-        return None
-    if request.image_root is not None:
-        raise UsageError(
-            f"--image-root needs a table, but {request.argument} {request.uri} is a folder "
-            f"with metadata files: give the metadata file itself as {request.argument}"
-        )
-    given = replace(request, columns={**request.columns, "image": image})
-    table = table_of(given, request.uri, files)
-    others = (table.boxes, table.structs, table.flags)  # which state classes, too
-    if table.label is None and all(each is None for each in others):
-        _warn_of_class_folders(table, splits)
-    further = tuple(name for name in pictures if name not in table.roles.values())
-    return facts_of(request.uri, replace(table, pictures=further), splits)
+        files, splits = _metadata_files(request) if is_folder else ((), ())
+        image, pictures = _picture_columns(request, files) if files else (None, ())
+        if image is None:
+            request.refuse_if_forced(
+                "has no metadata.csv, .jsonl or .parquet "
+                f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
+            )
+            return None
+        if request.image_root is not None:
+            raise UsageError(
+                f"--image-root needs a table, but {request.argument} {request.uri} is a folder "
+                f"with metadata files: give the metadata file itself as {request.argument}"
+            )
+        given = replace(request, columns={**request.columns, "image": image})
+        table = table_of(given, request.uri, files)
+        others = (table.boxes, table.structs, table.flags)  # which state classes, too
+        if table.label is None and all(each is None for each in others):
+            _warn_of_class_folders(table, splits)
+        further = tuple(name for name in pictures if name not in table.roles.values())
+        return source_of(request.uri, replace(table, pictures=further), splits)
+
+    def references(self, part: str) -> Rows:
+        """Yield the images of a metadata file or of a folder without one, and files without a row.
+
+        Of a table of boxes, these files are images without a box.
+        """
+        named: set[str | None] = set()
+        if not part.endswith("/"):
+            for found in list_table(self.table, part):
+                if isinstance(found, Reject):
+                    named |= {found.uri, f"{self.root}/{found.id}"}
+                    yield found
+                else:
+                    further = (
+                        pc.struct_field(found.column(name), "uri")
+                        for name in picture_columns(found.schema)
+                    )
+                    for uris in (found.column("uri"), *further):
+                        named.update(uris.to_pylist())
+                    yield _with_splits(self, found)
+        others = _without_rows(self, part, named)
+        boxes = self.table.boxes
+        if boxes is None:
+            for row in others:
+                told = "the metadata has no row for it" if named else "it has no metadata file"
+                if isinstance(row, ImageRow):
+                    row = row.reject(RejectReason.MISSING_LABEL, told)
+                yield row
+        else:
+            for found in in_batches(others, image_references):
+                is_reject = isinstance(found, Reject)
+                yield found if is_reject else _with_splits(self, boxes.without_boxes(found))
 
 
-def facts_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> MetadataFolderFacts:
-    """Return the facts about a folder, given the table of its metadata files."""
+def source_of(
+    root: str, table: TableLayout, split_folders: tuple[str, ...]
+) -> MetadataFolderSource:
+    """Return a folder as a source, given the table of its metadata files."""
     taken = _OWN_NAMES | set(table.columns.names)
     known = {**table.known, **{name: _picture_feature(name, taken) for name in table.pictures}}
     found = {
         "columns": None,
         "states_splits": table.split is not None or bool(split_folders),
         "splits_can_be_redrawn": False,
-        **({} if table.boxes is None else table.boxes.facts()),
+        **({} if table.boxes is None else table.boxes.attributes()),
     }
-    return replace(table, known=known).facts_as(
-        MetadataFolderFacts,
-        f"{describe_folder(root, split_folders)} with {table.facts.description}",
+    return replace(table, known=known).source_as(
+        MetadataFolderSource,
+        f"{describe_folder(root, split_folders)} with {table.source.description}",
         root=root,
         table=table,
         split_folders=split_folders,
@@ -213,70 +251,28 @@ def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
     )
 
 
-def list_part(facts: MetadataFolderFacts, part: str) -> Rows:
-    """Yield the images of a metadata file or of a folder without one, and files without a row.
-
-    Of a table of boxes, these files are images without a box.
-    """
-    named: set[str | None] = set()
-    if not part.endswith("/"):
-        for found in list_table(facts.table, part):
-            if isinstance(found, Reject):
-                named |= {found.uri, f"{facts.root}/{found.id}"}
-                yield found
-            else:
-                further = (
-                    pc.struct_field(found.column(name), "uri")
-                    for name in picture_columns(found.schema)
-                )
-                for uris in (found.column("uri"), *further):
-                    named.update(uris.to_pylist())
-                yield _with_splits(facts, found)
-    others = _without_rows(facts, part, named)
-    boxes = facts.table.boxes
-    if boxes is None:
-        for row in others:
-            told = "the metadata has no row for it" if named else "it has no metadata file"
-            if isinstance(row, ImageRow):
-                row = row.reject(RejectReason.MISSING_LABEL, told)
-            yield row
-    else:
-        for found in in_batches(others, image_references):
-            is_reject = isinstance(found, Reject)
-            yield found if is_reject else _with_splits(facts, boxes.without_boxes(found))
-
-
-def _with_splits(facts: MetadataFolderFacts, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_splits(source: MetadataFolderSource, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Fill splits from the folders where the metadata states none."""
-    if not facts.split_folders:
+    if not source.split_folders:
         return batch
-    below = (uri.removeprefix(f"{facts.root}/") for uri in batch.column("uri").to_pylist())
+    below = (uri.removeprefix(f"{source.root}/") for uri in batch.column("uri").to_pylist())
     folders = pa.array(
-        [place_of(facts.split_folders, relative)[0] for relative in below], pa.string()
+        [place_of(source.split_folders, relative)[0] for relative in below], pa.string()
     )
     return set_column(batch, "split", pc.coalesce(batch.column("split"), folders))
 
 
 def _without_rows(
-    facts: MetadataFolderFacts, part: str, named: set[str | None]
+    source: MetadataFolderSource, part: str, named: set[str | None]
 ) -> Iterator[ImageRow | Reject]:
     """Yield each file without a metadata row, as an image or a reject."""
     folder = posixpath.dirname(part)
-    root = f"{facts.root}/{folder}" if folder else facts.root
-    known = named | set(map(facts.table.path_of, facts.table.files))
-    for row in list_files(root, (), facts.table.storage):
+    root = f"{source.root}/{folder}" if folder else source.root
+    known = named | set(map(source.table.path_of, source.table.files))
+    for row in list_files(root, (), source.table.storage):
         if row.uri not in known:
             row_id = f"{folder}/{row.id}" if folder else row.id
             if isinstance(row, ImageRow):
                 yield row._replace(id=row_id, label=None)
             else:
                 yield replace(row, id=row_id)
-
-
-FORMAT = SourceFormat(
-    "a folder of images with metadata.csv, .jsonl or .parquet (Hugging Face ImageFolder)",
-    look,
-    list_part,
-    rank=60,
-    has_top_folders=True,
-)

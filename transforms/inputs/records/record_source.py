@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 
@@ -15,11 +16,11 @@ from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.detection import refuse_image_options
-from shardwright.transforms.inputs.input_files import FilesFacts, InputFile
+from shardwright.transforms.inputs.input_files import FilesSource, InputFile
 from shardwright.transforms.inputs.records.record_columns import URI, RecordColumns, infer_columns
 from shardwright.transforms.inputs.records.record_forms import SAMPLE_RECORDS, Record, records_of
-from shardwright.transforms.inputs.rows import RawRows, RowsFacts, columns_of, list_rows
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.rows import RawRows, RowsSource, columns_of, list_rows
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, read_listing, spool_name, write_spool
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.rejects import Reject
@@ -28,8 +29,8 @@ _ID = "id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFacts(RowsFacts):
-    """The facts about Python records.
+class RecordSource(RowsSource):
+    """Python records.
 
     Attributes:
         records: Their columns.
@@ -44,47 +45,57 @@ class RecordFacts(RowsFacts):
 
     def parts(self) -> Iterator[str]:
         shards = map(str, range(self.shards))
-        return FilesFacts.parts(self) if self.is_part else shards
+        return FilesSource.parts(self) if self.is_part else shards
 
+    def references(self, part: str) -> Rows:
+        """Yield the references of a part; records of a shard are made first if they are not."""
+        folder, name = _spool_of(self), _name_of(part)
+        if self.maker and folder.num_bytes_of(f"{name}.parquet") is None:
+            _spool_part(self, part, records_of(pickle.loads(self.maker)(int(part))))
+        yield from read_listing(folder, name)
 
-def facts_of(sample: Sequence[Record], request: SourceRequest, what: str) -> RecordFacts:
-    """Return the facts about records.
+    @classmethod
+    def of(cls, sample: Sequence[Record], request: SourceRequest, what: str) -> Self:
+        """Return records as a source.
 
-    Args:
-        sample: The first records.
-        request: The request for INPUT.
-        what: The start of the log line, such as "Python records".
+        Args:
+            sample: The first records.
+            request: The request for INPUT.
+            what: The start of the log line, such as "Python records".
 
-    Raises:
-        UsageError: As `open_records`.
-    """
-    if not sample:
-        raise UsageError(f"{what}: there are no records, so there is nothing to write")
-    said = said_kinds(request.columns, request.kinds)
-    find_images = request.image is not None
-    records = infer_columns(sample, said, shapes=request.shapes, find_images=find_images)
-    first = records.plain_columns(sample)
-    found = columns_of(first, records.pictures, request, "the records")
-    assert found is not None  # forced
-    if found.id is None:
-        records, found = _with_numbers(records, found)
-    layout = replace(found, known=records.tensors)
-    facts = layout.facts_as(
-        RecordFacts,
-        f"{what}: {layout.describe()}",
-        columns=tuple(
-            name for name in records.schema.names if name not in (layout.image, records.numbered)
-        ),
-        request=request,
-        base="",
-        layout=layout,
-        records=replace(records, id=layout.id or ""),
-    )
-    shown = ", ".join(
-        f"{feature.name} {feature.kind}{list(feature.shape) or ''}" for feature in facts.features
-    )
-    end = f"; features {shown}" if shown else ""
-    return replace(facts, description=facts.description + end)
+        Raises:
+            UsageError: As `open_records`.
+        """
+        if not sample:
+            raise UsageError(f"{what}: there are no records, so there is nothing to write")
+        said = said_kinds(request.columns, request.kinds)
+        find_images = request.image is not None
+        records = infer_columns(sample, said, shapes=request.shapes, find_images=find_images)
+        first = records.plain_columns(sample)
+        found = columns_of(first, records.pictures, request, "the records")
+        assert found is not None  # forced
+        if found.id is None:
+            records, found = _with_numbers(records, found)
+        layout = replace(found, known=records.tensors)
+        source = layout.source_as(
+            cls,
+            f"{what}: {layout.describe()}",
+            columns=tuple(
+                name
+                for name in records.schema.names
+                if name not in (layout.image, records.numbered)
+            ),
+            request=request,
+            base="",
+            layout=layout,
+            records=replace(records, id=layout.id or ""),
+        )
+        shown = ", ".join(
+            f"{feature.name} {feature.kind}{list(feature.shape) or ''}"
+            for feature in source.features
+        )
+        end = f"; features {shown}" if shown else ""
+        return replace(source, description=source.description + end)
 
 
 def _with_numbers(records: RecordColumns, layout: Columns) -> tuple[RecordColumns, Columns]:
@@ -99,12 +110,16 @@ def _with_numbers(records: RecordColumns, layout: Columns) -> tuple[RecordColumn
 
 
 def list_records(
-    facts: RecordFacts, records: Iterable[Record], file: InputFile, prefix: str, writer: SpoolWriter
+    source: RecordSource,
+    records: Iterable[Record],
+    file: InputFile,
+    prefix: str,
+    writer: SpoolWriter,
 ) -> Rows:
     """Yield references to records, and rejects; images without a path go to the spool.
 
     Args:
-        facts: The facts about the records.
+        source: The records as a source.
         records: The records, with simple values.
         file: Their place.
         prefix: The start of the ids of records without one; their number follows.
@@ -112,28 +127,28 @@ def list_records(
     """
 
     def batches(pool: ThreadPoolExecutor) -> Iterator[RawRows | Reject]:
-        source, first = iter(records), 0
-        while some := list(itertools.islice(source, SAMPLE_RECORDS)):
+        given, first = iter(records), 0
+        while some := list(itertools.islice(given, SAMPLE_RECORDS)):
             ids = [f"{prefix}{first + place}" for place in range(len(some))]
             first += len(some)
-            rows, found = facts.records.rows(some, ids, pool, file.uri)
+            rows, found = source.records.rows(some, ids, pool, file.uri)
             yield from found
             PROGRESS.add_read(len(some))
             yield rows
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="shardwright-records") as pool:
-        yield from list_rows(facts.layout, facts.request, file, batches(pool), writer)
+        yield from list_rows(source.layout, source.request, file, batches(pool), writer)
 
 
 def open_records(
     sample: Sequence[Record], request: SourceRequest, *, maker: bytes = b"", shards: int = 1
-) -> InputSource:
+) -> RecordSource:
     """Return records as the source of a build.
 
     Args:
         sample: The first records; they decide the columns.
         request: The request for INPUT, with its columns, kinds and spool.
-        maker, shards: As in `RecordFacts`.
+        maker, shards: As in `RecordSource`.
 
     Raises:
         UsageError: There are no records, no key holds the schema's images, or an option names a
@@ -141,8 +156,8 @@ def open_records(
     """
     refuse_image_options(request)
     request = replace(request, uri=URI, image_root=request.image_root or os.getcwd())
-    facts = facts_of(sample, request, "Python records")
-    return InputSource("records", FORMAT, replace(facts, maker=maker, shards=shards))
+    source = RecordSource.of(sample, request, "Python records")
+    return replace(source, maker=maker, shards=shards, name="records")
 
 
 def spool_records(source: InputSource, records: Iterable[Record]) -> None:
@@ -152,43 +167,31 @@ def spool_records(source: InputSource, records: Iterable[Record]) -> None:
         UsageError: A record is no mapping.
         StorageError: The spool cannot be written.
     """
-    assert isinstance(source.facts, RecordFacts)
-    _spool_part(source.facts, next(source.facts.parts()), records)
+    assert isinstance(source, RecordSource)
+    _spool_part(source, next(source.parts()), records)
 
 
 def forget_records(source: InputSource, *, with_bytes: bool = False) -> None:
     """Remove the listings of records, which every build makes anew, and perhaps their images."""
-    assert isinstance(source.facts, RecordFacts)
+    assert isinstance(source, RecordSource)
     ends = (".parquet", ".bin") if with_bytes else (".parquet",)
-    spool = _spool_of(source.facts)
-    spool.remove_all([_name_of(part) + end for part in source.facts.parts() for end in ends])
+    spool = _spool_of(source)
+    spool.remove_all([_name_of(part) + end for part in source.parts() for end in ends])
     spool.remove_empty()
 
 
-def list_part(facts: RecordFacts, part: str) -> Rows:
-    """Yield the references of a part; a shard's records are made first, if they are not there."""
-    folder, name = _spool_of(facts), _name_of(part)
-    if facts.maker and folder.num_bytes_of(f"{name}.parquet") is None:
-        _spool_part(facts, part, records_of(pickle.loads(facts.maker)(int(part))))
-    yield from read_listing(folder, name)
+def _spool_of(source: RecordSource) -> Folder:
+    assert source.request.spool is not None
+    return source.request.spool
 
 
-def _spool_of(facts: RecordFacts) -> Folder:
-    assert facts.request.spool is not None
-    return facts.request.spool
-
-
-def _spool_part(facts: RecordFacts, part: str, records: Iterable[Record]) -> None:
+def _spool_part(source: RecordSource, part: str, records: Iterable[Record]) -> None:
     def make(writer: SpoolWriter) -> Rows:
-        prefix = f"{part}/" if facts.maker else ""
-        return list_records(facts, records, InputFile(URI, URI), prefix, writer)
+        prefix = f"{part}/" if source.maker else ""
+        return list_records(source, records, InputFile(URI, URI), prefix, writer)
 
-    write_spool(_spool_of(facts), _name_of(part), None, make)
+    write_spool(_spool_of(source), _name_of(part), None, make)
 
 
 def _name_of(part: str) -> str:
     return spool_name(URI, part)
-
-
-# Not an entry point: records have no address that a command line could give.
-FORMAT = SourceFormat("Python records", lambda _: None, list_part)

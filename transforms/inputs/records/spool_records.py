@@ -12,7 +12,7 @@ import pyarrow as pa
 from shardwright.transforms.inputs.input_files import InputFile
 from shardwright.transforms.inputs.records.record_columns import URI
 from shardwright.transforms.inputs.records.record_forms import SAMPLE_RECORDS, records_of
-from shardwright.transforms.inputs.records.record_source import RecordFacts, list_records
+from shardwright.transforms.inputs.records.record_source import RecordSource, list_records
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.routing import Route, Routed
@@ -24,28 +24,28 @@ class SpoolRecords(beam.PTransform):
     """A transform of records into reference batches.
 
     Args:
-        facts: The facts about the records (`transforms/inputs/records`), with their ids.
+        source: The records as a source, with their ids.
     """
 
-    def __init__(self, facts: RecordFacts) -> None:
+    def __init__(self, source: RecordSource) -> None:
         super().__init__()
-        self._facts = facts
+        self._source = source
 
     def expand(self, records: beam.PCollection) -> Routed:
         return (
             records
             | "Batch" >> beam.BatchElements(SAMPLE_RECORDS, _MAX_RECORDS)  # list of records
-            | "Spool" >> Route(_spool, pa.RecordBatch, facts=self._facts)
+            | "Spool" >> Route(_spool, pa.RecordBatch, source=self._source)
         )  # references, any order
 
 
-def _spool(records: Sequence[Any], *, facts: RecordFacts) -> Rows:
-    folder = facts.request.spool
+def _spool(records: Sequence[Any], *, source: RecordSource) -> Rows:
+    folder = source.request.spool
     assert folder is not None
     # Another name in each attempt: a worker that was given up may still write its file.
     name = f"{uuid.uuid4().hex}.bin"
     with folder.open_sink(name, sync=False) as sink:
         writer = SpoolWriter(folder.path(name), None, sink)
-        rows = list(list_records(facts, records_of(records), InputFile(URI, URI), "", writer))
+        rows = list(list_records(source, records_of(records), InputFile(URI, URI), "", writer))
         writer.flush()
     yield from rows

@@ -70,7 +70,7 @@ from shardwright.transforms.inputs.label_values import (
     check_labels,
     class_texts,
 )
-from shardwright.transforms.inputs.source import Rows, SourceFacts, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.tables.label_codes import names_of_codes
 from shardwright.transforms.inputs.tables.table_files import (
     TABLE_EXTENSIONS,
@@ -133,7 +133,7 @@ class TableLayout(Columns):
         num_bytes: Approximate bytes of its rows in memory, which decide how a table of labels is
             joined.
         key: The join key of a table of labels, "id", "path" or "stem".
-        folders: As in `SourceFacts`, for the further images of a table of labels.
+        folders: As in `InputSource`, for the further images of a table of labels.
         boxes: The columns of boxes if each row is one; None if each row is an image.
         suffix: The extension of the images, if their paths lack it.
         code_names: Label -> the class name that stands for it; others stay.
@@ -172,8 +172,8 @@ class TableLayout(Columns):
         return self.image_root or os.path.dirname(self.path_of(name))
 
     @property
-    def facts(self) -> TableFacts:
-        """The facts about this table as INPUT."""
+    def source(self) -> TableSource:
+        """This table as INPUT."""
         number = f" of {counted(len(self.files), 'file')} below" if self.files else " at"
         table = f"a {self.format} table{number} {self.path}"
         found = {"label_paths_root": self.root, "layout": self, "columns": None}
@@ -181,14 +181,14 @@ class TableLayout(Columns):
             found["columns"] = None if self.structs else tuple(self.columns.names)
             table += f", columns {self.describe(self.extras)}"
         else:
-            found |= self.boxes.facts() | {"may_have_labels": False}
+            found |= self.boxes.attributes() | {"may_have_labels": False}
             others = [one.name for one in self.boxes.objects if one.name != self.label]
             table += f" with a row for each box ({', '.join(self.boxes.edges)}), columns "
             table += self.describe(others)
         if self.names_split:
             found |= {"states_splits": True}
             table += ", splits by the names of the files"
-        return self.facts_as(TableFacts, table, **found)
+        return self.source_as(TableSource, table, **found)
 
     def for_features(self, features: Sequence[Feature]) -> TableLayout:
         """Return the table with only the columns of these features.
@@ -232,12 +232,19 @@ class TableLayout(Columns):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFacts(SourceFacts):
-    """The facts about a table.
+class TableSource(InputSource):
+    """A table.
 
     Attributes:
         layout: Its files, and the roles of its columns.
     """
+
+    summary = (
+        "a .csv, .tsv, .jsonl or .parquet with image paths, a wildcard such as part-*.csv.gz, "
+        "or a folder of them"
+    )
+    rank = 30
+    reads_records = True
 
     layout: TableLayout
 
@@ -245,22 +252,27 @@ class TableFacts(SourceFacts):
         # The rows of an image may be in several files.
         yield from ("",) if self.layout.boxes else self.layout.files or ("",)
 
-    def for_features(self, features: Sequence[Feature]) -> TableFacts:
-        return self.layout.for_features(features).facts
+    def bring(self, features: Sequence[Feature]) -> TableSource:
+        return self.layout.for_features(features).source
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> TableSource | None:
+        """Return a table as a source; None if INPUT is something else. Raises as `open_table`."""
+        if not request.forced and not is_table(request):
+            return None
+        rows = TableOf.IMAGES if request.image else TableOf.RECORDS
+        return open_table(request, rows).source
 
-def look(request: SourceRequest) -> TableFacts | None:
-    """Return the facts about a table; None if INPUT is something else. Raises as `open_table`."""
-    if not request.forced and not is_table(request):
-        return None
-    rows = TableOf.IMAGES if request.image else TableOf.RECORDS
-    return open_table(request, rows).facts
+    def references(self, part: str) -> Rows:
+        """Yield the rows of one of its files; of a table of boxes, the images of all files."""
+        files = self.layout.files if self.layout.boxes else ()
+        return list_table(self.layout, *(files or (part,)))
 
 
 def open_label_table(
     request: SourceRequest, *, key: str, root: str | None, folders: tuple[str, ...] = ()
-) -> TableFacts:
-    """Return the facts about a `--labels` table; without image paths, it is joined by its ids.
+) -> TableSource:
+    """Return a `--labels` table as a source; without image paths, it is joined by its ids.
 
     Args:
         request: The request for the table.
@@ -284,7 +296,7 @@ def open_label_table(
             f"{request.argument} {request.uri} has a row for each box ({', '.join(boxes.edges)}): "
             "give it as INPUT, with --image-root and the folder of the images"
         )
-    return table.of_labels(key, root, folders).facts
+    return table.of_labels(key, root, folders).source
 
 
 def is_table(request: SourceRequest) -> bool:
@@ -580,12 +592,6 @@ def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
     return (files_of(path, storage).num_bytes_of(path) or 0) * (_PACKED if packed else 1)
 
 
-def list_part(facts: TableFacts, part: str) -> Rows:
-    """Yield the rows of one of a table's files; of a table of boxes, the images of all files."""
-    files = facts.layout.files if facts.layout.boxes else ()
-    return list_table(facts.layout, *(files or (part,)))
-
-
 def list_table(table: TableLayout, *names: str) -> Rows:
     """Yield the rows of some of the table's files as reference batches, and rejects of bad rows.
 
@@ -846,13 +852,3 @@ def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBa
         yield from reject_rows(batch, mask, reason, detail)
     batch = keep_rows(batch, (sizes > 0) & (sizes <= MAX_IMAGE_BYTES))
     yield set_column(batch, "num_bytes", batch.column("num_bytes").cast(pa.int64()))
-
-
-FORMAT = SourceFormat(
-    "a .csv, .tsv, .jsonl or .parquet with image paths, a wildcard such as part-*.csv.gz, "
-    "or a folder of them",
-    look,
-    list_part,
-    rank=30,
-    reads_records=True,
-)

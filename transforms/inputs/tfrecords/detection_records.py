@@ -110,9 +110,9 @@ class DetectionKeys:
         left_out = tuple(key for key in _CLASSES if key in lists and key not in classes)
         return cls(BoxColumns(_EDGES, (), (*label, *values)), stored, left_out, names)
 
-    def facts(self, others: Columns) -> dict[str, Any]:
-        """Return the `SourceFacts` that follow; `others` are the records' other features."""
-        found = self.columns.facts()
+    def attributes(self, others: Columns) -> dict[str, Any]:
+        """Return the source's attributes that follow; `others` are the records' other features."""
+        found = self.columns.attributes()
         names = tuple(dict.fromkeys(self.names[number] for number in sorted(self.names)))
         features = (
             replace(one, names=names) if one.name == boxes.LABEL else one

@@ -28,7 +28,7 @@ from shardwright.transforms.inputs.columns import (
 )
 from shardwright.transforms.inputs.file_rules import size_problem
 from shardwright.transforms.inputs.input_files import (
-    FilesFacts,
+    FilesSource,
     InputFile,
     base_of,
     describe_files,
@@ -38,7 +38,7 @@ from shardwright.transforms.inputs.input_files import (
 )
 from shardwright.transforms.inputs.label_values import class_text
 from shardwright.transforms.inputs.rows import NumberedRow, RawRows, list_rows, raw_rows
-from shardwright.transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.inputs.tfrecords.detection_records import DetectionKeys
 from shardwright.transforms.inputs.tfrecords.stated_features import (
@@ -234,69 +234,85 @@ def _feature_of(key: str, seen: RecordStatistics, stated: Stated) -> Feature:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TFRecordFacts(FilesFacts):
-    """The facts about TFRecord files.
+class TFRecordSource(FilesSource):
+    """TFRecord files.
 
     Attributes:
         layout: The roles and types of the features.
     """
+
+    summary = (
+        "TFRecord files of tf.Example: a file, a wildcard or a folder "
+        "(TFDS, Model Garden, shardwright, ...)"
+    )
+    rank = 20
+    reads_records = True
 
     layout: RecordLayout
 
     def parts(self) -> Iterator[str]:
         yield from (file.uri for file in files_of(self.request)[0])
 
+    @classmethod
+    def look(cls, request: SourceRequest) -> TFRecordSource | None:
+        """Return TFRecord files as a source; None if INPUT is something else.
 
-def look(request: SourceRequest) -> TFRecordFacts | None:
-    """Return the facts about TFRecord files; None if INPUT is something else.
+        Raises:
+            UsageError: The format is forced and there are no files, a file or its records are
+                invalid, or an option does not fit.
+            StorageError: A file cannot be read.
+        """
+        files, stated = files_of(request)
+        if not files:
+            request.refuse_if_forced("holds no files; give a TFRecord file, a wildcard or a folder")
+            return None
+        if request.columns.get("size") is not None:
+            raise UsageError(
+                f"--size-column needs a table, but {request.argument} {request.uri} "
+                "is of TFRecord files"
+            )
+        if request.image_root is not None:
+            raise UsageError(
+                f"--image-root needs image paths, but {request.argument} {request.uri} "
+                "holds the images themselves"
+            )
+        layout = _layout_of(request, files, stated)
+        label = layout.label
+        has_indices = (
+            label is not None
+            and label not in layout.class_names
+            and layout.columns.field(label).type == pa.int64()
+        )
+        is_model_garden = any(one.name.startswith(_MODEL_GARDEN) for one in layout.features)
+        anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
+        told = describe_files(request, files, "TFRecord file")
+        found = {"labels_from": "" if label is None else f"feature {label!r}"}
+        if layout.detection is not None:
+            others = tuple(key for key in layout.extras if key not in layout.detection.stored)
+            found |= layout.detection.attributes(replace(layout, brought=others))
+            told += " with boxes (Object Detection API)"
+        return layout.source_as(
+            TFRecordSource,
+            f"{told}, {layout.describe(layout.extras)}{anew}",
+            columns=None,
+            states_splits=layout.split is not None or files_state_splits(request, files),
+            feature_names="model-garden" if is_model_garden else None,
+            labels_are_indices=has_indices,
+            request=request,
+            base=base_of(files),
+            is_part=is_tfrecord_name,
+            layout=layout,
+            **found,
+        )
 
-    Raises:
-        UsageError: The format is forced and there are no files, a file or its records are invalid,
-            or an option does not fit.
-        StorageError: A file cannot be read.
-    """
-    files, stated = files_of(request)
-    if not files:
-        request.refuse_if_forced("holds no files; give a TFRecord file, a wildcard or a folder")
-        return None
-    if request.columns.get("size") is not None:
-        raise UsageError(
-            f"--size-column needs a table, but {request.argument} {request.uri} "
-            "is of TFRecord files"
-        )
-    if request.image_root is not None:
-        raise UsageError(
-            f"--image-root needs image paths, but {request.argument} {request.uri} "
-            "holds the images themselves"
-        )
-    layout = _layout_of(request, files, stated)
-    label = layout.label
-    has_indices = (
-        label is not None
-        and label not in layout.class_names
-        and layout.columns.field(label).type == pa.int64()
-    )
-    is_model_garden = any(one.name.startswith(_MODEL_GARDEN) for one in layout.features)
-    anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
-    told = describe_files(request, files, "TFRecord file")
-    found = {"labels_from": "" if label is None else f"feature {label!r}"}
-    if layout.detection is not None:
-        others = tuple(key for key in layout.extras if key not in layout.detection.stored)
-        found |= layout.detection.facts(replace(layout, brought=others))
-        told += " with boxes (Object Detection API)"
-    return layout.facts_as(
-        TFRecordFacts,
-        f"{told}, {layout.describe(layout.extras)}{anew}",
-        columns=None,
-        states_splits=layout.split is not None or files_state_splits(request, files),
-        feature_names="model-garden" if is_model_garden else None,
-        labels_are_indices=has_indices,
-        request=request,
-        base=base_of(files),
-        is_part=is_tfrecord_name,
-        layout=layout,
-        **found,
-    )
+    def references(self, part: str) -> Rows:
+        """Yield the records of a file, with their objects if they have boxes."""
+        detection = self.layout.detection
+        for found in _list_file(self, part):
+            if detection is None or isinstance(found, Reject):
+                yield found
+            else:
+                yield from detection.with_objects(found, self.request.storage)
 
 
 def _layout_of(
@@ -385,7 +401,7 @@ _EVERY = _Every()
 
 
 def list_records(
-    facts: TFRecordFacts,
+    source: TFRecordSource,
     file: InputFile,
     frames: Iterator[RecordSpan | RecordFault],
     place: ImagePlace | SpoolWriter,
@@ -393,15 +409,15 @@ def list_records(
     """Yield the records of one file as references, and a reject for each invalid one.
 
     Args:
-        facts: The facts about INPUT.
+        source: INPUT.
         file: The file; its name begins the ids of records without one, its split is their default.
         frames: The file's records and faults, from its start.
         place: The file itself, or the writer of the spool that images are copied to.
     """
-    layout, rows = facts.layout, _raw_rows(facts.layout, file, frames, place)
+    layout, rows = source.layout, _raw_rows(source.layout, file, frames, place)
     # A record without an image has the place of the others.
     file = file._replace(uri=place.uri)
-    return list_rows(layout, facts.request, file, rows, None, etag=place.etag)
+    return list_rows(layout, source.request, file, rows, None, etag=place.etag)
 
 
 def _raw_rows(
@@ -541,43 +557,23 @@ class _RowMaker:
         return values
 
 
-def list_part(facts: TFRecordFacts, part: str) -> Rows:
-    """Yield the records of a file, with their objects if they have boxes."""
-    detection = facts.layout.detection
-    for found in _list_file(facts, part):
-        if detection is None or isinstance(found, Reject):
-            yield found
-        else:
-            yield from detection.with_objects(found, facts.request.storage)
-
-
-def _list_file(facts: TFRecordFacts, part: str) -> Rows:
-    file, storage = facts.file_of(part), facts.request.storage
+def _list_file(source: TFRecordSource, part: str) -> Rows:
+    file, storage = source.file_of(part), source.request.storage
     state = state_of(part, storage)
     if not state.num_bytes:
         told = "the file is empty: it has no records"
         yield Reject(file.name, file.uri, RejectReason.OTHER_FILE, told)
         return
     with open_tfrecord(part, storage) as (stream, compression):
-        if compression is None or not facts.layout.has_images:
+        if compression is None or not source.layout.has_images:
             frames = read_frames(stream, None if compression else state.num_bytes)
-            yield from list_records(facts, file, frames, ImagePlace(part, 0, *state))
+            yield from list_records(source, file, frames, ImagePlace(part, 0, *state))
             return
         # A compressed file cannot be read at an offset, so its images go to the spool.
         yield from spooled_part(
-            facts.request,
+            source.request,
             file,
             state,
-            lambda writer: list_records(facts, file, read_frames(stream), writer),
-            columns=facts.layout.to_json(),
+            lambda writer: list_records(source, file, read_frames(stream), writer),
+            columns=source.layout.to_json(),
         )
-
-
-FORMAT = SourceFormat(
-    "TFRecord files of tf.Example: a file, a wildcard or a folder "
-    "(TFDS, Model Garden, shardwright, ...)",
-    look,
-    list_part,
-    rank=20,
-    reads_records=True,
-)
