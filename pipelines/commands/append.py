@@ -32,7 +32,7 @@ from shardwright.transforms.changes.known_records import KnownRecords, read_know
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.inputs.detection import detect_source
-from shardwright.transforms.inputs.tables.table_references import TableSource
+from shardwright.transforms.inputs.formats.tables import TableSource
 from shardwright.transforms.output_state import differences
 from shardwright.transforms.publish.fail_on import NEAR
 from shardwright.transforms.publish.publication import check_publication

@@ -31,7 +31,7 @@ from shardwright.pipelines.runners.beam_options import is_local
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, say
-from shardwright.transforms.inputs.datasets.dataset_references import source_of
+from shardwright.transforms.inputs.formats.copied import source_of
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.commit import commit

@@ -32,13 +32,13 @@ from shardwright.pipelines.options.python import (
     record_options,
 )
 from shardwright.terminal import say
-from shardwright.transforms.inputs.records.record_forms import (
+from shardwright.transforms.inputs.formats.record_forms import (
     SAMPLE_RECORDS,
     Record,
     records_of,
     simple_record,
 )
-from shardwright.transforms.inputs.records.record_source import (
+from shardwright.transforms.inputs.formats.records import (
     RecordSource,
     forget_records,
     open_records,

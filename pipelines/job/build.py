@@ -32,9 +32,9 @@ from shardwright.transforms.images.options import EncodeOptions, Overlays
 from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.folder_contents import has_wildcard, matching
+from shardwright.transforms.inputs.formats.tables import TableSource, open_label_table
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
-from shardwright.transforms.inputs.tables.table_references import TableSource, open_label_table
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.publish.fail_on import FailOn, check_against

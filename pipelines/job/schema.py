@@ -18,8 +18,8 @@ from shardwright.storage.folder import files_of
 from shardwright.transforms.features.vocabularies import read_class_names
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.formats.tables import TableSource
 from shardwright.transforms.inputs.source import InputSource
-from shardwright.transforms.inputs.tables.table_references import TableSource
 from shardwright.transforms.options import given_options
 
 

@@ -35,7 +35,7 @@ from shardwright.transforms.features.vocabularies import (
     order_vocabularies,
 )
 from shardwright.transforms.hashing import joined
-from shardwright.transforms.inputs.tables.table_references import TableSource, list_table
+from shardwright.transforms.inputs.formats.tables import TableSource, list_table
 from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
 from shardwright.transforms.near_duplicates.groups import (
     HashGroups,

@@ -16,8 +16,8 @@ from shardwright.pipelines.options.schema import checked_schema
 from shardwright.python_errors import PythonErrors
 from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.terminal import say
-from shardwright.transforms.inputs.records.record_columns import hold_images
-from shardwright.transforms.inputs.records.record_forms import Record
+from shardwright.transforms.inputs.formats.record_columns import hold_images
+from shardwright.transforms.inputs.formats.record_forms import Record
 from shardwright.transforms.options import options_of
 from shardwright.transforms.splits.split_rules import parse_split
 

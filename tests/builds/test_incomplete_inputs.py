@@ -19,7 +19,7 @@ from shardwright.pipelines.job.build import describe_job
 from shardwright.pipelines.local.plan import BuildState, plan_locally
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.folders import folder_files
+from shardwright.transforms.inputs.formats import folders
 from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.reject_tally import RejectTally
@@ -149,7 +149,7 @@ def test_a_folder_that_goes_away_takes_no_class_with_it(
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr(folder_files.os, "scandir", deny)
+    monkeypatch.setattr(folders.os, "scandir", deny)
     assert build(source, tmp_path / "out") == 1
     told = capsys.readouterr().err
     assert f"{source}/cat: cannot list the folder: Permission denied" in told

@@ -33,8 +33,8 @@ from shardwright.storage.options import StorageOptions
 from shardwright.transforms.images.checks import check_image
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.storing import store_image
-from shardwright.transforms.inputs.archives.archive_source import normal_path, path_problem
-from shardwright.transforms.inputs.arrays.array_source import records_in
+from shardwright.transforms.inputs.formats.archives import normal_path, path_problem
+from shardwright.transforms.inputs.formats.arrays import records_in
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.splits.split_rules import parse_split
 from tests.fuzz import jpeg_part

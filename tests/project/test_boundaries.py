@@ -294,7 +294,7 @@ def augment(record):
     return record.replace(id=record.id + "!")
 """
 PLUG_IN = """
-from shardwright.transforms.inputs.folders.folder_files import FolderSource
+from shardwright.transforms.inputs.formats.folders import FolderSource
 from transforms import WHOSE
 
 class Theirs(FolderSource):

@@ -34,7 +34,7 @@ from shardwright.format.versions import generation_folders
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.features.texts import UNKNOWN
-from shardwright.transforms.inputs.datasets.dataset_references import has_ids, ids_of_inputs
+from shardwright.transforms.inputs.formats.copied import has_ids, ids_of_inputs
 from shardwright.transforms.promotion import read_in_place
 from shardwright.transforms.references import SUFFIX
 from shardwright.transforms.rejects import REJECTED_LABELS

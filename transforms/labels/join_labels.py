@@ -10,7 +10,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.transforms.hashing import union
-from shardwright.transforms.inputs.tables.table_references import TableSource, list_table
+from shardwright.transforms.inputs.formats.tables import TableSource, list_table
 from shardwright.transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
 from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.rejects import Reject

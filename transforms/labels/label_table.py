@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError
 from shardwright.transforms.features.lists import empty_as_null
 from shardwright.transforms.hashing import hash64, spread_rows
+from shardwright.transforms.inputs.formats.tables import TableLayout
 from shardwright.transforms.inputs.image_paths import resolve_paths, stems_of
-from shardwright.transforms.inputs.tables.table_references import TableLayout
 from shardwright.transforms.references import (
     BATCH_ROWS,
     REFERENCE_SCHEMA,

@@ -21,7 +21,7 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS, as_text, canonical_splits
 from shardwright.transforms.inputs.foreign_text import decode_text
-from shardwright.transforms.inputs.tables.table_files import (
+from shardwright.transforms.inputs.formats.table_files import (
     read_table_file,
     read_table_schema,
     table_format,

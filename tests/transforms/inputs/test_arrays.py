@@ -17,8 +17,8 @@ import shardwright as sw
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.inputs.arrays.array_source import ArraySource, read_records
 from shardwright.transforms.inputs.columns import MAX_COLUMNS
+from shardwright.transforms.inputs.formats.arrays import ArraySource, read_records
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import manifest_of

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs import box_rows
+from shardwright.transforms.inputs.formats.tables import open_label_table
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_references import open_label_table
 from tests.support.detection_makers import (
     CLASSES,
     HEIGHT,

@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
-from shardwright.transforms.inputs.annotations import coco_files
+from shardwright.transforms.inputs.formats import coco_files
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build_without_beam as build

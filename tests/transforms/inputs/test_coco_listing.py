@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.transforms.inputs.annotations import coco
+from shardwright.transforms.inputs.formats import coco
 from shardwright.transforms.rejects import Reject
 from tests.support.detection_makers import GOOD, IMAGE, coco_json, listed, picture, reasons, write
 from tests.support.listings import Rows, columns_of

@@ -14,7 +14,7 @@ import pytest
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
-from shardwright.transforms.inputs.embedded.embedded_source import ROWS_AT_A_TIME
+from shardwright.transforms.inputs.formats.embedded import ROWS_AT_A_TIME
 from tests.support.build_helpers import CLASSES, png_of, reasons_of, stamps_of
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.helpers import make_files, rows_of

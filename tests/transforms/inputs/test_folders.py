@@ -11,7 +11,7 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
-from shardwright.transforms.inputs.folders.folder_files import find_splits, list_files
+from shardwright.transforms.inputs.formats.folders import find_splits, list_files
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.references import BATCH_ROWS

@@ -12,9 +12,9 @@ import pytest
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs import list_images
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
-from shardwright.transforms.inputs.folders.folder_files import FolderSource
+from shardwright.transforms.inputs.formats.folders import FolderSource
+from shardwright.transforms.inputs.formats.tables import TableSource
 from shardwright.transforms.inputs.list_images import ListImages
-from shardwright.transforms.inputs.tables.table_references import TableSource
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import columns_of, detect
 

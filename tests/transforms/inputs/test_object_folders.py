@@ -15,7 +15,7 @@ from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.file_rules import NO_IMAGE_NAME
-from shardwright.transforms.inputs.folders.folder_files import find_splits, list_files
+from shardwright.transforms.inputs.formats.folders import find_splits, list_files
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.rejects import Reject, RejectReason
 from tests.servers.fault_proxy import FaultProxy

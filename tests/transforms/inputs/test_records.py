@@ -23,15 +23,15 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.records.record_columns import RecordColumns, infer_columns
-from shardwright.transforms.inputs.records.record_forms import (
+from shardwright.transforms.inputs.formats.record_columns import RecordColumns, infer_columns
+from shardwright.transforms.inputs.formats.record_forms import (
     encode_png,
     is_picture,
     picture_bytes,
     records_of,
     simple_value,
 )
-from shardwright.transforms.inputs.records.record_source import open_records
+from shardwright.transforms.inputs.formats.records import open_records
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import png_of
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from shardwright.sizes import counted
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
+from shardwright.transforms.inputs.formats.table_files import read_table_schema, table_format
+from shardwright.transforms.inputs.formats.tables import TableLayout, TableSource
 from shardwright.transforms.inputs.image_paths import stems_of
 from shardwright.transforms.inputs.source import InputSource
-from shardwright.transforms.inputs.tables.table_files import read_table_schema, table_format
-from shardwright.transforms.inputs.tables.table_references import TableLayout, TableSource
 from shardwright.transforms.labels.label_table import LabelRules
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of

@@ -18,7 +18,7 @@ from shardwright.transforms.inputs.columns import (
     extra_type,
 )
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
-from shardwright.transforms.inputs.tables.table_references import settle_sizes
+from shardwright.transforms.inputs.formats.tables import settle_sizes
 from shardwright.transforms.references import set_column
 from shardwright.transforms.rejects import Reject
 from tests.support.helpers import references, rejects_of, rows_of

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError
-from shardwright.transforms.inputs.tables import table_files
-from shardwright.transforms.inputs.tables.table_files import (
+from shardwright.transforms.inputs.formats import table_files
+from shardwright.transforms.inputs.formats.table_files import (
     read_table_file,
     read_table_schema,
     table_format,

@@ -14,9 +14,9 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.file_rules import etag_of
+from shardwright.transforms.inputs.formats.tables import TableLayout, list_table, table_of
 from shardwright.transforms.inputs.image_paths import resolve_paths
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_references import TableLayout, list_table, table_of
 from shardwright.transforms.references import REFERENCE_SCHEMA
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
@@ -169,7 +169,7 @@ def test_empty_cells(tmp_path: Path) -> None:
 
 
 def test_rows_count_on_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.inputs.tables.table_files.BATCH_ROWS", 10)
+    monkeypatch.setattr("shardwright.transforms.inputs.formats.table_files.BATCH_ROWS", 10)
     make_files(tmp_path, "1.png")
     text = "image,id\n" + "".join(f"1.png,{number}\n" for number in range(35))
     parts = list(list_table(source_of(tmp_path, text)))

@@ -10,9 +10,9 @@ import pytest
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
+from shardwright.transforms.inputs.formats.table_files import read_table_file, read_table_schema
+from shardwright.transforms.inputs.formats.tables import TableLayout, table_of
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_files import read_table_file, read_table_schema
-from shardwright.transforms.inputs.tables.table_references import TableLayout, table_of
 
 
 def detect(path: Path, **columns: str) -> TableLayout:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardwright.storage import range_reader
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.archives.tars import TarReader
+from shardwright.transforms.inputs.formats.tars import TarReader
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG
 from tests.support.random_tests import examples

@@ -14,8 +14,8 @@ import pytest
 from shardwright.errors import ImageFault, UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.archives import archive_source as archives
-from shardwright.transforms.inputs.archives.tars import is_tar_name, tar_stem
+from shardwright.transforms.inputs.formats import archives
+from shardwright.transforms.inputs.formats.tars import is_tar_name, tar_stem
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.write.image_reads import ImageLocation as Picture
 from shardwright.transforms.write.image_reads import read_remote_image

@@ -14,7 +14,7 @@ from shardwright.format.records import FRAME_BYTES, scan_records
 from shardwright.format.schema import FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.tfrecords import tfrecord_source
+from shardwright.transforms.inputs.formats import tfrecords
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import png_of
 from tests.support.helpers import rejects_of, rows_of
@@ -197,7 +197,7 @@ def made_of(record: Record) -> bytes:
 def test_a_later_record_that_does_not_fit(
     tmp_path: Path, record: Record, reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfrecord_source, "LOOK_RECORDS", 3)
+    monkeypatch.setattr(tfrecords, "LOOK_RECORDS", 3)
     records = [*pictures(3), made_of(record), *pictures(1, 4)]
     path = write_records(tmp_path / "x.tfrecord", records)
     source = source_of(path)

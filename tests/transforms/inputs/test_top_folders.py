@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import UsageError
-from shardwright.transforms.inputs.folders.folder_files import find_splits
+from shardwright.transforms.inputs.formats.folders import find_splits
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.archive_files import pack_tar, pack_zip
 from tests.support.helpers import TINY_PNG, make_files

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import UsageError
-from shardwright.transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
-from shardwright.transforms.inputs.annotations.voc import BadLabel, parse_voc
+from shardwright.transforms.inputs.formats.label_trees import MAX_LABEL_BYTES
+from shardwright.transforms.inputs.formats.voc import BadLabel, parse_voc
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build_without_beam as build

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.archives.webdataset import fits, infer_fields, split_key
+from shardwright.transforms.inputs.formats.webdataset import fits, infer_fields, split_key
 from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.references import PICTURE_TYPE
 from tests.support.archive_files import pack_tar, png, read_row
@@ -153,7 +153,7 @@ def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
 
 
 def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.inputs.archives.webdataset._LOOK_SAMPLES", 1)
+    monkeypatch.setattr("shardwright.transforms.inputs.formats.webdataset._LOOK_SAMPLES", 1)
     labels_and_fields: dict[str, tuple[object, Values | None]] = {
         "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
         "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": None}), "none": (9, None),
@@ -193,7 +193,7 @@ def test_members_that_no_first_sample_has_are_rejects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, told: str
 ) -> None:
     """They have no column, so labels and captions of later shards would be lost."""
-    monkeypatch.setattr("shardwright.transforms.inputs.archives.webdataset._LOOK_SAMPLES", 1)
+    monkeypatch.setattr("shardwright.transforms.inputs.formats.webdataset._LOOK_SAMPLES", 1)
     image = {"png": TINY_PNG, "json": {"n": 1}}
     samples = {"first": image, "other": {**image, suffix: TINY_PNG if "png" in suffix else "1"}}
     rows, reasons, details = listed(opened(shard(tmp_path / "a.tar", samples)))

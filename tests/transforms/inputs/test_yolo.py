@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
-from shardwright.transforms.inputs.annotations import label_trees
-from shardwright.transforms.inputs.annotations.yolo import BadLine, parse_yolo, read_config
+from shardwright.transforms.inputs.formats import label_trees
+from shardwright.transforms.inputs.formats.yolo import BadLine, parse_yolo, read_config
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.listings import columns_of, detect, list_source

@@ -17,7 +17,7 @@ from shardwright.errors import UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.archives import zips
+from shardwright.transforms.inputs.formats import zips
 from tests.support.archive_files import pack_zip, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rows_of
 from tests.support.listings import Rows, detect, list_source, listed

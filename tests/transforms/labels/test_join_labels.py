@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from shardwright.transforms.inputs.formats.tables import open_label_table
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.tables.table_references import open_label_table
 from shardwright.transforms.labels.join_labels import BROADCAST_BYTES, JoinLabels
 from tests.support.build_helpers import build, make_images, manifest_of, reasons_of
 from tests.support.helpers import Run, references, run_transform

@@ -47,6 +47,14 @@ from shardwright.transforms.inputs.columns import (
 )
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS, has_image_name
 from shardwright.transforms.inputs.folder_contents import has_wildcard
+from shardwright.transforms.inputs.formats.label_codes import names_of_codes
+from shardwright.transforms.inputs.formats.table_files import (
+    TABLE_EXTENSIONS,
+    read_first_rows,
+    read_table_file,
+    read_table_schema,
+    table_format,
+)
 from shardwright.transforms.inputs.image_paths import (
     SCHEME,
     STORE,
@@ -71,14 +79,6 @@ from shardwright.transforms.inputs.label_values import (
     class_texts,
 )
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
-from shardwright.transforms.inputs.tables.label_codes import names_of_codes
-from shardwright.transforms.inputs.tables.table_files import (
-    TABLE_EXTENSIONS,
-    read_first_rows,
-    read_table_file,
-    read_table_schema,
-    table_format,
-)
 from shardwright.transforms.references import (
     PICTURE_TYPE,
     QUERY,

@@ -15,7 +15,8 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.archives.archive_source import (
+from shardwright.transforms.inputs.file_rules import Problem
+from shardwright.transforms.inputs.formats.archives import (
     ArchiveFault,
     ArchiveSource,
     Member,
@@ -23,7 +24,6 @@ from shardwright.transforms.inputs.archives.archive_source import (
     archive_faults,
     normal_path,
 )
-from shardwright.transforms.inputs.file_rules import Problem
 from shardwright.transforms.rejects import RejectReason
 
 # Signature, lengths of name and extra field; these two follow, then the data.

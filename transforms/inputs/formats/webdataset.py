@@ -15,7 +15,10 @@ import pyarrow as pa
 
 from shardwright.errors import MissingError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.transforms.inputs.archives.archive_source import (
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS, Columns, find_roles
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name
+from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.formats.archives import (
     LEAST_LOOK,
     LOOK_BYTES,
     Archive,
@@ -32,14 +35,11 @@ from shardwright.transforms.inputs.archives.archive_source import (
     place_member,
     until_fault,
 )
-from shardwright.transforms.inputs.archives.tars import TarReader, TarSource, is_tar_name, tar_stem
-from shardwright.transforms.inputs.columns import ROLE_COLUMNS, Columns, find_roles
-from shardwright.transforms.inputs.file_rules import Problem, has_image_name
-from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.formats.record_columns import NOT_FITTING
+from shardwright.transforms.inputs.formats.tars import TarReader, TarSource, is_tar_name, tar_stem
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.label_values import can_be_classes, class_text
-from shardwright.transforms.inputs.records.record_columns import NOT_FITTING
 from shardwright.transforms.inputs.rows import NumberedRow, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter

@@ -26,17 +26,17 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.columns import MAX_COLUMNS, first_doubled
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
-from shardwright.transforms.inputs.input_files import base_of, find_files, state_of
-from shardwright.transforms.inputs.records.record_forms import (
+from shardwright.transforms.inputs.formats.record_forms import (
     SAMPLE_RECORDS,
     Record,
     input_key,
     simple_value,
 )
-from shardwright.transforms.inputs.records.record_source import (
+from shardwright.transforms.inputs.formats.records import (
     RecordSource,
     list_records,
 )
+from shardwright.transforms.inputs.input_files import base_of, find_files, state_of
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 

@@ -16,8 +16,8 @@ from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.boxes import ImageSize, ObjectRows, with_objects
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.folders.folder_files import listed_below
 from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.formats.folders import listed_below
 from shardwright.transforms.inputs.image_rows import ImageRow, image_references
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.top_folders import names_state_splits
@@ -51,7 +51,7 @@ def list_tree(
     Args:
         root: The folder.
         storage: Options of its store.
-        folders: As for `folder_files.walk`.
+        folders: As for `folders.walk`.
 
     Raises:
         BuildError: A link leads out of `folders`.

@@ -17,7 +17,7 @@ from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.format.tensors import TENSOR_DTYPES
 from shardwright.transforms.features.lists import is_list, value_type
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
-from shardwright.transforms.inputs.records.record_forms import (
+from shardwright.transforms.inputs.formats.record_forms import (
     IndexedPixels,
     Record,
     column_value,

@@ -27,6 +27,20 @@ from shardwright.transforms.inputs.columns import (
     said_kinds,
 )
 from shardwright.transforms.inputs.file_rules import size_problem
+from shardwright.transforms.inputs.formats.detection_records import DetectionKeys
+from shardwright.transforms.inputs.formats.stated_features import (
+    NOTHING_STATED,
+    RecordStatistics,
+    Stated,
+    is_sequence_example,
+    read_stated,
+    statistics_of,
+)
+from shardwright.transforms.inputs.formats.tfrecord_files import (
+    is_tfrecord_name,
+    open_tfrecord,
+    read_frames,
+)
 from shardwright.transforms.inputs.input_files import (
     FilesSource,
     InputFile,
@@ -40,20 +54,6 @@ from shardwright.transforms.inputs.label_values import class_text
 from shardwright.transforms.inputs.rows import NumberedRow, RawRows, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
-from shardwright.transforms.inputs.tfrecords.detection_records import DetectionKeys
-from shardwright.transforms.inputs.tfrecords.stated_features import (
-    NOTHING_STATED,
-    RecordStatistics,
-    Stated,
-    is_sequence_example,
-    read_stated,
-    statistics_of,
-)
-from shardwright.transforms.inputs.tfrecords.tfrecord_files import (
-    is_tfrecord_name,
-    open_tfrecord,
-    read_frames,
-)
 from shardwright.transforms.references import BATCH_ROWS, ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason, incomplete
 

@@ -29,8 +29,8 @@ from shardwright.transforms.inputs.box_rows import (
     place_boxes,
 )
 from shardwright.transforms.inputs.columns import Columns
+from shardwright.transforms.inputs.formats.stated_features import RecordStatistics
 from shardwright.transforms.inputs.source import Rows
-from shardwright.transforms.inputs.tfrecords.stated_features import RecordStatistics
 from shardwright.transforms.references import extra_name, keep_rows, reference_schema
 from shardwright.transforms.rejects import Reject, RejectReason
 

@@ -26,13 +26,6 @@ from shardwright.errors import UsageError
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.annotations.label_trees import (
-    TreeObject,
-    has_split_folders,
-    list_labelled,
-    list_tree,
-    read_lists,
-)
 from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.companions import image_key, probes
 from shardwright.transforms.inputs.file_rules import (
@@ -43,6 +36,13 @@ from shardwright.transforms.inputs.file_rules import (
 )
 from shardwright.transforms.inputs.folder_contents import read_start, read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
+from shardwright.transforms.inputs.formats.label_trees import (
+    TreeObject,
+    has_split_folders,
+    list_labelled,
+    list_tree,
+    read_lists,
+)
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import reference_schema

@@ -32,7 +32,10 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.annotations.coco_files import (
+from shardwright.transforms.inputs.file_rules import Problem, split_of
+from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
+from shardwright.transforms.inputs.foreign_text import peek_text
+from shardwright.transforms.inputs.formats.coco_files import (
     ANNOTATION,
     ANNOTATION_WITH_KEYPOINTS,
     IMAGE,
@@ -50,9 +53,6 @@ from shardwright.transforms.inputs.annotations.coco_files import (
     read_item,
     stem_of,
 )
-from shardwright.transforms.inputs.file_rules import Problem, split_of
-from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
-from shardwright.transforms.inputs.foreign_text import peek_text
 from shardwright.transforms.inputs.image_paths import (
     file_exists,
     is_whole_path,

@@ -9,10 +9,10 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from shardwright.transforms.inputs.formats.record_columns import URI
+from shardwright.transforms.inputs.formats.record_forms import SAMPLE_RECORDS, records_of
+from shardwright.transforms.inputs.formats.records import RecordSource, list_records
 from shardwright.transforms.inputs.input_files import InputFile
-from shardwright.transforms.inputs.records.record_columns import URI
-from shardwright.transforms.inputs.records.record_forms import SAMPLE_RECORDS, records_of
-from shardwright.transforms.inputs.records.record_source import RecordSource, list_records
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.routing import Route, Routed

@@ -27,24 +27,24 @@ from shardwright.storage.folder import files_of
 from shardwright.transforms.inputs.columns import folded, role_text
 from shardwright.transforms.inputs.file_rules import place_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, is_web
-from shardwright.transforms.inputs.folders.folder_files import (
+from shardwright.transforms.inputs.formats.folders import (
     describe_folder,
     find_splits,
     list_files,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
-from shardwright.transforms.inputs.tables.table_files import (
+from shardwright.transforms.inputs.formats.table_files import (
     read_first_rows,
     read_table_schema,
     table_format,
 )
-from shardwright.transforms.inputs.tables.table_references import (
+from shardwright.transforms.inputs.formats.tables import (
     CLASSES_FILE,
     TableLayout,
     list_table,
     table_of,
 )
+from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
+from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.top_folders import shown
 from shardwright.transforms.references import picture_columns, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -58,7 +58,7 @@ _OWN_NAMES = frozenset({"image", "label", "id"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataFolderSource(InputSource):
+class ImageFolderSource(InputSource):
     """A folder of images with metadata files.
 
     Attributes:
@@ -83,11 +83,11 @@ class MetadataFolderSource(InputSource):
             ):
                 yield f"{folder}/"
 
-    def bring(self, features: Sequence[Feature]) -> MetadataFolderSource:
+    def bring(self, features: Sequence[Feature]) -> ImageFolderSource:
         return source_of(self.root, self.table.for_features(features), self.split_folders)
 
     @classmethod
-    def look(cls, request: SourceRequest) -> MetadataFolderSource | None:
+    def look(cls, request: SourceRequest) -> ImageFolderSource | None:
         """Return a folder with metadata files as a source; None if INPUT is something else.
 
         Raises:
@@ -153,9 +153,7 @@ class MetadataFolderSource(InputSource):
                 yield found if is_reject else _with_splits(self, boxes.without_boxes(found))
 
 
-def source_of(
-    root: str, table: TableLayout, split_folders: tuple[str, ...]
-) -> MetadataFolderSource:
+def source_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> ImageFolderSource:
     """Return a folder as a source, given the table of its metadata files."""
     taken = _OWN_NAMES | set(table.columns.names)
     known = {**table.known, **{name: _picture_feature(name, taken) for name in table.pictures}}
@@ -166,7 +164,7 @@ def source_of(
         **({} if table.boxes is None else table.boxes.attributes()),
     }
     return replace(table, known=known).source_as(
-        MetadataFolderSource,
+        ImageFolderSource,
         f"{describe_folder(root, split_folders)} with {table.source.description}",
         root=root,
         table=table,
@@ -251,7 +249,7 @@ def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
     )
 
 
-def _with_splits(source: MetadataFolderSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_splits(source: ImageFolderSource, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Fill splits from the folders where the metadata states none."""
     if not source.split_folders:
         return batch
@@ -263,7 +261,7 @@ def _with_splits(source: MetadataFolderSource, batch: pa.RecordBatch) -> pa.Reco
 
 
 def _without_rows(
-    source: MetadataFolderSource, part: str, named: set[str | None]
+    source: ImageFolderSource, part: str, named: set[str | None]
 ) -> Iterator[ImageRow | Reject]:
     """Yield each file without a metadata row, as an image or a reject."""
     folder = posixpath.dirname(part)

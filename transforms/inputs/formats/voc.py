@@ -25,18 +25,18 @@ import pyarrow as pa
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.annotations.label_trees import (
+from shardwright.transforms.inputs.boxes import ImageSize, read_size, stated_size
+from shardwright.transforms.inputs.companions import KIND_FOLDERS, image_key, probes
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
+from shardwright.transforms.inputs.folder_contents import read_starts
+from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
+from shardwright.transforms.inputs.formats.label_trees import (
     TreeObject,
     has_split_folders,
     list_labelled,
     list_tree,
     read_lists,
 )
-from shardwright.transforms.inputs.boxes import ImageSize, read_size, stated_size
-from shardwright.transforms.inputs.companions import KIND_FOLDERS, image_key, probes
-from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
-from shardwright.transforms.inputs.folder_contents import read_starts
-from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (

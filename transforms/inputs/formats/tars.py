@@ -17,7 +17,8 @@ import pyarrow as pa
 from shardwright.sizes import counted
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.archives.archive_source import (
+from shardwright.transforms.inputs.file_rules import Problem, has_image_name
+from shardwright.transforms.inputs.formats.archives import (
     ArchiveFault,
     ArchiveSource,
     Member,
@@ -25,7 +26,6 @@ from shardwright.transforms.inputs.archives.archive_source import (
     archive_faults,
     normal_path,
 )
-from shardwright.transforms.inputs.file_rules import Problem, has_image_name
 from shardwright.transforms.rejects import RejectReason
 
 TAR_ENDINGS = (

@@ -16,9 +16,9 @@ from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.detection import refuse_image_options
+from shardwright.transforms.inputs.formats.record_columns import URI, RecordColumns, infer_columns
+from shardwright.transforms.inputs.formats.record_forms import SAMPLE_RECORDS, Record, records_of
 from shardwright.transforms.inputs.input_files import FilesSource, InputFile
-from shardwright.transforms.inputs.records.record_columns import URI, RecordColumns, infer_columns
-from shardwright.transforms.inputs.records.record_forms import SAMPLE_RECORDS, Record, records_of
 from shardwright.transforms.inputs.rows import RawRows, RowsSource, columns_of, list_rows
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, read_listing, spool_name, write_spool
