@@ -71,6 +71,7 @@ def test_no_docstring_begins_with_a_question_word(docstrings: Docstrings) -> Non
     assert found == []
 
 
+@pytest.mark.long
 def test_functions_begin_with_a_verb(docstrings: Docstrings) -> None:
     """Tests are named by what must hold, and their docstrings say why."""
     found = [

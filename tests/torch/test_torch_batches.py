@@ -232,11 +232,19 @@ def test_a_resumed_pass_counts_from_where_it_began(pictures: str) -> None:
     assert expected_ids(pictures, state=second.state_after(4), **TWO_EPOCHS) == whole[9:]
 
 
-WORKERS = [(0, None, False), (2, "fork", False), (2, "fork", True)]
+WORKERS = [
+    (1, 0, None, False),
+    (2, 0, None, False),
+    (2, 2, "fork", False),
+    (1, 2, "fork", True),
+    *(
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in ((1, 2, "fork", False), (2, 2, "fork", True))
+    ),
+]
 
 
-@pytest.mark.parametrize(("num_workers", "context", "persistent"), WORKERS)
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize(("epochs", "num_workers", "context", "persistent"), WORKERS)
 def test_iterating_again_reads_the_next_pass(
     pictures: str, num_workers: int, context: Any, persistent: bool, epochs: int
 ) -> None:
@@ -355,7 +363,10 @@ def stateful(dataset: str, num_workers: int, **options: Any) -> Any:
     return StatefulDataLoader(batches, batch_size=None, num_workers=num_workers)
 
 
-@pytest.mark.parametrize(("num_workers", "num_taken"), [(0, 4), (2, 1), (2, 7), (3, 4)])
+@pytest.mark.parametrize(
+    ("num_workers", "num_taken"),
+    [(0, 4), (2, 7), *(pytest.param(*case, marks=pytest.mark.long) for case in ((2, 1), (3, 4)))],
+)
 def test_stateful_data_loader(pictures: str, num_workers: int, num_taken: int) -> None:
     options = {**TWO_EPOCHS, "global_batch_size": 13, "remainder": "keep"}
     first = stateful(pictures, num_workers, **options)

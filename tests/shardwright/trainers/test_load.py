@@ -310,6 +310,7 @@ next(iter(sw.load(sys.argv[1], as_supervised=True)))
 """
 
 
+@pytest.mark.long
 def test_prints_nothing(datasets: Datasets) -> None:
     """In a process of its own, which ends in the middle of a reading: TensorFlow may log others."""
     command = [sys.executable, "-c", READ_ALL, datasets["mixed"]]
