@@ -70,8 +70,7 @@ def _lists_many(source: InputSource) -> bool:
     """Return whether a folder or a table has many images, as far as its listing shows at once."""
     import pyarrow as pa
 
-    # The others are read, and their images spooled, to be listed.
-    if source.name not in ("folder", "image-folder", "table"):
+    if not source.is_listed_fast:
         return False
     listed = (found for part in source.parts() for found in source.list_part(part))
     sizes = (rows.num_rows for rows in listed if isinstance(rows, pa.RecordBatch))

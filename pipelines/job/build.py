@@ -197,7 +197,8 @@ class BuildJob:
         boxes = (each.name for each in features if each.kind in POSITIONS)
         outlines = (each.name for each in features if each.column_name == SEGMENTATION)
         # Those of YOLO are fractions; of COCO, areas are in pixels, too.
-        in_pixels = self.source.name == "coco" or any(each.column_name == AREA for each in features)
+        has_areas = any(each.column_name == AREA for each in features)
+        in_pixels = self.source.has_pixel_outlines or has_areas
         overlays = Overlays(next(boxes, ""), next(outlines, "") if in_pixels else "")
         try:
             return replace(self.options.encode, overlays=overlays)

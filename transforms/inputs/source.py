@@ -148,6 +148,8 @@ class InputSource:
             `SourceRequest.top_folders` says.
         reads_records: True if it reads records without images, as `SourceRequest.image` asks.
             Their references have the file that they are in as `uri`, and no bytes.
+        is_listed_fast: True if listing it reads no images and no more than names or a table.
+        has_pixel_outlines: True if its outlines are in pixels, so that no image may be resized.
 
     Attributes:
         description: One line for the log, such as "a folder at /data/photos".
@@ -183,6 +185,8 @@ class InputSource:
     checks_links: ClassVar[bool] = False
     has_top_folders: ClassVar[bool] = False
     reads_records: ClassVar[bool] = False
+    is_listed_fast: ClassVar[bool] = False
+    has_pixel_outlines: ClassVar[bool] = False
 
     description: str
     schema: pa.Schema = REFERENCE_SCHEMA

@@ -128,6 +128,7 @@ class CocoSource(InputSource):
 
     summary = "a COCO .json, or a folder with annotations/*.json"
     rank = 20
+    has_pixel_outlines = True
 
     uri: str
     sets: tuple[CocoSet, ...]

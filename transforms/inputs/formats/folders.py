@@ -150,6 +150,7 @@ class FolderSource(InputSource):
 
     summary = "a folder of images, of class folders, or of split folders"
     checks_links = True
+    is_listed_fast = True
     has_top_folders = True
     rank = 100
 

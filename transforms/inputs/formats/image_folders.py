@@ -69,6 +69,7 @@ class ImageFolderSource(InputSource):
 
     summary = "a folder of images with metadata.csv, .jsonl or .parquet (Hugging Face ImageFolder)"
     rank = 60
+    is_listed_fast = True
     has_top_folders = True
 
     root: str

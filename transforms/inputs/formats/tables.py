@@ -244,6 +244,7 @@ class TableSource(InputSource):
         "or a folder of them"
     )
     rank = 30
+    is_listed_fast = True
     reads_records = True
 
     layout: TableLayout
