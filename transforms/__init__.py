@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from shardwright.transforms.features.encode_features import EncodeFeatures
     from shardwright.transforms.images.options import EncodeOptions
     from shardwright.transforms.inputs.detection import detect_source
+    from shardwright.transforms.inputs.formats.spool_records import SpoolRecords
     from shardwright.transforms.inputs.list_images import ListImages
     from shardwright.transforms.inputs.source import SourceRequest
-    from shardwright.transforms.inputs.spool_records import SpoolRecords
     from shardwright.transforms.labels.join_labels import JoinLabels
     from shardwright.transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
     from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # plan made without a graph needs no Beam.
 _MODULES = {
     "ListImages": "inputs.list_images",
-    "SpoolRecords": "inputs.spool_records",
+    "SpoolRecords": "inputs.formats.spool_records",
     "JoinLabels": "labels.join_labels",
     "DropDuplicates": "duplicates.drop_duplicates",
     "FindNearDuplicates": "near_duplicates.find_near_duplicates",
