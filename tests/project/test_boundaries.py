@@ -48,7 +48,7 @@ TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
 TRAINER_FILES = ("trainers/",)
 DEVICE_FILES = {"inspect/doctor.py"}  # looks, in functions, which accelerator is there
 NOUN_PACKAGES = READER_PACKAGES | {
-    *("shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata", "yaml")
+    *("shardwright", "schemas", "transforms", "mmh3", "tfx_bsl", "tensorflow_metadata", "yaml")
 }
 
 

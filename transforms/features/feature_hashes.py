@@ -33,7 +33,7 @@ from shardwright.transforms.rejects import Reject
 from shardwright.transforms.text_hashes import combined, hash128
 
 _ROW = "row in batch"
-_MOST_BYTES = 512  # of a value hashed with NumPy, which takes a step for every 16 bytes
+_MOST_BYTES = 512  # of a value hashed by `hash128`; the index has BLAKE2b of longer ones
 _MISSING = np.uint64(1)
 
 
