@@ -87,7 +87,7 @@ def folder(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run_python(block: Block, names: dict[str, Any], page: Path) -> None:
     if (first := block.text.partition("\n")[0]).endswith(".py"):
         Path(first.removeprefix("# ")).write_text(block.text)
-    exec(compile(block.text, str(page), "exec"), names)
+    exec(compile(block.text, str(page), "exec", dont_inherit=True), names)
 
 
 def run_command(words: list[str], stores: list[str]) -> None:
