@@ -122,7 +122,10 @@ def finish_promotion(root: Folder) -> bool:
     root.write_bytes(naming.MANIFEST, in_place)
     # First: without it, no build resumes from what is left, and no late publisher begins again.
     source.remove(naming.PLAN)
-    root.write_if_new(naming.MANIFEST, in_place)  # one may have done so just before
+    # One may have done so just before; but another build may have replaced the dataset since.
+    late = read_manifest(root)
+    if late.folder and late.fingerprint == manifest.fingerprint:
+        root.write_bytes(naming.MANIFEST, in_place)
     remove_outputs(source)
     source.remove_empty()
     return True

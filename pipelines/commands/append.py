@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.notes import begin_build, giving_up
+from shardwright.format.notes import first_free
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.pipelines.job.build import BuildJob, Detect, prepare_job
 from shardwright.pipelines.job.schema import read_option_classes
@@ -177,7 +176,6 @@ def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
 def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> BuildJob:
     """Return the build of what a dataset lacks; that of the whole dataset if there is none yet.
 
-    A note says that the folder of the additions is in use, until they are committed or have failed.
     `detect` finds the format of INPUT.
 
     Raises:
@@ -189,11 +187,8 @@ def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> Bu
     if version_numbers(root)[-1] == 1 and root.num_bytes_of(naming.MANIFEST) is None:
         return prepare_job(replace(options, if_exists="resume"), detect)
     base = read_version(root)
-    folder, note = begin_build(root, _free_folders(root, base, options))
-    with giving_up(root, note):
-        job = prepare_append(options, base, folder, detect)
-    assert job.known is not None, "a job of `prepare_append`"
-    return replace(job, known=replace(job.known, note=note))
+    folder = first_free(root, _free_folders(root, base, options))
+    return prepare_append(options, base, folder, detect)
 
 
 def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterator[str]:
@@ -223,24 +218,12 @@ def append_version(job: BuildJob, *, here: bool = False) -> Manifest:
     known, append = job.known, job.append
     assert known is not None, "a job of `prepare_append`"
     assert append is not None
-    with giving_up_append(job):
-        additions = build_additions(job, here=here)
-        if additions is not None:
-            return commit_additions(append, known.base, additions)
-        # Late, because both take longer than a small build.
-        from shardwright.pipelines.job.graph import build_graph
-        from shardwright.pipelines.runners.run import run_pipeline
+    additions = build_additions(job, here=here)
+    if additions is not None:
+        return commit_additions(append, known.base, additions)
+    # Late, because both take longer than a small build.
+    from shardwright.pipelines.job.graph import build_graph
+    from shardwright.pipelines.runners.run import run_pipeline
 
-        run_pipeline(build_graph, job)
-        return read_version(known.root)
-
-
-def giving_up_append(job: BuildJob) -> AbstractContextManager[None]:
-    """Return a block that removes the note of an append, if the job is one and fails in it.
-
-    On other machines the job may go on, whatever becomes of this process.
-    """
-    known = job.known
-    if known is None or not known.note or not is_local(job.options.beam_args):
-        return nullcontext()
-    return giving_up(known.root, known.note)
+    run_pipeline(build_graph, job)
+    return read_version(known.root)

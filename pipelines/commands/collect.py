@@ -38,10 +38,9 @@ none does. Without --yes nothing is removed. A reader that has opened an older v
 next shard that it opens, so pin the versions that trainings use.
 
 A build that stops before its version is committed leaves a generation that no version names. It is
-removed, too, once none of its files was written for --orphans-after hours: until then its build may
-still run. An append or compaction leaves a note while it runs, and its generation stays, whatever
---orphans-after says, until a day after the last file that it wrote; `left` says so. One that was
-killed leaves its note, too. If its generation is removed nevertheless, it fails, and loses nothing.
+removed, too, once none of its files was written for --orphans-after hours, at least 24: until then
+its build may still run. One that is written or committed just now stays, and `left` says so. A
+build whose generation is removed nevertheless fails, and loses nothing.
 
 Exit codes: 0 done, 1 dataset unreadable or a file not removed, 2 wrong usage or not a dataset.
 """
@@ -61,15 +60,18 @@ def main(argv: Sequence[str]) -> int:
         type=float,
         default=ORPHANS_AFTER / _HOUR,
         metavar="HOURS",
-        help="age at which files of a build that was never committed go (default: %(default)g)",
+        help="age at which files of a build that was never committed go, at least 24 (default: "
+        "%(default)g)",
     )
     parser.add_argument("--yes", action="store_true", help="remove, instead of only showing what")
     args = parser.parse_args(argv)
     if args.keep < 1:
         parser.error(f"--keep must be at least 1, got {args.keep}: the newest version stays")
-    if not 0 <= args.orphans_after <= _MOST_HOURS:
+    least = ORPHANS_AFTER / _HOUR
+    if not least <= args.orphans_after <= _MOST_HOURS:
         parser.error(
-            f"--orphans-after must be 0 to {_MOST_HOURS:,} hours, got {args.orphans_after:g}"
+            f"--orphans-after must be {least:g} to {_MOST_HOURS:,} hours, got "
+            f"{args.orphans_after:g}: younger files may be those of a running build"
         )
     root = root_of(args)
     age = args.orphans_after * _HOUR
@@ -98,8 +100,7 @@ def _json(found: Collection, *, done: bool) -> dict[str, Any]:
 def _told(found: Collection, done: bool) -> str:
     kept = [f"kept by a pin: version {pin.version} ({pin})" for pin in found.pins]
     kept += [
-        "left, because an append or compaction writes it, or was killed less than a day ago: "
-        f"{one.folder}, last written {_time(one)}"
+        f"left, because a command writes or commits it now: {one.folder}, last written {_time(one)}"
         for one in found.left
     ]
     if not found.versions and not found.generations:

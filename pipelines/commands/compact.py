@@ -8,16 +8,15 @@ without their sources, into full shards in one global order, on any runner. It r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from shardwright.errors import BuildError, StorageError, UsageError
+from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.notes import begin_build, end_build
+from shardwright.format.notes import first_free
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import EXIT_DONE, command, make_parser, root_of, to_json
 from shardwright.inspect.verify import listed_faults
@@ -105,8 +104,8 @@ def _compact(root: Folder, base: Manifest, stores: Sequence[str], words: Sequenc
         build_copy(root, folder, lambda: run_copy(job, base.num_records))
         commit_copy(root, base, folder)
 
-    with folder_for(root, base, _token(words)) as folder:
-        return run_build(run, prepare)
+    folder = folder_for(root, base, _token(words))
+    return run_build(run, prepare)
 
 
 def store_words(stores: Sequence[str]) -> list[str]:
@@ -120,22 +119,14 @@ def _token(words: Sequence[str]) -> str:
     return f"compact{digest}"
 
 
-@contextmanager
-def folder_for(root: Folder, base: Manifest, token: str) -> Iterator[str]:
-    """Yield the folder for the shards: the same one in every try with the same token.
+def folder_for(root: Folder, base: Manifest, token: str) -> str:
+    """Return the folder for the shards: the same one in every try with the same token.
 
     So a try resumes, or commits what an earlier one has finished: the records are those of `base`.
-    A folder that `gc` or `erase` removes now, or did when it was killed, is left out. A note says
-    that the folder is in use while the block runs.
+    A folder that `gc` or `erase` removes now, or did when it was killed, is left out.
     """
     names = (f"{token}{f'x{number}' if number else ''}" for number in count())
-    folders = (naming.generation_folder(number_of(base) + 1, name) for name in names)
-    folder, note = begin_build(root, folders)
-    try:
-        yield folder
-    finally:
-        with suppress(StorageError):  # it counts no longer after a day
-            root.remove(note)
+    return first_free(root, (naming.generation_folder(number_of(base) + 1, one) for one in names))
 
 
 def prepare_copy(
@@ -206,7 +197,6 @@ def commit_copy(
     added = read_copy(root, folder, base.num_records if num_records is None else num_records)
     replaced = frozenset(base.folders)
     commit(root, VersionChange(operation, base, folder=folder, added=added, replaced=replaced))
-    end_build(root, folder)
 
 
 def read_copy(root: Folder, folder: str, num_records: int) -> Manifest:

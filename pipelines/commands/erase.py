@@ -14,7 +14,7 @@ from shardwright.cache.manifests import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.manifest import Manifest, time_text
-from shardwright.format.notes import END_COMMIT, Note, end_build, is_noted, noted
+from shardwright.format.notes import END_COMMIT, Note, is_noted, noted
 from shardwright.format.pins import pin_names
 from shardwright.format.versions import later_numbers, number_of, read_version, read_versions
 from shardwright.inspect.command_parts import (
@@ -311,23 +311,23 @@ def _copy(
     def run(job: BuildJob) -> None:
         build_copy(root, folder, lambda: run_copy(job, num_kept))
 
-    with folder_for(root, base, f"erase{token[:8]}") as folder:
-        code = run_build(run, prepare)
-        if code == EXIT_DONE and later_numbers(root):
-            commit_copy(root, base, folder, operation=Operation.ERASE, num_records=num_kept)
-        elif code == EXIT_DONE:
-            _replace_whole(root, base, read_copy(root, folder, num_kept).fingerprint, folder)
+    folder = folder_for(root, base, f"erase{token[:8]}")
+    code = run_build(run, prepare)
+    if code == EXIT_DONE and later_numbers(root):
+        commit_copy(root, base, folder, operation=Operation.ERASE, num_records=num_kept)
+    elif code == EXIT_DONE:
+        _replace_whole(root, base, read_copy(root, folder, num_kept).fingerprint, folder)
     return code
 
 
 def _replace_whole(root: Folder, base: Manifest, fingerprint: str, folder: str) -> None:
     """Put a copy in place of a dataset that has not grown, which other programs read in place."""
     with noted(root, Note.REMOVE, [1]):  # which a commit looks for, after its own note
-        if later_numbers(root) or is_noted(root, Note.COMMIT, None):
+        # In this order: a commit whose note is gone by now has made its version.
+        if is_noted(root, Note.COMMIT, None) or later_numbers(root):
             raise BuildError(f"another command commits a version of {root}{END_COMMIT}")
         # An append compares its options with those of the build, and a repair repeats it.
         promote(root, fingerprint, folder, built_as=base)
-    end_build(root, folder)
 
 
 def _verify(args: argparse.Namespace) -> int:

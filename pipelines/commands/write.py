@@ -20,7 +20,7 @@ from typing import Any
 from shardwright.dataset import Dataset, open_dataset
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from shardwright.pipelines.commands.append import append_version, giving_up_append
+from shardwright.pipelines.commands.append import append_version
 from shardwright.pipelines.commands.build import prepare_build, run_job
 from shardwright.pipelines.commands.results import ProgressDisplay, say_result
 from shardwright.pipelines.job.build import BuildJob
@@ -226,8 +226,7 @@ def _spooled_job(
     source = iter(records)
     sample = list(itertools.islice(source, SAMPLE_RECORDS))
     job = _prepared(options, split, sample, partial(open_records, sample))
-    with giving_up_append(job):
-        spool_records(job.source, itertools.chain(sample, source))
+    spool_records(job.source, itertools.chain(sample, source))
     return job
 
 

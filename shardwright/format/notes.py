@@ -1,9 +1,9 @@
 """Notes by which commands see what others do, or are about to do, with a version or a generation.
 
 `gc` removes what it believes nobody needs, while another command may begin to need it: a pin of the
-version, or the build or the commit of the generation. Each writes its note first, and looks for
-that of the other one then. So at least one of the two sees the other's note and backs off; if both
-do, the next try succeeds. The file of a pin is its own note.
+version, or the commit of the generation. Each writes its note first, and looks for that of the
+other one then. So at least one of the two sees the other's note and backs off; if both do, the next
+try succeeds. The file of a pin is its own note. A build needs none: its files are young.
 
 Clocks of machines may be days apart. So the age of a note is the time from it to the newest note:
 both are stamped by the disk or store, and whoever looks has just written a note of its own.
@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 
-from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.storage.addresses import TEMPORARY_SUFFIX, is_temporary
 from shardwright.storage.folder import Folder
@@ -25,14 +24,12 @@ from shardwright.storage.folder import Folder
 class Note(StrEnum):
     """The present or next action of the writer of a note."""
 
-    BUILD = "build"
     COMMIT = "commit"
     REMOVE = "remove"
 
 
-# Of notes that killed processes have left. A commit needs its own for seconds to minutes. A build
-# may take longer than a day, but writes files meanwhile, on any machine.
-_LIFE_SECONDS = {Note.BUILD: 24 * 3600, Note.COMMIT: 3600, Note.REMOVE: 24 * 3600}
+# Of notes that killed processes have left. A commit needs its own for seconds to minutes.
+_LIFE_SECONDS = {Note.COMMIT: 3600, Note.REMOVE: 24 * 3600}
 END_COMMIT = (
     ", or was killed when it did: let it end or run it again, or wait an hour, and run this "
     "command again"
@@ -56,7 +53,11 @@ def noted(
     """
     # Named before the first is written, so that `finally` removes those that were written before an
     # error.
-    paths = {subject: _new_path(note, subject) for subject in subjects}
+    paths = {
+        subject: f"{naming.VERSIONS_DIR}/{_start(note, subject)}{secrets.token_hex(4)}"
+        f"{TEMPORARY_SUFFIX}"
+        for subject in subjects
+    }
     try:
         for path in paths.values():
             # Not synced: after a crash of the machine its writer is gone, and the note needs not
@@ -67,9 +68,7 @@ def noted(
         root.remove_all(list(paths.values()))
 
 
-def is_noted(
-    root: Folder, note: Note, subject: int | str | None, *, now: float = 0.0, alive: float = 0.0
-) -> bool:
+def is_noted(root: Folder, note: Note, subject: int | str | None, *, now: float = 0.0) -> bool:
     """Return whether a process does, or is about to do, something with a version or a generation.
 
     Args:
@@ -77,56 +76,36 @@ def is_noted(
         note: What the process does.
         subject: The version or the generation; None for any.
         now: A time by the clock of the disk or store; needed without a note of one's own.
-        alive: When the process has last written another file.
 
     Raises:
         StorageError: The notes cannot be listed.
     """
-    stamps = root.files(naming.VERSIONS_DIR).items()
-    notes = {name: one.modified for name, one in stamps if is_temporary(name)}
+    notes = _notes_in(root)
     start = "" if subject is None else _start(note, subject)
     found = [when for name, when in notes.items() if name.startswith(start) and f".{note}-" in name]
     # The newest note stands for the time of now: the caller has just written one.
     since = max(now, *notes.values(), 0.0) - _LIFE_SECONDS[note]
-    return bool(found) and max(*found, alive) > since
+    return max(found, default=since) > since
 
 
-def begin_build(root: Folder, folders: Iterator[str]) -> tuple[str, str]:
-    """Return the first of endless folders that no process removes, and the path of a note of it.
-
-    The note says that a generation is built there. It stays until `end_build` removes it.
+def first_free(root: Folder, folders: Iterator[str]) -> str:
+    """Return the first of endless folders that no process removes, or did when it was killed.
 
     Raises:
-        StorageError: The note cannot be written or removed.
+        StorageError: The notes cannot be listed.
     """
-    while True:
-        folder = next(folders)
-        path = _new_path(Note.BUILD, folder)
-        root.write_bytes(path, b"{}", sync=False)
-        # In this order, note and then look: a remover does the same, so the two cannot miss each
-        # other.
-        if not is_noted(root, Note.REMOVE, folder):
-            return folder, path
-        root.remove(path)
+    return next(folder for folder in folders if not is_noted(root, Note.REMOVE, folder))
 
 
-@contextmanager
-def giving_up(root: Folder, path: str) -> Iterator[None]:
-    """Remove a note of `begin_build` if the block raises an exception."""
-    try:
-        yield
-    except BaseException:
-        with suppress(StorageError):  # it counts no longer after a day
-            root.remove(path)
-        raise
+def remove_dead_notes(root: Folder) -> None:
+    """Remove the notes that killed processes have left, and that count no longer.
 
-
-def end_build(root: Folder, folder: str) -> None:
-    """Remove all notes of builds and commits of a generation, as it is committed, or gone."""
-    with suppress(StorageError):
-        starts = _start(Note.BUILD, folder), _start(Note.COMMIT, folder)
-        names = [name for name in root.names(naming.VERSIONS_DIR) if name.startswith(starts)]
-        root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in names])
+    Raises:
+        StorageError: The notes cannot be listed or removed.
+    """
+    notes = _notes_in(root)
+    old = max(notes.values(), default=0.0) - max(_LIFE_SECONDS.values())
+    root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name, when in notes.items() if when < old])
 
 
 def time_at(root: Folder) -> float:
@@ -141,9 +120,10 @@ def time_at(root: Folder) -> float:
         return root.files(naming.VERSIONS_DIR)[paths["time"].rpartition("/")[2]].modified
 
 
-def _new_path(note: Note, subject: int | str) -> str:
-    name = f"{_start(note, subject)}{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
-    return f"{naming.VERSIONS_DIR}/{name}"
+def _notes_in(root: Folder) -> dict[str, float]:
+    """Return when each note was written, by its name."""
+    stamps = root.files(naming.VERSIONS_DIR).items()
+    return {name: one.modified for name, one in stamps if is_temporary(name)}
 
 
 def _start(note: Note, subject: int | str) -> str:

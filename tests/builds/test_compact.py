@@ -137,8 +137,8 @@ def test_a_finished_try_is_committed(grown: Path) -> None:
     """One that was stopped just before its commit."""
     out = Folder(str(grown / "out"))
     base = read_version(out)
-    with folder_for(out, base, _token([])) as folder:
-        build_here(prepare_copy(out, base, folder, []))
+    folder = folder_for(out, base, _token([]))
+    build_here(prepare_copy(out, base, folder, []))
     shards = {name: at for name, at in stamps_of(grown / "out" / folder).items() if "-of-" in name}
     assert main([out.uri]) == 0
     assert read_version(out).history["generations"] == [folder]

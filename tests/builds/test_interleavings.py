@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -27,7 +26,7 @@ from shardwright.pipelines.commands.append import append_version
 from shardwright.pipelines.commands.erase import erase
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.receipt import Receipt, find_left
-from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
+from shardwright.transforms.versions.collect import collect, plan_collection
 from tests.support.build_helpers import png_of
 from tests.support.folder_patches import wrap_method
 from tests.support.growing import Grown, Source
@@ -101,20 +100,13 @@ class Compactor:
 
 @dataclass
 class Collector:
-    """A task that keeps the newest two versions.
-
-    Attributes:
-        orphans_after: Age of what it removes of builds that have no version yet; 0 also takes away
-            what failed builds have just written.
-    """
+    """A task that keeps the newest two versions."""
 
     grown: Grown
-    orphans_after: timedelta
 
     def __call__(self) -> None:
         root = self.grown.root
-        clock = partial(time_at, root)
-        collect(root, plan_collection(root, 2, orphans_after=self.orphans_after, clock=clock))
+        collect(root, plan_collection(root, 2, clock=partial(time_at, root)))
 
 
 @dataclass
@@ -197,7 +189,7 @@ def appender(grown: Grown, folder: Path, rng: np.random.Generator) -> Appender:
 def others(grown: Grown, folder: Path, rng: np.random.Generator) -> list[Callable[[], Any]]:
     """Return what runs beside an appender: other writers, and a reader."""
     another, compactor = appender(grown, folder, rng), Compactor(grown)
-    collector = Collector(grown, timedelta(0) if rng.integers(2) else ORPHANS_AFTER)
+    collector = Collector(grown)
     writers: list[list[Callable[[], Any]]] = [
         [another],
         [compactor],
@@ -205,7 +197,7 @@ def others(grown: Grown, folder: Path, rng: np.random.Generator) -> list[Callabl
         [compactor, Compactor(grown)],
         [another, collector, Pinner(grown)],
         [compactor, collector, Pinner(grown)],
-        [another, compactor, collector, Collector(grown, ORPHANS_AFTER), Pinner(grown)],
+        [another, compactor, collector, Collector(grown), Pinner(grown)],
     ]
     return [*writers[rng.integers(len(writers))], Watcher(grown)]
 
@@ -297,23 +289,18 @@ def test_an_erasure_beside_others(tmp_path: Path, rng: np.random.Generator) -> N
 
 
 def check_collections_within(root: Folder, folder: Path, share: float) -> None:
-    """Collect, whatever the age, at this share of the requests of an append and a compaction."""
-    rng, left = np.random.default_rng(7), set[str]()
+    """Collect at this share of the requests of an append and a compaction."""
+    rng = np.random.default_rng(7)
     grown, _ = begun(root, folder, rng, "ant/0.png")
     source = appender(grown, folder / "more", rng).source
 
     def gc() -> None:
         if current_thread() is main_thread() and rng.random() < share:
-            clock = partial(time_at, root)
-            plan = plan_collection(root, 9, orphans_after=timedelta(0), clock=clock)
-            done = collect(root, plan)
-            assert not done.generations
-            left.update(one.folder for one in done.left)
+            assert not collect(root, plan_collection(root, 9, clock=partial(time_at, root))).files
 
     with before_requests(gc):
         assert number_of(grown.append(source, "--keep-missing")) == 3
         assert number_of(grown.compact()) == 4
-    assert left == set(read_version(root).folders) | {read_version(root, 3).folders[-1]}
     assert not [name for name in root.names(naming.VERSIONS_DIR) if name.startswith(".")]
     assert not judge(root.uri, storage_options=root.options).faults
 

@@ -69,7 +69,7 @@ def read(dataset: Path) -> object:
 COMMANDS: dict[str, Callable[[Path], object]] = {
     "append": append,
     "compact": compact,
-    "gc": run("gc @set --keep 1 --orphans-after 0 --yes"),
+    "gc": run("gc @set --keep 1 --yes"),
     "erase": run("erase @set --ids @ids.txt --receipt @receipt.json --yes"),
     "repair": run("repair @set --input @photos"),
     "verify": run("verify @set"),

@@ -232,6 +232,24 @@ def test_a_second_call_of_publishing_changes_nothing(output: Path, made: Path) -
         promoted(Folder(str(output)), "another")
 
 
+def test_a_late_end_of_a_replacement_leaves_the_next_one(
+    output: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another build has replaced the dataset once more, as this one removes its plan."""
+    other, remove = (made / "old" / naming.MANIFEST).read_bytes(), Folder.remove
+
+    def remove_late(folder: Folder, name: str) -> None:
+        is_plan = (folder.uri, name) == (f"{output}/{naming.NEXT_DIR}", naming.PLAN)
+        if is_plan and folder.num_bytes_of(name) is not None:  # the first time
+            (output / naming.MANIFEST).write_bytes(other)
+        remove(folder, name)
+
+    monkeypatch.setattr(Folder, "remove", remove_late)
+    with pytest.raises(BuildError, match="another build has replaced the dataset at"):
+        promote_in(output)
+    assert (output / naming.MANIFEST).read_bytes() == other
+
+
 def test_a_manifest_names_no_other_folder(output: Path) -> None:
     root = Folder(str(output))
     strange = replace(read_manifest(root), folder="../next")

@@ -158,9 +158,9 @@ def _operate(
     yield "append", run("append", prepare_version(parse_options([*argv, "--if-exists=append"])))
     folder = Folder(str(output))
     base = read_version(folder)
-    with compact.folder_for(folder, base, compact._token([])) as copy:
-        run("compact", compact.prepare_copy(folder, base, copy, []))
-        yield "compact", compact.commit_copy(folder, base, copy)
+    copy = compact.folder_for(folder, base, compact._token([]))
+    run("compact", compact.prepare_copy(folder, base, copy, []))
+    yield "compact", compact.commit_copy(folder, base, copy)
     (root / "ids.txt").write_text(f"{erased}\n")
     words = ["--ids", str(root / "ids.txt"), "--receipt", str(root / "receipt.json"), "--yes"]
     yield "erase", _check(erase.main([str(output), *words]))

@@ -6,7 +6,6 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 
 from shardwright.errors import StorageError, UsageError
@@ -34,7 +33,7 @@ from shardwright.transforms.erasure.receipt import (
     read_receipt,
     write_receipt,
 )
-from shardwright.transforms.versions.collect import ORPHANS_AFTER, collect, plan_collection
+from shardwright.transforms.versions.collect import collect, plan_collection
 from tests.simulator.model import Images, Model
 
 BUCKET = "s3://sim"
@@ -126,23 +125,20 @@ class Compact(Task):
     def __call__(self) -> None:
         base = read_version(ROOT)
         if base.history and base.num_records:
-            with folder_for(ROOT, base, "compact0") as self.folder:
-                job = prepare_copy(ROOT, base, self.folder, [])
-                build_copy(ROOT, self.folder, lambda: build_here(job))
-                commit_copy(ROOT, base, self.folder)
+            self.folder = folder_for(ROOT, base, "compact0")
+            job = prepare_copy(ROOT, base, self.folder, [])
+            build_copy(ROOT, self.folder, lambda: build_here(job))
+            commit_copy(ROOT, base, self.folder)
 
 
 @dataclass
 class Collect(Task):
-    """A collection that keeps the newest versions; of orphans also what was written just now."""
+    """A collection that keeps the newest versions."""
 
     keep: int
-    at_once: bool
 
     def __call__(self) -> None:
-        age = timedelta(0) if self.at_once else ORPHANS_AFTER
-        plan = plan_collection(ROOT, self.keep, orphans_after=age, clock=partial(time_at, ROOT))
-        collect(ROOT, plan)
+        collect(ROOT, plan_collection(ROOT, self.keep, clock=partial(time_at, ROOT)))
 
 
 @dataclass

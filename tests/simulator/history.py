@@ -236,7 +236,7 @@ class History:
             lambda: Append("one", one.images, one.keep),  # the same command again
             Compact,
             Compact,
-            lambda: Collect(random.randrange(1, 3), random.random() < 0.5),
+            lambda: Collect(random.randrange(1, 3)),
             lambda: Pin(self._model, random.randrange(1, newest + 1)),
             lambda: Read(self._model.check_read),
         ]
@@ -244,8 +244,8 @@ class History:
 
     def _collect_tasks(self) -> list[Task]:
         pin = Pin(self._model, self._random.randrange(1, self._model.newest))
-        others = [Compact(), Read(self._model.check_read), Collect(1, at_once=True)]
-        return [Collect(1, at_once=False), pin, *others[: self._random.randrange(3)]]
+        others = [Compact(), Read(self._model.check_read), Collect(1)]
+        return [Collect(1), pin, *others[: self._random.randrange(3)]]
 
     def _erase_tasks(self) -> list[Task]:
         random = self._random
@@ -306,7 +306,7 @@ class History:
     def _check_tidy(self) -> None:
         """Collect once more, and check that every file left is one that a version needs."""
         self._scheduler.now += 2 * _DAY
-        self._alone_do(Collect(1, at_once=False))
+        self._alone_do(Collect(1))
         wanted = set()
         for version in read_versions(ROOT):
             for folder in version.folders:

@@ -124,10 +124,10 @@ class Grown:
         """Compact if there is more than one generation, and return the newest version."""
         base = read_version(self.root)
         if base.history and base.num_records:
-            with folder_for(self.root, base, "compact0") as folder:
-                job = prepare_copy(self.root, base, folder, self.store_words())
-                build_copy(self.root, folder, lambda: build_here(job))
-                commit_copy(self.root, base, folder)
+            folder = folder_for(self.root, base, "compact0")
+            job = prepare_copy(self.root, base, folder, self.store_words())
+            build_copy(self.root, folder, lambda: build_here(job))
+            commit_copy(self.root, base, folder)
         return read_version(self.root)
 
     def store_words(self) -> list[str]:

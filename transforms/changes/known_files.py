@@ -62,7 +62,6 @@ class KnownDataset:
         base: Its version that was compared.
         folder: The folder below `root` for the additions.
         keeps_places: As in `VersionChange`.
-        note: The path of the note that says that the additions are built; "" if there is none.
     """
 
     file: KnownFile
@@ -71,7 +70,6 @@ class KnownDataset:
     base: Manifest
     folder: str
     keeps_places: bool
-    note: str = ""
 
 
 def write_known(spool: Folder, known: KnownRecords) -> KnownFile:

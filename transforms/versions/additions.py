@@ -12,7 +12,6 @@ from shardwright.fail_on import Limit, Measured, exceeded
 from shardwright.format import naming
 from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest
-from shardwright.format.notes import end_build
 from shardwright.format.versions import read_version
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.seen_records import SeenRecords, outdated_rows
@@ -147,8 +146,7 @@ def _gone_records(append: Append, seen: SeenRecords) -> list[Reject]:
 def commit_additions(append: Append, base: Manifest, additions: Additions) -> Manifest:
     """Commit additions and what is gone; return the new version, or the current one if it is equal.
 
-    Then nothing is left in the folder of the additions but the additions, and no note of their
-    build. May be repeated.
+    Then nothing is left in the folder of the additions but the additions. May be repeated.
 
     Raises:
         BuildError: As `commit`.
@@ -163,8 +161,6 @@ def commit_additions(append: Append, base: Manifest, additions: Additions) -> Ma
         paths = (f"{naming.REJECTS_DIR}/{name}" for name in folder.names(naming.REJECTS_DIR))
         folder.remove_all([path for path in paths if naming.is_failed_rejects(path)])
     append.root.below(naming.GENERATIONS_DIR).remove_empty()
-    # Last: until here `gc` must leave the folder alone.
-    end_build(append.root, append.folder)
     return version
 
 

@@ -5,8 +5,9 @@ what a stop leaves is found and removed by the next run. The file of a version s
 number must not be used again: a writer that has read an older version would create it.
 
 A plan is old once it is made. So a removal leaves notes about all that it is going to remove
-(`shardwright.format.notes`), and then looks again: what is pinned, named by a version, being built
-or about to be committed by now stays. Ages are by the clock that stamps files.
+(`shardwright.format.notes`), and then looks again: what is pinned, named by a version, written or
+about to be committed by now stays. A running build is told by the age of its newest file, by the
+clock that stamps files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datetime import timedelta
 
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
-from shardwright.format.notes import Note, end_build, is_noted, noted
+from shardwright.format.notes import Note, is_noted, noted, remove_dead_notes
 from shardwright.format.pins import Pin, read_pins
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import (
@@ -68,7 +69,7 @@ class Collection:
         versions: Numbers of the versions, ascending.
         generations: The generations that no kept version names.
         pins: The pins by which further versions stay.
-        left: Generations that stay, because a note says that they are built or committed just now.
+        left: Generations that stay, because they are written or committed just now.
     """
 
     versions: tuple[int, ...]
@@ -100,8 +101,7 @@ def plan_collection(
         root: The dataset's folder.
         keep: Number of versions to keep, at least 1.
         orphans_after: How long no file of a generation without a version must have been written:
-            a younger one may be about to be committed. One with the note of a build stays for a
-            day after the newest of its files and its note, in any case.
+            a younger one may be a running build, or about to be committed.
         clock: The clock of their ages: `time_at` asks that of the disk or store, and writes there.
 
     Raises:
@@ -122,7 +122,7 @@ def plan_collection(
     old = now - orphans_after.total_seconds()
     # A generation that a version once named is no build: its age does not matter.
     ripe = [one for one in found if not one.is_orphan or one.written <= old]
-    left = tuple(one for one in ripe if _is_under_way(root, one, now))
+    left = tuple(one for one in ripe if _is_committed(root, one, now))
     # The first version can be read as long as its generation is there.
     gone = older - kept - ({1} if "" in named else set())
     return Collection(
@@ -158,6 +158,7 @@ def collect(root: Folder, plan: Collection) -> Collection:
         removed = tuple(one for one in free if one.folder not in named)
         for one in removed:
             _remove(root, one)
+        remove_dead_notes(root)
     if "" in named:
         gone -= {1}
     left = tuple(one for one in (*plan.left, *left) if one.folder not in named)
@@ -218,23 +219,14 @@ def _files_in(root: Folder, folder: str) -> dict[str, FileInfo]:
 
 
 def _is_in_use(root: Folder, one: Generation) -> bool:
-    """Return whether a generation of a plan is built or committed, or goes on being written."""
-    if _is_under_way(root, one):
-        return True
-    # A build of an earlier release writes no note, but files.
-    return one.is_orphan and _files_in(root, one.folder) != one.files
+    """Return whether a generation of a plan is committed, or goes on being written."""
+    is_written = one.is_orphan and _files_in(root, one.folder) != one.files
+    return is_written or _is_committed(root, one)
 
 
-def _is_under_way(root: Folder, one: Generation, now: float = 0.0) -> bool:
-    """Return whether a note says that a generation is being built or committed.
-
-    What a build writes is a sign that it lives: its workers need no clock, and no process of its
-    own need renew its note.
-    """
-    return bool(one.folder) and (
-        is_noted(root, Note.BUILD, one.folder, now=now, alive=one.written)
-        or is_noted(root, Note.COMMIT, one.folder, now=now)
-    )
+def _is_committed(root: Folder, one: Generation, now: float = 0.0) -> bool:
+    """Return whether a note says that a generation is about to be committed."""
+    return bool(one.folder) and is_noted(root, Note.COMMIT, one.folder, now=now)
 
 
 def _remove(root: Folder, one: Generation) -> None:
@@ -246,4 +238,3 @@ def _remove(root: Folder, one: Generation) -> None:
     root.remove_all([*one.files])
     if one.folder:
         below.remove_empty()
-        end_build(root, one.folder)

@@ -65,7 +65,7 @@ def commit(root: Folder, change: VersionChange) -> Manifest:
     # From here on `gc` and `erase` leave the generation alone, unless they have begun before they
     # could see this note: then their own is there, or, once they have ended, files are missing.
     # What is left is one that is halted for an hour in between, after which this note does not
-    # count. An append or a compaction has said so from its beginning (`Note.BUILD`).
+    # count.
     with noted(root, Note.COMMIT, [change.folder or number_of(change.base)]):
         return _commit(root, change)
 

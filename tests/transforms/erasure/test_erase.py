@@ -16,10 +16,11 @@ from PIL import Image
 
 import shardwright as sw
 from shardwright.errors import BuildError, StorageError, UsageError
-from shardwright.format.notes import Note, noted
+from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.pins import add_pin
 from shardwright.format.versions import number_of, read_stated, read_version
 from shardwright.inspect.cli import main as shardwright
+from shardwright.pipelines.commands import erase as erase_command
 from shardwright.pipelines.commands.erase import main
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure import remains
@@ -397,6 +398,32 @@ def test_an_erasure_does_not_take_away_what_is_committed_just_now(
     del left["r1"]
     # The first try has ended after its commit, where there was one.
     assert_holds(root, left, number_of(version) + (not has_grown))
+
+
+def test_an_erasure_sees_a_commit_that_ends_while_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note is gone when the erasure looks for notes; its version is there from then on."""
+    root = tmp_path / "out"
+    write(FIRST, root)
+    folder, change = Folder(str(root)), append_change(root, {"t0": 50}, [], "late")
+    committed: list[int] = []
+
+    def look(*args: Any) -> bool:
+        if not committed:
+            committed.append(number_of(commit(folder, change)))
+        return is_noted(*args)
+
+    monkeypatch.setattr(erase_command, "is_noted", look)
+    monkeypatch.setattr("shardwright.transforms.versions.commit._check_base", lambda *_: None)
+    assert erase(root, "r1") == 1
+    assert committed == [2]
+    assert judge(str(root)).is_sound
+    monkeypatch.undo()
+    assert erase(root, "r1") == 0
+    left = {**FIRST, "t0": 50}
+    del left["r1"]
+    assert_holds(root, left, 3)
 
 
 def test_an_erasure_leaves_a_build_that_has_begun_since(
