@@ -34,10 +34,10 @@ def remove_remains(root: Folder, receipt: Receipt) -> None:
     if receipt.found and later_numbers(root):  # else the pins are of versions that stay
         receipt.pins = sorted({*receipt.pins, *pin_names(root)})
         root.remove_all([naming.pin_file(name) for name in pin_names(root)])
-    # Of killed commits; the notes of others stay, and hold nothing.
+    # Half-written versions, and notes of a killed erasure, for which appends would wait for a day.
     parts = filter(is_temporary, root.names(naming.VERSIONS_DIR))
-    halves = [name for name in parts if not any(f".{note}-" in name for note in Note)]
-    root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in halves])
+    stale = [name for name in parts if f".{Note.COMMIT}-" not in name]
+    root.remove_all([f"{naming.VERSIONS_DIR}/{name}" for name in stale])
     keep = 1 if receipt.found else naming.MAX_VERSION
     removed = collect(root, plan_collection(root, keep, clock=lambda: inf))
     receipt.versions = sorted({*receipt.versions, *removed.versions})
