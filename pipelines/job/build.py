@@ -1,4 +1,4 @@
-"""Prepare a build: combine its options with the facts about INPUT, before any worker starts."""
+"""Prepare a build: combine its options with what is known of INPUT before any worker starts."""
 
 from __future__ import annotations
 
