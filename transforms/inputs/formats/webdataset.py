@@ -36,7 +36,7 @@ from shardwright.transforms.inputs.formats.archives import (
     until_fault,
 )
 from shardwright.transforms.inputs.formats.record_columns import NOT_FITTING
-from shardwright.transforms.inputs.formats.tars import TarReader, TarSource, is_tar_name, tar_stem
+from shardwright.transforms.inputs.formats.tars import TarReader, TarSource, tar_stem
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.label_values import can_be_classes, class_text
@@ -507,7 +507,7 @@ class WebDatasetSource(TarSource):
             request=request,
             base=base_of(archives),
             layout=layout,
-            is_part=is_tar_name,
+            is_part=cls.is_name,
             samples=samples,
         )
 
