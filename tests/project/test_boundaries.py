@@ -210,6 +210,25 @@ def test_the_extras_that_messages_name_are_there() -> None:
     assert {"aws", "gcp", "build"} <= named <= set(project["optional-dependencies"])
 
 
+def test_tests_in_foreign_environments_import_nothing_of_the_project() -> None:
+    """Airflow and the browser's driver have environments of their own, without our packages."""
+    foreign = ("engines/airflow", "browser")
+    waiting = [path for name in foreign for path in modules_of(f"tests/{name}")]
+    waiting = [path for path in waiting if path.name != "pages.py"]  # runs in ours
+    seen: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        names = imports_at_once(path)
+        assert within(names, PACKAGES) == [], path
+        paths = (ROOT.joinpath(*name.split(".")) for name in within(names, {"tests"}))
+        found = (path if path.is_dir() else path.parent for path in paths)
+        waiting += [path.with_suffix(".py") for path in found if path.with_suffix(".py").exists()]
+    assert len(seen) > 10
+
+
 LOADED = """
 import sys
 loaded = sorted(set(sys.modules) & set(sys.argv[1].split()))
