@@ -32,11 +32,6 @@ def joined(parts: Iterable[np.ndarray], dtype: type) -> np.ndarray:
     return np.concatenate([np.zeros(0, dtype), *parts])
 
 
-def union(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the distinct numbers of all parts, sorted, int64."""
-    return np.unique(joined(parts, np.int64))
-
-
 def distinct(values: np.ndarray) -> np.ndarray:
     """Return the distinct values, sorted; `np.unique` of NumPy 2.4 takes 50 times as long."""
     ordered = np.sort(values)

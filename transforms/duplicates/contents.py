@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.hashing import hash64, joined
+from shardwright.transforms.hashing import hash64, joined, spread_rows
 from shardwright.transforms.references import concat, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.image_reads import main_places, place_columns, scan_images
@@ -89,18 +89,8 @@ def _hash_content(data: bytes) -> bytes:
 
 def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (bucket, rows) so that all images with equal bytes are in one bucket."""
-    firsts = (
-        np.array(
-            [int.from_bytes(digest[:2], "big") for digest in batch.column(CONTENT).to_pylist()],
-            np.int64,
-        )
-        % NUM_BUCKETS
-    )
-    order = np.argsort(firsts, kind="stable")
-    buckets, starts = np.unique(firsts[order], return_index=True)
-    batch = batch.take(pa.array(order))
-    for bucket, start, stop in zip(buckets, starts, np.append(starts, len(order))[1:], strict=True):
-        yield int(bucket), batch.slice(start, stop - start)
+    starts = b"".join(digest[:8] for digest in batch.column(CONTENT).to_pylist())
+    return spread_rows(batch, np.frombuffer(starts, ">u8").astype(np.uint64), NUM_BUCKETS)
 
 
 def find_duplicates(

@@ -18,7 +18,13 @@ from shardwright.format.schema import (
     VocabularyRule,
 )
 from shardwright.format.tensors import TENSOR_DTYPES
-from shardwright.transforms.features.lists import BYTES_TYPES, is_text, value_type
+from shardwright.transforms.features.lists import (
+    BYTES_TYPES,
+    NUMBER_TYPES,
+    is_any,
+    is_text,
+    value_type,
+)
 from shardwright.transforms.features.numerics import (
     FLOAT_DTYPES,
     INTEGER_DTYPES,
@@ -29,10 +35,6 @@ from shardwright.transforms.features.tensors import encode_tensors
 from shardwright.transforms.features.texts import check_words
 from shardwright.transforms.references import PICTURE_TYPE
 
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-
-
-_CLASSES = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES})
 
 
@@ -103,7 +105,7 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
         return bool(kind == PICTURE_TYPE)
     if feature.kind in NUMBERS:
         _check_numbers(feature)
-        return is_text(value) or pa.types.is_null(value) or any(test(value) for test in _NUMBERS)
+        return is_text(value) or pa.types.is_null(value) or is_any(value, NUMBER_TYPES)
     if feature.kind == FeatureKind.TENSOR:
         if isinstance(kind, pa.BaseExtensionType):
             return isinstance(kind, pa.FixedShapeTensorType)
@@ -116,8 +118,9 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
         return not (pa.types.is_nested(value) or pa.types.is_union(value))
     if feature.kind in WORDS:
         check_words(feature.names, feature.vocabulary or VocabularyRule())
-    is_class = feature.kind not in WORDS and any(test(value) for test in _CLASSES)
-    return is_class or is_text(value) or any(test(value) for test in BYTES_TYPES)
+    elif is_any(value, NUMBER_TYPES):
+        return not pa.types.is_decimal(value)
+    return is_text(value) or is_any(value, BYTES_TYPES)
 
 
 def _check_numbers(feature: Feature) -> None:

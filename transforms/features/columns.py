@@ -1,6 +1,6 @@
 """Convert columns of a source into the columns that features store, and find misfits.
 
-Values that need a vocabulary become texts or whole numbers here. `indices.index_column` indexes
+Values that need a vocabulary become texts or whole numbers here. `rows.index_column` indexes
 them once the vocabulary is known.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +36,14 @@ _UNCLEAR = (
     "is {value}: give --label-separator with the text between labels, such as ',', or '|' if this "
     "is one label"
 )
-_TOLD = {
-    FeatureKind.INT64: "an integer",
-    FeatureKind.FLOAT32: "a number",
-    FeatureKind.BOX: "a box",
-    FeatureKind.KEYPOINTS: "a keypoint",
-    FeatureKind.TENSOR: "a tensor",
+_NO_CLASS = "has no class: add one, or give the feature a default"
+# The message for a row without a value, if the feature has no default.
+_NEEDED = {
+    FeatureKind.CLASS_LABEL: _NO_CLASS,
+    FeatureKind.MULTI_LABEL: _NO_CLASS,
+    FeatureKind.INT64: "has no value, and an integer feature needs one",
+    FeatureKind.BOX: "has no value, and a box needs all of its numbers",
+    FeatureKind.KEYPOINTS: "has no value, and a keypoint needs all of its numbers",
 }
 
 
@@ -63,9 +65,10 @@ def settle_column(column: pa.Array, feature: Feature) -> Settled:
     """
     check_column(column.type, feature)
     if feature.kind in PICTURES:
+        if feature.default is not None:
+            return Settled(column, [])
         absent = column.is_null().to_numpy(zero_copy_only=False)
-        rows = absent if feature.default is None else np.zeros(len(column), bool)
-        return Settled(column, misfits_at(rows, "has no picture, and the feature has no default"))
+        return Settled(column, misfits_at(absent, "has no picture, and the feature has no default"))
     if feature.kind == FeatureKind.TENSOR:
         tensors, bad = encode_tensors(
             plain(column) if pa.types.is_dictionary(column.type) else column, feature
@@ -100,26 +103,21 @@ def settle_columns(columns: Sequence[tuple[Feature, pa.Array]]) -> list[Settled]
         BuildError: As `settle_column`.
     """
     found: dict[int, Settled] = {}
-    alike = [
-        number for number, (feature, column) in enumerate(columns) if _is_single(feature, column)
-    ]
     rules = [
-        (columns[number][0].kind, columns[number][0].dtype, columns[number][0].default)
-        for number in alike
-    ]
-    for places, whole in stacked([columns[number][1] for number in alike], rules):
-        if len(places) == 1:
-            continue
-        settled = settle_column(whole, columns[alike[places[0]]][0])
-        if any(misfit.rows.any() for misfit in settled.misfits):
-            continue
-        num_rows = len(whole) // len(places)
-        for place, number in enumerate(places):
-            found[alike[number]] = Settled(settled.column.slice(place * num_rows, num_rows), [])
-    return [
-        found[number] if number in found else settle_column(column, feature)
+        (feature.kind, feature.dtype, feature.default) if _is_single(feature, column) else number
         for number, (feature, column) in enumerate(columns)
     ]
+    for numbers, whole in stacked([column for _, column in columns], rules):
+        settled = settle_column(whole, columns[numbers[0]][0])
+        if len(numbers) == 1:
+            found[numbers[0]] = settled
+        elif any(misfit.rows.any() for misfit in settled.misfits):
+            found |= {each: settle_column(columns[each][1], columns[each][0]) for each in numbers}
+        else:
+            num_rows = len(whole) // len(numbers)
+            for place, number in enumerate(numbers):
+                found[number] = Settled(settled.column.slice(place * num_rows, num_rows), [])
+    return [found[number] for number in range(len(columns))]
 
 
 def _is_single(feature: Feature, column: pa.Array) -> bool:
@@ -141,80 +139,54 @@ def _settle_items(items: Items, feature: Feature) -> Settled:
     for fault in item_faults:
         empty = empty & ~fault.rows
         misfits.append(fault._replace(rows=items.rows_with(fault.rows)))
-    filler, needed = _filler(feature)
-    if needed is not None:
+    filler = _filler(feature)
+    if filler is None:
         absent = items.missing if _is_fixed(feature) else False
-        misfits.insert(0, needed._replace(rows=(items.rows_with(empty) | absent) & ~items.odd))
-        # Any value: these rows are rejected.
-        kind = values.type
-        filler = pa.scalar("" if is_text(kind) else b"" if pa.types.is_binary(kind) else 0, kind)
-    values = _fill(values, filler)
-    build = _lists if feature.stored_shape else _one_each
-    return Settled(build(values, items, feature, filler), misfits)
+        rows = (items.rows_with(empty) | absent) & ~items.odd
+        is_class = _NEEDED[feature.kind] == _NO_CLASS
+        reason = RejectReason.MISSING_LABEL if is_class else RejectReason.BAD_VALUE
+        misfits.insert(0, Misfit(rows, reason, _NEEDED[feature.kind]))
+        filler = 0  # any value: these rows are rejected
+    return Settled(_by_row(_fill(values, filler), items, feature, filler), misfits)
 
 
-def _one_each(values: pa.Array, items: Items, feature: Feature, filler: pa.Scalar) -> pa.Array:
-    """Return one value per row, the default for rows without one."""
-    del feature
-    if (items.lengths == 1).all():
-        return values
-    whole = pa.concat_arrays([values, pa.array([filler.as_py()], values.type)])
-    return whole.take(
-        pa.array(np.where(items.lengths == 1, np.cumsum(items.lengths) - 1, len(values)))
-    )
+def _by_row(values: pa.Array, items: Items, feature: Feature, filler: Any) -> pa.Array:
+    """Return one value or list per row.
 
-
-def _lists(values: pa.Array, items: Items, feature: Feature, filler: pa.Scalar) -> pa.Array:
-    """Return one list per row; a row without values is [], or a fixed shape of default values."""
-    lists = items.as_lists(values)
-    if not (_is_fixed(feature) and items.missing.any()):
-        return lists
-    count = math.prod(size for size in feature.stored_shape if size is not None)
-    whole = pa.concat_arrays([lists, pa.array([[filler.as_py()] * count], lists.type)])
-    return whole.take(pa.array(np.where(items.missing, len(lists), np.arange(len(lists)))))
+    A row without a value has the default; a list of any length is [] then.
+    """
+    whole, absent, places = values, items.lengths != 1, np.cumsum(items.lengths) - 1
+    default = pa.scalar(filler).cast(values.type).as_py()
+    if feature.stored_shape:
+        whole, places = items.as_lists(values), np.arange(len(items.lengths))
+        absent = items.missing & _is_fixed(feature)
+        default = [default] * math.prod(size or 0 for size in feature.stored_shape)
+    if not absent.any():
+        return whole
+    rows = pa.array(np.where(absent, len(whole), places))
+    return pa.concat_arrays([whole, pa.array([default], whole.type)]).take(rows)
 
 
 def _is_fixed(feature: Feature) -> bool:
     return None not in feature.stored_shape
 
 
-def _filler(feature: Feature) -> tuple[pa.Scalar, Misfit | None]:
-    """Return the value for missing values, or else the misfit of their rows."""
-    nowhere = np.zeros(0, bool)
+def _filler(feature: Feature) -> float | str | bytes | None:
+    """Return the value for missing values; None if the feature needs one in each row."""
     default = feature.default
-    if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL):
-        needed = Misfit(
-            nowhere,
-            RejectReason.MISSING_LABEL,
-            "has no class: add one, or give the feature a default",
-        )
-        return pa.scalar(
-            None if default is None else str(default)
-        ), needed if default is None else None
     if feature.kind in TEXT_KINDS:
-        return pa.scalar(str(default or "").encode(), pa.binary()), None
-    if feature.kind == FeatureKind.FLOAT32:
-        return pa.scalar(float("nan" if default is None else default), pa.float32()), None
-    told = (
-        "an integer feature needs one"
-        if feature.kind == FeatureKind.INT64
-        else f"{_TOLD[feature.kind]} needs all of its numbers"
-    )
-    needed = Misfit(nowhere, RejectReason.BAD_VALUE, f"has no value, and {told}")
-    if feature.kind == FeatureKind.INT64:
-        return pa.scalar(
-            None if default is None else int(default), pa.int64()
-        ), needed if default is None else None
-    return pa.scalar(
-        None if default is None else float(default), pa.float32()
-    ), needed if default is None else None
+        return str(default or "").encode()
+    if default is None:
+        return math.nan if feature.kind == FeatureKind.FLOAT32 else None
+    if _NEEDED.get(feature.kind) == _NO_CLASS:
+        return str(default)
+    return int(default) if feature.kind == FeatureKind.INT64 else float(default)
 
 
-def _fill(values: pa.Array, filler: pa.Scalar | str) -> pa.Array:
+def _fill(values: pa.Array, filler: Any) -> pa.Array:
     if not values.null_count:
         return values
-    scalar = filler if isinstance(filler, pa.Scalar) else pa.scalar(filler)
-    return pc.fill_null(values, scalar if scalar.type == values.type else scalar.cast(values.type))
+    return pc.fill_null(values, pa.scalar(filler).cast(values.type))
 
 
 def _blank_as_null(values: pa.Array, feature: Feature) -> pa.Array:

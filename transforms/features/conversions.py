@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.transforms.features.lists import BYTES_TYPES, Mask, to_texts
+from shardwright.transforms.features.lists import BYTES_TYPES, Mask, is_any, to_texts
 from shardwright.transforms.features.numerics import to_floats, to_integers
 from shardwright.transforms.rejects import RejectReason
 
@@ -106,7 +106,7 @@ def _keypoints(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfi
 
 def _texts(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
     del feature
-    is_bytes = any(test(values.type) for test in BYTES_TYPES)
+    is_bytes = is_any(values.type, BYTES_TYPES)
     return (values if is_bytes else values.cast(pa.string())).cast(pa.binary()), []
 
 

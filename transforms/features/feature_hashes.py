@@ -25,7 +25,7 @@ from shardwright.format.schema import (
     Feature,
     FeatureKind,
 )
-from shardwright.transforms.features.lists import is_list
+from shardwright.transforms.features.lists import as_sets, is_list
 from shardwright.transforms.features.rows import settle_references
 from shardwright.transforms.record_states import places_of
 from shardwright.transforms.references import HASH, extra_name, set_column, stacked
@@ -145,20 +145,11 @@ def _hash_lists(column: pa.Array, feature: Feature) -> np.ndarray:
     values = items.to_numpy() if _is_number(items, feature) else _hash_items(items, feature)
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     if feature.kind == FeatureKind.MULTI_LABEL:
-        values, lengths = _as_sets(values, lengths)
+        values, lengths = as_sets(values, lengths)
     # The numbers' own bytes as one binary value for each row: no loop over rows, and no text.
     offsets = np.append(0, np.cumsum(lengths, dtype=np.int64)) * values.itemsize
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
     return _hash_bytes(pa.Array.from_buffers(pa.large_binary(), len(column), buffers))
-
-
-def _as_sets(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct values of each row, ascending, and their numbers."""
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    order = np.lexsort((values, rows))
-    rows, values = rows[order], values[order]
-    first = np.append(True, (rows[1:] != rows[:-1]) | (values[1:] != values[:-1]))[: len(rows)]
-    return values[first], np.bincount(rows[first], minlength=len(lengths))
 
 
 def _hash_items(items: pa.Array, feature: Feature) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,11 @@ BYTES_TYPES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
     pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
+NUMBER_TYPES = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
+)  # fmt: skip
+_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,33 @@ class Items:
 
     def as_lists(self, values: pa.Array) -> pa.Array:
         """Return `values`, one for each of `self.values`, as lists by row."""
-        offsets = np.concatenate(([0], np.cumsum(self.lengths))).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), values)
+        return as_lists(values, self.lengths)
+
+
+def as_lists(values: pa.Array, lengths: npt.NDArray[np.int64]) -> pa.Array:
+    """Return values as one list per row, of these lengths."""
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def as_sets(
+    values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the distinct values of each row, ascending, and their numbers."""
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    order = np.lexsort((values, rows))
+    rows, values = rows[order], values[order]
+    first = np.append(True, (rows[1:] != rows[:-1]) | (values[1:] != values[:-1]))[: len(rows)]
+    return values[first], np.bincount(rows[first], minlength=len(lengths))
+
+
+def is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    """Return whether one of Arrow's tests is true of a type."""
+    return any(test(kind) for test in tests)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    return any(
-        test(kind)
-        for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    )
+    return is_any(kind, _TEXT_TYPES)
 
 
 def empty_as_null(column: pa.Array) -> pa.Array:
@@ -66,10 +89,7 @@ def empty_as_null(column: pa.Array) -> pa.Array:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    return any(
-        test(kind)
-        for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    )
+    return is_any(kind, _LIST_TYPES)
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -100,17 +120,13 @@ def take_apart(column: pa.Array, shape: Shape, separator: str = "") -> Items:
             return Items(
                 column, np.ones(len(column), np.int64), missing, np.zeros(len(column), bool)
             )
-        column, missing = (
-            _lists_of_texts(column, separator or _SEPARATOR),
-            missing | pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False),
-        )
+        missing |= pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False)
+        column = _lists_of_texts(column, separator or _SEPARATOR)
     values, lengths, odd = _flatten(column, shape)
     odd = (odd | ~_have_shape(lengths, shape)) & ~missing
     if odd.any():
-        values, lengths = (
-            values.filter(pa.array(np.repeat(~odd, lengths))),
-            np.where(odd, 0, lengths),
-        )
+        values = values.filter(pa.array(np.repeat(~odd, lengths)))
+        lengths = np.where(odd, 0, lengths)
     return Items(values, lengths, missing, odd)
 
 
@@ -141,9 +157,7 @@ def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
 
 def _have_shape(lengths: npt.NDArray[np.int64], shape: Shape) -> Mask:
     fixed = math.prod(size for size in shape if size is not None)
-    if None not in shape:
-        return np.asarray(lengths == fixed)
-    return np.asarray(lengths % max(fixed, 1) == 0)
+    return lengths % max(fixed, 1) == 0 if None in shape else lengths == fixed
 
 
 def _lists_of_texts(column: pa.Array, separator: str) -> pa.Array:
@@ -181,16 +195,13 @@ def _leaves(value: Any) -> Iterator[str | None]:
 
 def to_texts(values: pa.Array) -> tuple[pa.Array, Mask]:
     """Return values as strings, and a mask of the bytes that are not UTF-8."""
-    nowhere = np.zeros(len(values), bool)
     try:
-        return values.cast(pa.string()), nowhere
+        return values.cast(pa.string()), np.zeros(len(values), bool)
     # Not UTF-8, or a type that Arrow does not cast to text.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        texts = [_decoded(value) for value in values.to_pylist()]
-        bad: npt.NDArray[np.bool_] = np.array(
-            [text is None for text in texts]
-        ) & values.is_valid().to_numpy(zero_copy_only=False)
-        return pa.array(texts, pa.string()), bad
+        texts = pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
+        bad = pc.and_(texts.is_null(), values.is_valid())
+        return texts, bad.to_numpy(zero_copy_only=False)
 
 
 def _decoded(value: bytes | None) -> str | None:

@@ -11,11 +11,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Mask = npt.NDArray[np.bool_]
+from shardwright.transforms.features.lists import Mask
 
 _INTEGER_RANGES = {
     name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
@@ -34,8 +33,8 @@ _FLOAT_LIMITS = {
 }
 INTEGER_DTYPES, FLOAT_DTYPES = frozenset(_INTEGER_RANGES), frozenset(_FLOAT_LIMITS)
 
-_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-_NO_NUMBER = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII)
+_NO_NUMBER = re.compile("[+-]?(nan|inf|infinity)")
 _TRUTH = {"true": 1, "false": 0}
 
 
@@ -116,12 +115,12 @@ def _each(
 
 def _to_integer(value: Any, low: int, high: int) -> int | None:
     text = _text_of(value)
-    if text.strip().lower() in _TRUTH:
-        return _TRUTH[text.strip().lower()]
+    if text in _TRUTH:
+        return _TRUTH[text]
     if not _NUMBER.fullmatch(text):
         return None
     try:
-        number = Decimal(text.strip())
+        number = Decimal(text)
     except InvalidOperation:  # an exponent of more than 18 digits
         return None
     # Before the integer is made: 1e999999 would take all memory.
@@ -132,8 +131,8 @@ def _to_integer(value: Any, low: int, high: int) -> int | None:
 
 def _to_float(value: Any) -> float | None:
     text = _text_of(value)
-    if text.strip().lower() in _TRUTH:
-        return float(_TRUTH[text.strip().lower()])
+    if text in _TRUTH:
+        return float(_TRUTH[text])
     if _NO_NUMBER.fullmatch(text):
         return float(text)
     if not _NUMBER.fullmatch(text):
@@ -143,4 +142,5 @@ def _to_float(value: Any) -> float | None:
 
 
 def _text_of(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text.strip().lower()

@@ -24,7 +24,7 @@ from shardwright.format.schema import (
 )
 from shardwright.transforms.features.columns import settle_columns
 from shardwright.transforms.features.conversions import Misfit
-from shardwright.transforms.features.lists import Items, Mask, is_list, take_apart
+from shardwright.transforms.features.lists import Mask, as_lists, as_sets, is_list, take_apart
 from shardwright.transforms.features.texts import encode_bags, encode_tokens
 from shardwright.transforms.features.vocabularies import Vocabularies, is_storable
 from shardwright.transforms.references import (
@@ -49,19 +49,17 @@ def settle_references(
     A feature without a column is computed by `--transform`: until then it is null.
     """
     keep = np.ones(batch.num_rows, bool)
-    settled: dict[str, pa.Array] = {}
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    features = [
-        (each, columns.get(extra_name(each.column_name))) for each in schema.column_features
-    ]
-    found = iter(settle_columns([(each, raw) for each, raw in features if raw is not None]))
-    for feature, raw in features:
-        if raw is None:
-            kind = PICTURE_TYPE if feature.kind in PICTURES else pa.null()
-            settled[feature.name] = pa.nulls(batch.num_rows, kind)
-            continue
-        settled[feature.name], misfits = next(found)
-        for misfit in misfits:
+    settled: dict[str, pa.Array] = {}
+    given = []
+    for feature in schema.column_features:
+        kind = PICTURE_TYPE if feature.kind in PICTURES else pa.null()
+        settled[feature.name] = pa.nulls(batch.num_rows, kind)
+        if (name := extra_name(feature.column_name)) in columns:
+            given.append((feature, columns[name]))
+    for (feature, raw), found in zip(given, settle_columns(given), strict=True):
+        settled[feature.name] = found.column
+        for misfit in found.misfits:
             yield from _rejects(batch, raw, feature, misfit._replace(rows=misfit.rows & keep))
             keep &= ~misfit.rows
     for feature, misfit in _uneven_sequences(schema, settled):
@@ -82,14 +80,10 @@ def _rejects(
     for row in np.flatnonzero(misfit.rows).tolist():
         shown = repr(values[row].as_py())
         shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
-        record = batch.slice(row, 1).select(["id", "uri", "row"]).to_pylist()[0]
+        image_id, uri, number = (batch.column(name)[row].as_py() for name in ("id", "uri", "row"))
         rule = misfit.rule.replace("{value}", shown)
-        yield Reject(
-            record["id"],
-            record["uri"],
-            misfit.reason,
-            f"row {record['row']}: {feature.column_name!r} {rule}",
-        )
+        detail = f"row {number}: {feature.column_name!r} {rule}"
+        yield Reject(image_id, uri, misfit.reason, detail)
 
 
 def _uneven_sequences(
@@ -100,22 +94,17 @@ def _uneven_sequences(
     for feature in schema.column_features:
         if not feature.sequence or pa.types.is_null(settled[feature.name].type):
             continue
-        lengths = _items_of(settled[feature.name], feature)
+        column = settled[feature.name]
+        lengths = np.ones(len(column), np.int64)
+        if pa.types.is_list(column.type):
+            lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+            lengths = lengths // math.prod(size or 1 for size in feature.stored_shape[1:])
         first, wanted = firsts.setdefault(feature.sequence, (feature, lengths))
         rule = (
             f"must have as many items as {first.column_name!r}, because both belong to the "
             f"sequence {feature.sequence!r}"
         )
         yield feature, Misfit(lengths != wanted, RejectReason.BAD_VALUE, rule)
-
-
-def _items_of(column: pa.Array, feature: Feature) -> np.ndarray:
-    if not pa.types.is_list(column.type):
-        return np.ones(len(column), np.int64)
-    values = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    return values // max(
-        math.prod(size for size in feature.stored_shape[1:] if size is not None), 1
-    )
 
 
 def index_references(
@@ -148,11 +137,8 @@ def _index_columns(
             continue
         stored, unknown = index_column(settled, feature, vocabularies[feature.name])
         columns |= {extra_name(key): column for key, column in stored.items()}
-        misfit = Misfit(
-            unknown & keep,
-            RejectReason.UNKNOWN_LABEL,
-            "is {value}: unknown class name",
-        )
+        rule = "is {value}: unknown class name"
+        misfit = Misfit(unknown & keep, RejectReason.UNKNOWN_LABEL, rule)
         yield from _rejects(batch, settled, feature, misfit)
         keep &= ~unknown
     result = keep_rows(pa.RecordBatch.from_pydict(columns), keep)
@@ -209,18 +195,7 @@ def index_column(
     ).cast(pa.int64())
     unknown = items.rows_with(indices.is_null().to_numpy(zero_copy_only=False))
     if feature.kind == FeatureKind.MULTI_LABEL:
-        return {first.key: _sets(items, indices, max(len(words), 1))}, unknown
+        # Unknown ones are any class: their rows are rejected.
+        values, lengths = as_sets(indices.fill_null(0).to_numpy(), items.lengths)
+        return {first.key: as_lists(pa.array(values), lengths)}, unknown
     return {first.key: items.as_lists(indices) if is_list(column.type) else indices}, unknown
-
-
-def _sets(items: Items, indices: pa.Array, num_classes: int) -> pa.Array:
-    """Return each row's distinct indices, ascending."""
-    # Each (row, index) as one number, so a single np.unique sorts and deduplicates all rows.
-    rows = np.repeat(np.arange(len(items.lengths)), items.lengths)
-    rows, values = np.divmod(
-        np.unique(rows * num_classes + indices.fill_null(0).to_numpy()), num_classes
-    )
-    offsets = np.concatenate(
-        ([0], np.cumsum(np.bincount(rows, minlength=len(items.lengths))))
-    ).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, pa.int64()))

@@ -19,7 +19,7 @@ from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature
 from shardwright.format.tensors import TENSOR_DTYPES, parse_tensor_proto, to_tensor_proto
-from shardwright.transforms.features.lists import is_list, is_text, value_type
+from shardwright.transforms.features.lists import NUMBER_TYPES, is_any, is_list, is_text, value_type
 
 _NPY_MAGIC = b"\x93NUMPY"
 _STRINGS = "OSU"  # NumPy's kinds of arrays of strings
@@ -63,26 +63,18 @@ def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.ND
 def _default_of(feature: Feature) -> bytes | None:
     if feature.default is None or None in feature.shape:
         return None
-    sizes = tuple(size for size in feature.shape if size is not None)
-    return _encode(
-        np.full(sizes, feature.default, object if isinstance(feature.default, str) else None),
-        feature,
-    )
+    kind = object if isinstance(feature.default, str) else None
+    return _encode(np.full(feature.shape, feature.default, kind), feature)
 
 
 def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
-    array = (
-        _load(row, feature)
-        if isinstance(row, bytes)
-        else np.array(row, object)
-        if isinstance(row, str)
-        else _in_shape(row, feature.shape)
-    )
+    if isinstance(row, bytes):
+        array = _load(row, feature)
+    else:
+        array = np.array(row, object) if isinstance(row, str) else _in_shape(row, feature.shape)
     if array is None or len(array.shape) != len(feature.shape):
         return None
-    if any(
-        wanted not in (None, size) for size, wanted in zip(array.shape, feature.shape, strict=True)
-    ):
+    if any(size not in (None, got) for got, size in zip(array.shape, feature.shape, strict=True)):
         return None
     converted = _convert(array, feature.dtype or "float32")
     return None if converted is None else to_tensor_proto(converted)
@@ -133,17 +125,14 @@ def _fits(array: Array, wanted: np.dtype[Any]) -> bool:
     """Return whether all numbers fit, if `wanted` is an integer or boolean type."""
     if wanted.kind not in "biu" or not array.size:
         return True
-    low, high = (
-        (0, 1) if wanted.kind == "b" else (int(np.iinfo(wanted).min), int(np.iinfo(wanted).max))
-    )
-    if array.dtype.kind != "f":
-        return low <= int(array.min()) and int(array.max()) <= high
-    # As a float, the largest integer may round up to the next one, which does not fit.
-    return (
-        bool(np.isfinite(array).all() and (array == np.trunc(array)).all())
-        and low <= int(array.min())
-        and int(array.max()) <= high
-    )
+    if array.dtype.kind == "f" and not (np.isfinite(array) & (array == np.trunc(array))).all():
+        return False
+    if wanted.kind == "b":
+        low, high = 0, 1
+    else:
+        low, high = int(np.iinfo(wanted).min), int(np.iinfo(wanted).max)
+    # As integers: as a float, the largest may round up to the next one, which does not fit.
+    return low <= int(array.min()) and int(array.max()) <= high
 
 
 def _rows_of(
@@ -158,7 +147,7 @@ def _rows_of(
         return
     kind = value_type(column.type)
     is_string = is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    if not (is_string or any(test(kind) for test in _NUMBERS)):
+    if not (is_string or is_any(kind, (*NUMBER_TYPES, pa.types.is_null))):
         raise UsageError(
             f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, "
             "or the bytes of .npy files"
@@ -198,7 +187,3 @@ def _array_of(values: pa.Array, shape: tuple[int | None, ...]) -> Array | None:
 
 
 _RAGGED = np.empty((), np.void)  # its type converts to no other, so it fits no feature
-_NUMBERS = (
-    pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
-    pa.types.is_null,
-)  # fmt: skip

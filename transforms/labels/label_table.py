@@ -1,7 +1,6 @@
 """Join references with a table of labels.
 
-Workers hold a small table in memory. Rows and references of a large table meet in buckets by a hash
-of their key. Both ways yield the same rows and the same rejects.
+Rows and references meet in buckets by a hash of their key.
 """
 
 from __future__ import annotations
@@ -87,9 +86,9 @@ class LabelTable:
     def __init__(self, batches: Sequence[pa.RecordBatch], rules: LabelRules) -> None:
         self._rules = rules
         rows = pa.Table.from_batches(batches, schema=None if batches else REFERENCE_SCHEMA)
-        # Sorted, so that a row has the same number on every worker that loads the table.
         self._rows = rows.sort_by("id").combine_chunks()
         self._keys = self._rows.column("id").combine_chunks()
+        self._unmatched = np.ones(self._rows.num_rows, bool)
         again = (
             pc.unique(self._keys[1:].filter(pc.equal(self._keys[1:], self._keys[:-1]))).to_pylist()
             if len(self._keys)
@@ -105,18 +104,10 @@ class LabelTable:
                 f"{fix or 'keep one row per image'}"
             )
 
-    def matched(self, references: pa.RecordBatch) -> np.ndarray:
-        """Return the numbers of the table's rows that these references match, ascending."""
-        found = pc.index_in(self._rules.keys_of(references), value_set=self._keys)
-        return np.unique(found.drop_null().to_numpy())
-
-    def unmatched(self, matched: np.ndarray) -> Iterator[Reject]:
-        """Yield a reject for each row of the table that is not in `matched`."""
-        missing = np.ones(self._rows.num_rows, bool)
-        missing[matched] = False
-        for batch in (
-            self._rows.filter(pa.array(missing)).select(["id", "uri", "row"]).to_batches(BATCH_ROWS)
-        ):
+    def unmatched(self) -> Iterator[Reject]:
+        """Yield a reject for each row of the table that no reference had in `join`."""
+        rows = self._rows.filter(pa.array(self._unmatched)).select(["id", "uri", "row"])
+        for batch in rows.to_batches(BATCH_ROWS):
             for key, uri, row in zip(
                 *(column.to_pylist() for column in batch.columns), strict=True
             ):
@@ -142,6 +133,7 @@ class LabelTable:
         key, keys = self._rules.key, self._rules.keys_of(references)
         found = pc.index_in(keys, value_set=self._keys)
         known = found.is_valid().to_numpy(zero_copy_only=False)
+        self._unmatched[found.drop_null().to_numpy()] = False
         yield from reject_rows(
             references,
             ~known,
@@ -189,21 +181,16 @@ def join_bucket(
     if rules.key == "stem":
         references = list(references)
         shared = shared_keys(references, rules)
-    matched = [np.zeros(0, np.int64)]
     for batch in _gathered(references):
-        matched.append(table.matched(batch))
         yield from table.join(batch, shared)
-    yield from table.unmatched(np.concatenate(matched))
+    yield from table.unmatched()
 
 
 def shared_keys(batches: Sequence[pa.RecordBatch], rules: LabelRules) -> pa.Array:
     """Return the keys that images of several ids share; `batches` hold all images of any key."""
-    if not batches:
-        return _NO_KEYS
-    ids = pa.concat_arrays([batch.column("id") for batch in batches])
-    table = pa.table(
-        {"key": pa.concat_arrays([rules.keys_of(batch) for batch in batches]), "id": ids}
-    )
+    keys = pa.chunked_array([rules.keys_of(batch) for batch in batches], pa.string())
+    ids = pa.chunked_array([batch.column("id") for batch in batches], pa.string())
+    table = pa.table({"key": keys, "id": ids})
     counted = table.group_by("key").aggregate([("id", "count_distinct")])
     return (
         counted.filter(pc.greater(counted.column("id_count_distinct"), 1))

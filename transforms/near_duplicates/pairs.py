@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ HASH_BITS = 64
 # Nanoseconds on one core: to begin a table, to make and sort one row, and to compare two hashes.
 _TABLE_NS, _SORT_NS, _COMPARE_NS = 200_000, 100, 10
 _MAX_EXTRA_BANDS = 5
+_Move = tuple[int, int, int]  # (shift before, shift after, mask) of consecutive bits
 
 
 def find_pairs(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
@@ -40,14 +40,16 @@ def find_pairs(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
     if not distance or len(hashes) < 2:
         return
     # Bits that all have in common would make bands that divide nothing.
-    varying = Bits.that_vary(hashes)
-    if not tables_pay(len(hashes), distance, varying.number):
+    varying = int(np.bitwise_or.reduce(hashes ^ hashes[0]))
+    bits = [bit for bit in range(HASH_BITS) if varying >> bit & 1]
+    num_bands = _choose_bands(len(hashes), distance, len(bits))
+    if not num_bands:
         yield from _find_by_comparing(hashes, distance)
         return
-    narrow = varying.taken_from(hashes)
-    for table in make_tables(len(hashes), distance, varying.number):
-        for left, right in _find_in_table(narrow, table, distance):
-            yield varying.put_into(left, hashes[0]), varying.put_into(right, hashes[0])
+    common = hashes[0] & ~np.uint64(varying)
+    for table in make_tables(bits, num_bands, distance):
+        for left, right in _find_in_table(hashes, table, distance):
+            yield left | common, right | common
 
 
 def _find_by_comparing(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
@@ -59,15 +61,22 @@ def _find_by_comparing(hashes: np.ndarray, distance: int) -> Iterator[Pairs]:
 
 
 def _find_in_table(hashes: np.ndarray, table: Table, distance: int) -> Iterator[Pairs]:
-    """Yield the pairs that are in one bucket of a table, and of no table before it."""
-    ordered = table.reorder(hashes)
+    """Yield the pairs that are in one bucket of a table, and of no table before it.
+
+    They have only the bits that the table has.
+    """
+    ordered = _move_bits(hashes, table.moves)
     ordered.sort()
+    back = [(after, before, mask) for before, after, mask in table.moves]
     for left, right in _find_in_buckets(ordered, table.rest_bits, distance):
-        # A pair that agrees in more bands than needed is in several tables, and must be counted
-        # once.
-        first = table.finds_first(table.restore(left ^ right))
+        differences = _move_bits(left ^ right, back)
+        first = np.ones(len(differences), bool)
+        for kept in table.earlier:
+            # A pair that agrees in more bands than needed is in several tables, and must be counted
+            # once: an earlier table has it in one bucket if all bits that it keeps are equal.
+            first &= differences & np.uint64(kept) != 0
         if first.any():
-            yield table.restore(left[first]), table.restore(right[first])
+            yield _move_bits(left[first], back), _move_bits(right[first], back)
 
 
 def _find_in_buckets(ordered: np.ndarray, rest_bits: int, distance: int) -> Iterator[Pairs]:
@@ -105,168 +114,68 @@ def _large_buckets(joined: np.ndarray) -> Iterator[tuple[int, int]]:
         yield int(starts[number]), int(stops[number])
 
 
-class Band(NamedTuple):
-    """Some consecutive bits of a hash: `(hash >> shift) & mask`."""
-
-    shift: int
-    mask: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bits:
-    """The bits in which some hashes differ.
+class Table(NamedTuple):
+    """An order of the bits: those of the bucket's bands are the highest.
 
     Attributes:
-        bands: Runs of such bits, the lowest first.
-    """
-
-    bands: tuple[Band, ...]
-
-    @classmethod
-    def that_vary(cls, hashes: np.ndarray) -> Bits:
-        """Return the bits in which hashes, uint64, are not all equal."""
-        varying = int(np.bitwise_or.reduce(hashes ^ hashes[0]))
-        bands, shift = [], 0
-        while varying >> shift:
-            if varying >> shift & 1:
-                rest = ~(varying >> shift)
-                length = (rest & -rest).bit_length() - 1  # up to the next bit that does not vary
-                bands.append(Band(shift, (1 << length) - 1))
-                shift += length
-            else:
-                shift += 1
-        return cls(tuple(bands))
-
-    @property
-    def number(self) -> int:
-        return sum(band.mask.bit_length() for band in self.bands)
-
-    def taken_from(self, hashes: np.ndarray) -> np.ndarray:
-        """Return these bits of hashes, without the others between them."""
-        return _move_bits(hashes, self._moves())
-
-    def put_into(self, taken: np.ndarray, example: np.ndarray) -> np.ndarray:
-        """Return the hashes of what `taken_from` returned; `example` is any of them."""
-        varying = sum(band.mask << band.shift for band in self.bands)
-        moves = ((end, start, mask) for start, end, mask in self._moves())
-        return _move_bits(taken, moves) | (example & ~np.uint64(varying))
-
-    def _moves(self) -> Iterator[tuple[int, int, int]]:
-        end = 0
-        for band in self.bands:
-            yield band.shift, end, band.mask
-            end += band.mask.bit_length()
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An order of the bands: those of the bucket first.
-
-    Attributes:
-        bands: The bands of a hash, the lowest bits first.
-        places: Where the table has each band, as the shift of its lowest bit.
+        moves: The moves of bits from a hash to the order.
         rest_bits: Number of bits that do not belong to the bucket, which are the lowest.
-        kept: The bands of the bucket, as bits of a number.
-        earlier: The same of all tables before this one.
+        earlier: The bits of a hash that each table before this one has in its bucket.
     """
 
-    bands: tuple[Band, ...]
-    places: tuple[int, ...]
+    moves: Sequence[_Move]
     rest_bits: int
-    kept: int
-    earlier: tuple[int, ...]
-
-    def reorder(self, hashes: np.ndarray) -> np.ndarray:
-        """Return hashes, uint64, in the table's order of bits."""
-        return _move_bits(
-            hashes, zip([band.shift for band in self.bands], self.places, self._masks, strict=True)
-        )
-
-    def restore(self, ordered: np.ndarray) -> np.ndarray:
-        """Return the hashes of values that `reorder` returned."""
-        return _move_bits(
-            ordered, zip(self.places, [band.shift for band in self.bands], self._masks, strict=True)
-        )
-
-    @property
-    def _masks(self) -> Iterable[int]:
-        return (band.mask for band in self.bands)
-
-    def finds_first(self, differences: np.ndarray) -> np.ndarray:
-        """Return whether no earlier table has a pair in one bucket.
-
-        Args:
-            differences: The pair's hashes, XOR, uint64 [pairs].
-
-        Returns:
-            bool [pairs].
-        """
-        equal = np.zeros(len(differences), np.int64)
-        for number, band in enumerate(self.bands):
-            part = (differences >> np.uint64(band.shift)) & np.uint64(band.mask)
-            equal |= (part == 0).astype(np.int64) << number
-        first = np.ones(len(differences), bool)
-        for kept in self.earlier:
-            # An earlier table has the pair in one bucket if all bands that it keeps are equal.
-            first &= (equal & kept) != kept
-        return first
+    earlier: Sequence[int]
 
 
-def _move_bits(values: np.ndarray, moves: Iterable[tuple[int, int, int]]) -> np.ndarray:
+def _move_bits(values: np.ndarray, moves: Iterable[_Move]) -> np.ndarray:
     moved = np.zeros_like(values)
-    for start, end, mask in moves:
-        part = values >> np.uint64(start)
+    for before, after, mask in moves:
+        part = values >> np.uint64(before)
         part &= np.uint64(mask)
-        part <<= np.uint64(end)
+        part <<= np.uint64(after)
         moved |= part
     return moved
 
 
-def make_tables(num_hashes: int, distance: int, num_bits: int = HASH_BITS) -> list[Table]:
-    """Return the tables that take the least time for so many hashes.
-
-    More bands make more tables with smaller buckets.
+def make_tables(bits: Sequence[int], num_bands: int, distance: int) -> Iterator[Table]:
+    """Yield a table for each choice of all bands but `distance`.
 
     Args:
-        num_hashes: The number of distinct hashes.
+        bits: The bits of a hash that may differ, ascending.
+        num_bands: The number of bands that they are cut into.
         distance: The largest number of bits in which a pair differs, at least 1.
-        num_bits: Number of the hashes' lowest bits that may differ, more than `distance`.
     """
-    costs = _costs(num_hashes, distance, num_bits)
-    num_bands = min(costs, key=costs.__getitem__)
-    cuts = [num_bits * number // num_bands for number in range(num_bands + 1)]
-    bands = tuple(Band(low, (1 << high - low) - 1) for low, high in itertools.pairwise(cuts))
-    tables: list[Table] = []
+    cuts = [len(bits) * number // num_bands for number in range(num_bands + 1)]
+    bands = [bits[low:high] for low, high in itertools.pairwise(cuts)]
+    earlier: list[int] = []
     for chosen in itertools.combinations(range(num_bands), num_bands - distance):
-        tables.append(_table(bands, chosen, tuple(table.kept for table in tables)))
-    return tables
+        rest = [number for number in range(num_bands) if number not in chosen]
+        order = [bit for number in (*rest, *chosen) for bit in bands[number]]
+        rest_bits = sum(len(bands[number]) for number in rest)
+        yield Table(_moves_to(order), rest_bits, tuple(earlier))
+        earlier.append(sum(1 << bit for bit in order[rest_bits:]))
 
 
-def tables_pay(num_hashes: int, distance: int, num_bits: int) -> bool:
-    """Return whether tables take less time than to compare all hashes with one another."""
-    costs = _costs(num_hashes, distance, num_bits).values()
-    return min(costs, default=math.inf) < num_hashes**2 / 2 * _COMPARE_NS
+def _moves_to(order: Sequence[int]) -> list[_Move]:
+    """Return the moves that give bits this order, the lowest first; neighbors move together."""
+    moves = []
+    for _, run in itertools.groupby(enumerate(order), lambda place: place[1] - place[0]):
+        (after, before), *others = run
+        moves.append((before, after, (2 << len(others)) - 1))
+    return moves
 
 
-def _costs(num_hashes: int, distance: int, num_bits: int) -> dict[int, float]:
-    """Return the nanoseconds by the number of bands."""
-    numbers = range(distance + 1, min(distance + _MAX_EXTRA_BANDS, num_bits) + 1)
-    return {bands: _cost(num_hashes, distance, num_bits, bands) for bands in numbers}
+def _choose_bands(num_hashes: int, distance: int, num_bits: int) -> int:
+    """Return the number of bands that takes the least time, 0 to compare all hashes.
 
-
-def _cost(num_hashes: int, distance: int, num_bits: int, num_bands: int) -> float:
-    # If hashes were random: real ones crowd, which the division of large buckets makes up for.
-    bucket_bits = num_bits * (num_bands - distance) / num_bands
-    pairs = num_hashes**2 / 2 / 2**bucket_bits
-    table = _TABLE_NS + num_hashes * _SORT_NS + pairs * _COMPARE_NS
-    return math.comb(num_bands, distance) * table
-
-
-def _table(bands: tuple[Band, ...], chosen: tuple[int, ...], earlier: tuple[int, ...]) -> Table:
-    rest = [number for number in range(len(bands)) if number not in chosen]
-    places, end = [0] * len(bands), 0
-    for number in (*rest, *chosen):
-        places[number] = end
-        end += bands[number].mask.bit_length()
-    rest_bits = sum(bands[number].mask.bit_length() for number in rest)
-    return Table(bands, tuple(places), rest_bits, sum(1 << number for number in chosen), earlier)
+    More bands make more tables with smaller buckets.
+    """
+    costs = {0: num_hashes**2 / 2 * _COMPARE_NS}
+    for num_bands in range(distance + 1, min(distance + _MAX_EXTRA_BANDS, num_bits) + 1):
+        # If hashes were random: real ones crowd, which the division of large buckets makes up for.
+        bucket_bits = num_bits * (num_bands - distance) / num_bands
+        pairs = num_hashes**2 / 2 / 2**bucket_bits
+        table = _TABLE_NS + num_hashes * _SORT_NS + pairs * _COMPARE_NS
+        costs[num_bands] = math.comb(num_bands, distance) * table
+    return min(costs, key=costs.__getitem__)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.transforms.plan.size_estimate import SizeEstimate
@@ -37,30 +36,13 @@ class EstimateSizes(beam.PTransform):
     def expand(self, references: beam.PCollection) -> beam.PCollection:
         return (
             references
-            | "Sample" >> beam.CombineGlobally(_LowestKeys(self._seed))  # one ReferenceSample
+            | "Lowest" >> beam.Map(ReferenceSample.of, self._seed)  # ReferenceSample
+            | "Sample" >> beam.CombineGlobally(ReferenceSample.merged)  # one ReferenceSample
             | "Estimate"
             >> beam.Map(
                 _estimate, self._job, self._settings, vocabularies=AsSingleton(self._vocabularies)
             )
         )
-
-
-class _LowestKeys(beam.CombineFn):
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self._seed = seed
-
-    def create_accumulator(self) -> ReferenceSample:
-        return ReferenceSample()
-
-    def add_input(self, sample: ReferenceSample, batch: pa.RecordBatch) -> ReferenceSample:
-        return ReferenceSample.merged([sample, ReferenceSample.of(batch, self._seed)])
-
-    def merge_accumulators(self, samples: Iterable[ReferenceSample]) -> ReferenceSample:
-        return ReferenceSample.merged(samples)
-
-    def extract_output(self, sample: ReferenceSample) -> ReferenceSample:
-        return sample
 
 
 def _estimate(

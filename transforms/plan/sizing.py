@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from shardwright.errors import NotADatasetError
@@ -22,7 +23,7 @@ from shardwright.format.json_files import read_json
 from shardwright.storage.addresses import temporary_name
 from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from shardwright.transforms.plan.size_estimate import SizeEstimate
-from shardwright.transforms.references import concat, digest_of, from_ipc, set_column, to_ipc
+from shardwright.transforms.references import concat, digest_of, set_column
 from shardwright.transforms.write.image_chunks import Chunk
 from shardwright.transforms.write.shard_chunks import (
     has_died,
@@ -74,22 +75,12 @@ class ReferenceSample:
         wanted = min(max(self.num_records // _ONE_IN, FEWEST_SAMPLED), MOST_SAMPLED)
         return self.references.slice(0, wanted).drop_columns([ORDER_KEY])
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (
-            self.num_records,
-            None if self.references is None else to_ipc(self.references),
-        )
-
-
-def _restore(num_records: int, references: bytes | None) -> ReferenceSample:
-    return ReferenceSample(num_records, None if references is None else from_ipc(references))
-
 
 def _lowest(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the first rows in the order of `packing.sort_bucket`, at most `MOST_SAMPLED`."""
-    return batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")]).slice(
-        0, MOST_SAMPLED
-    )
+    order = [(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")]
+    # Taken, not sliced: a pickled slice has the buffers of the whole batch.
+    return batch.take(pc.sort_indices(batch, order)[:MOST_SAMPLED])
 
 
 def estimate_sizes(

@@ -1,4 +1,4 @@
-"""JoinLabels in a pipeline: tables of labels held in memory and joined by key give the same."""
+"""JoinLabels in a pipeline."""
 
 from __future__ import annotations
 
@@ -11,38 +11,33 @@ import pytest
 
 from shardwright.transforms.inputs.formats.tables import open_label_table
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.labels.join_labels import BROADCAST_BYTES, JoinLabels
+from shardwright.transforms.labels.join_labels import JoinLabels
 from tests.support.build_helpers import build, make_images, manifest_of, reasons_of
 from tests.support.helpers import Run, references, run_transform
 from tests.support.listings import columns_of
 
-EITHER = pytest.mark.parametrize("limit", [BROADCAST_BYTES, 0], ids=["in memory", "by key"])
 
-
-def join(
-    folder: Path, texts: list[str], batches: Iterable[pa.RecordBatch], limit: int, key: str = "id"
-) -> Run:
+def join(folder: Path, texts: list[str], batches: Iterable[pa.RecordBatch], key: str = "id") -> Run:
     """Join references with a table of these files."""
     for number, text in enumerate(texts):
         (folder / f"labels-{number}.csv").write_text(text)
     uri = str(folder / ("labels-*.csv" if len(texts) > 1 else "labels-0.csv"))
     request = SourceRequest(uri, "--labels")
     table = open_label_table(request, key=key, root="/in")
-    return run_transform(JoinLabels(table, broadcast_bytes=limit), batches)
+    return run_transform(JoinLabels(table), batches)
 
 
 def details_of(run: Run) -> dict[str, str]:
     return {reject.id: reject.detail for reject in run.outputs["rejects"]}
 
 
-@EITHER
-def test_a_table_of_labels(tmp_path: Path, limit: int) -> None:
+def test_a_table_of_labels(tmp_path: Path) -> None:
     lines = [
         "image,label,split,n", "b.png,dog,test,2", "./a.png,cat,,1", "/in/c.png,,train,3",
         "unused.png,cow,train,4", "lost", ",ant,,",
     ]  # fmt: skip
     batches = [references(["a.png", "b.png"], split="train"), references(["c.png", "d.png"])]
-    run = join(tmp_path, ["\n".join(lines) + "\n"], batches, limit)
+    run = join(tmp_path, ["\n".join(lines) + "\n"], batches)
     assert sorted(columns_of(run.rows, "id", "label", "split", "x/n")) == [
         ("a.png", "cat", "train", 1), ("b.png", "dog", "test", 2), ("c.png", None, "train", 3),
     ]  # fmt: skip
@@ -59,32 +54,30 @@ def test_a_table_of_labels(tmp_path: Path, limit: int) -> None:
     }  # fmt: skip
 
 
-@EITHER
-def test_a_table_of_several_files(tmp_path: Path, limit: int) -> None:
+def test_a_table_of_several_files(tmp_path: Path) -> None:
     texts = ["id,label\na.png,cat\n", "id,label\nb.png,dog\nc.png,ant\n"]
-    run = join(tmp_path, texts, [references(["b.png", "a.png"])], limit)
+    run = join(tmp_path, texts, [references(["b.png", "a.png"])])
     assert columns_of(run.rows, "id", "label") == [("a.png", "cat"), ("b.png", "dog")]
     assert run.rejects == [("c.png", "unmatched_label")]
     assert [reject.uri for reject in run.outputs["rejects"]] == [str(tmp_path / "labels-1.csv")]
 
 
-@pytest.mark.parametrize(("key", "text", "matched", "limit"), [
-    ("id", "id,path,label\n7,p.png,cat\n", "7", BROADCAST_BYTES),
-    ("path", "id,path,label\n9,x/a.png,cat\n", "x/a.png", BROADCAST_BYTES),
-    ("path", "id,path,label\n9,x/a.png,cat\n", "x/a.png", 0),
-    ("stem", "id,label\ns,cat\n", "s.png", BROADCAST_BYTES),
+@pytest.mark.parametrize(("key", "text", "matched"), [
+    ("id", "id,path,label\n7,p.png,cat\n", "7"),
+    ("path", "id,path,label\n9,x/a.png,cat\n", "x/a.png"),
+    ("stem", "id,label\ns,cat\n", "s.png"),
 ])  # fmt: skip
-def test_each_key(tmp_path: Path, key: str, text: str, matched: str, limit: int) -> None:
+def test_each_key(tmp_path: Path, key: str, text: str, matched: str) -> None:
     """A table may have a column of ids and one of paths: the user chooses the key."""
     batches = [references(["7", "x/a.png", "s.png"], uri=["/in/7", "/in/x/a.png", "/in/s.png"])]
-    run = join(tmp_path, [text], batches, limit, key)
+    run = join(tmp_path, [text], batches, key)
     assert columns_of(run.rows, "id", "label") == [(matched, "cat")]
     assert {reason for _, reason in run.rejects} == {"missing_label"}
 
 
 def test_stems_of_images_in_different_batches(tmp_path: Path) -> None:
     batches = [references(["a/1.png"]), references(["b/1.png", "b/2.png"])]
-    run = join(tmp_path, ["id,label\n1,cat\n2,dog\n"], batches, BROADCAST_BYTES, "stem")
+    run = join(tmp_path, ["id,label\n1,cat\n2,dog\n"], batches, "stem")
     assert columns_of(run.rows, "id", "label") == [("b/2.png", "dog")]
     assert run.rejects == [("a/1.png", "ambiguous_label"), ("b/1.png", "ambiguous_label")]
     assert details_of(run)["a/1.png"].endswith(
@@ -92,25 +85,23 @@ def test_stems_of_images_in_different_batches(tmp_path: Path) -> None:
     )
 
 
-@EITHER
 @pytest.mark.parametrize(("row", "batches", "rejects"), [
     ("", [], []),
     ("", [references(["a.png"])], [("a.png", "missing_label")]),
     ("a.png,cat\n", [], [("a.png", "unmatched_label")]),
 ], ids=['nothing', 'no labels', 'no images'])  # fmt: skip
 def test_no_rows_and_no_images(
-    tmp_path: Path, limit: int, row: str, batches: list[pa.RecordBatch], rejects: list[object]
+    tmp_path: Path, row: str, batches: list[pa.RecordBatch], rejects: list[object]
 ) -> None:
-    run = join(tmp_path, [f"image,label\n{row}"], batches, limit)
+    run = join(tmp_path, [f"image,label\n{row}"], batches)
     assert (run.rows, run.rejects) == ([], rejects)
 
 
-@EITHER
-def test_two_rows_for_one_image(tmp_path: Path, limit: int) -> None:
+def test_two_rows_for_one_image(tmp_path: Path) -> None:
     texts = ["image,label\na.png,cat\n", "image,label\n./a.png,dog\n"]
     told = r"the --labels table has more than one row for 'a\.png': keep one row per image"
     with pytest.raises(Exception, match=told):
-        join(tmp_path, texts, [references(["a.png"])], limit)
+        join(tmp_path, texts, [references(["a.png"])])
 
 
 def test_a_build_with_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -111,20 +110,16 @@ def test_keys_of_references(key: str, keys: list[str]) -> None:
 
 
 def test_rows_that_no_image_has() -> None:
-    table = LabelTable([references(["c", "a", "b"], row=[5, 6, 7])], BY_ID)
+    table = [references(["c", "a", "b", "a\\1.png"], row=[5, 6, 7, 8])]
     batches = (references(["b", "x", "b"]), references([]))
-    rejects = table.unmatched(np.concatenate([table.matched(batch) for batch in batches]))
-    assert [(r.id, str(r.reason), r.uri, r.detail) for r in rejects] == [
-        (name, "unmatched_label", f"/in/{name}",
-         f"row {row} of the --labels table matches no image of INPUT")
-        for name, row in (("a", 6), ("c", 5))
-    ]  # fmt: skip
-
-
-def test_a_row_whose_key_has_backslashes() -> None:
-    table = LabelTable([references(["a\\1.png"], row=[5])], BY_ID)
-    [reject] = table.unmatched(np.array([], np.int64))
-    assert reject.detail.endswith("matches no image of INPUT: write / in place of its backslashes")
+    found = rejects_of(join_bucket(batches, table, BY_ID))
+    told = "of the --labels table matches no image of INPUT"
+    assert [(reject.id, reject.detail) for reject in found if reject.id != "x"] == [
+        ("a", f"row 6 {told}"),
+        ("a\\1.png", f"row 8 {told}: write / in place of its backslashes"),
+        ("c", f"row 5 {told}"),
+    ]
+    assert {str(reject.reason) for reject in found} == {"missing_label", "unmatched_label"}
 
 
 def test_a_stem_that_several_images_have() -> None:
@@ -170,8 +165,7 @@ def outcome(parts: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def test_joins_in_buckets(ids: list[str], names: list[str], buckets: int, key: str) -> None:
     rules = LabelRules(key, "/in")
     batch, table = references(ids), references(names, label=[f"of {name}" for name in names])
-    whole = LabelTable([table], rules)
-    expected = [*whole.join(batch), *whole.unmatched(whole.matched(batch))]
+    expected = [*join_bucket([batch], [table], rules)]
     sides: dict[int, tuple[list[pa.RecordBatch], list[pa.RecordBatch]]] = {}
     keyed = [(batch, rules.keys_of(batch)), (table, table.column("id"))]
     for side, (rows, keys) in enumerate(keyed):
