@@ -41,10 +41,9 @@ class BatchFile:
         place = Place(self._end, len(data))
         with _disk_faults():
             if self._file is None:
-                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-            written = 0
-            while written < len(data):  # a signal or the kernel's limit cuts a write short
-                written += self._file.write(memoryview(data)[written:])
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115
+            self._file.write(data)
+            self._file.flush()
         self._end += len(data)
         return place
 

@@ -6,7 +6,6 @@ Python's own `hash` of text differs between processes, so it must never decide a
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator
 
 import google_crc32c
@@ -35,26 +34,32 @@ def joined(parts: Iterable[np.ndarray], dtype: type) -> np.ndarray:
 def distinct(values: np.ndarray) -> np.ndarray:
     """Return the distinct values, sorted; `np.unique` of NumPy 2.4 takes 50 times as long."""
     ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return ordered[_begins(ordered)]
+
+
+def _begins(ordered: np.ndarray) -> np.ndarray:
+    """Return whether each value is the first of its run of equal ones, bool [len(ordered)]."""
+    return np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+
+
+def runs_of(ordered: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Yield (value, start, stop) of each run of equal values in a sorted array."""
+    starts = np.flatnonzero(_begins(ordered))
+    stops = np.append(starts, len(ordered))[1:]
+    yield from zip(ordered[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)
 
 
 def spread_rows(
     batch: pa.RecordBatch, hashes: np.ndarray, num_buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (bucket, rows) by the top bits of each row's hash; `num_buckets` is a power of two."""
-    if not batch.num_rows:
-        return
-    buckets = (
-        hashes >> np.uint64(64 - int(math.log2(num_buckets)))
-        if num_buckets > 1
-        else np.zeros(len(hashes), np.uint64)
-    )
+    # In two steps: NumPy does not shift by 64, for a single bucket.
+    buckets = hashes >> np.uint64(1) >> np.uint64(64 - num_buckets.bit_length())
     # Stable, so that rows keep their order inside a bucket.
     order = np.argsort(buckets, kind="stable")
     batch = batch.take(pa.array(order))
-    present, starts = np.unique(buckets[order], return_index=True)
-    for bucket, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
-        yield int(bucket), batch.slice(start, stop - start)
+    for bucket, start, stop in runs_of(buckets[order]):
+        yield bucket, batch.slice(start, stop - start)
 
 
 def content_hash(data: bytes) -> str:

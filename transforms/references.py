@@ -143,6 +143,12 @@ def keep_rows(batch: pa.RecordBatch, keep: np.ndarray) -> pa.RecordBatch:
     return batch if keep.all() else batch.filter(pa.array(keep))
 
 
+def rows_left(batch: pa.RecordBatch, keep: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Yield the rows to keep, if any."""
+    if keep.any():
+        yield keep_rows(batch, keep)
+
+
 def set_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
     """Return the batch with the column `name` replaced, or appended."""
     position = batch.schema.get_field_index(name)

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 from apache_beam import coders, pvalue
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import no_annotations
 
-from shardwright.transforms.duplicates.contents import leave_out
-from shardwright.transforms.hashing import joined
+from shardwright.transforms.duplicates.contents import leave_out, sorted_keys
 from shardwright.transforms.metrics import count_rejects
 from shardwright.transforms.references import BATCH_ROWS, from_ipc, to_ipc
 from shardwright.transforms.reject_files import pack_rejects
@@ -135,18 +133,8 @@ class LeaveOut(beam.PTransform):
 
     def expand(self, references: beam.PCollection) -> beam.PCollection:
         keys = (
-            self._keys | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_sorted)
+            self._keys | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(sorted_keys)
         )  # one sorted array of keys
         return references | "Rows" >> beam.FlatMap(
-            _leave_out, keys=pvalue.AsSingleton(keys)
+            leave_out, keys=pvalue.AsSingleton(keys)
         ).with_output_types(pa.RecordBatch)
-
-
-def _sorted(parts: list[np.ndarray]) -> np.ndarray:
-    return np.sort(joined(parts, np.uint64))
-
-
-def _leave_out(batch: pa.RecordBatch, *, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
-    kept = leave_out(batch, keys)
-    if kept.num_rows:
-        yield kept

@@ -72,7 +72,7 @@ class Record:
             ImageFault: The image cannot be decoded, or there is none.
         """
         if self.image is None:
-            raise ImageFault("the record has no image", RejectReason.TRANSFORM)
+            raise _fault("the record has no image")
         return self.image if isinstance(self.image, np.ndarray) else decode_rgb(self.image)
 
     def replace(self, **changes: Any) -> Record:
@@ -131,17 +131,15 @@ class UserTransform:
             found = _loaded(self.spec, self.path)(record)
             results = [found] if isinstance(found, Record) else list(found or ())
         except RejectRecord as left_out:
-            raise ImageFault(f"{self.spec}: {left_out}", RejectReason.TRANSFORM) from left_out
+            raise _fault(f"{self.spec}: {left_out}") from left_out
         except ImageFault:
             raise
         # SystemExit and KeyboardInterrupt, too: a user's function never ends the build, and signals
         # arrive in the main thread, which makes no records.
         except BaseException as error:
-            raise ImageFault(
-                f"{self.spec} failed: {type(error).__name__}: {error}", RejectReason.TRANSFORM
-            ) from error
+            raise _fault(f"{self.spec} failed: {type(error).__name__}: {error}") from error
         if not results:
-            raise ImageFault(f"{self.spec} returned no record", RejectReason.TRANSFORM)
+            raise _fault(f"{self.spec} returned no record")
         return _checked(self.spec, record, results)
 
 
@@ -157,36 +155,36 @@ def apply_all(transforms: Sequence[UserTransform], record: Record) -> list[Recor
     return records
 
 
+def _fault(detail: str) -> ImageFault:
+    return ImageFault(detail, RejectReason.TRANSFORM)
+
+
 def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     for result in results:
         if not isinstance(result, Record):
-            raise ImageFault(
-                f"{spec} returned a {type(result).__name__}; expected Record",
-                RejectReason.TRANSFORM,
-            )
+            raise _fault(f"{spec} returned a {type(result).__name__}; expected Record")
         if problem := _type_problem(result):
-            raise ImageFault(f"{spec} returned {problem}", RejectReason.TRANSFORM)
+            raise _fault(f"{spec} returned {problem}")
         if not result.id.startswith(given.id):
-            raise ImageFault(
-                f"{spec} returned the id {result.id!r}, which must begin with {given.id!r}",
-                RejectReason.TRANSFORM,
+            raise _fault(
+                f"{spec} returned the id {result.id!r}, which must begin with {given.id!r}"
             )
     ids = [result.id for result in results]
     if len(results) > 1 and len(set(ids)) == 1:
         return [result.replace(id=f"{result.id}#{number}") for number, result in enumerate(results)]
     if len(set(ids)) < len(ids):
-        raise ImageFault(
-            f"{spec} returned equal ids: give each record its own id, or leave all ids unchanged",
-            RejectReason.TRANSFORM,
+        raise _fault(
+            f"{spec} returned equal ids: give each record its own id, or leave all ids unchanged"
         )
     return results
 
 
 def _type_problem(record: Record) -> str:
     """Return which attribute has a wrong type, or an empty string."""
+    nothing = type(None)
     values: list[tuple[str, Any, tuple[type, ...]]] = [
         ("id", record.id, (str,)),
-        ("label", record.label, (str, type(None))),
+        ("label", record.label, (str, nothing)),
         ("features", record.features, (dict,)),
         ("pictures", record.pictures, (dict,)),
     ]
@@ -194,7 +192,7 @@ def _type_problem(record: Record) -> str:
         values.append(("image", record.image, (bytes, np.ndarray)))
     if isinstance(record.pictures, dict):
         values += [
-            (f"pictures[{name!r}]", picture, (bytes, np.ndarray, type(None)))
+            (f"pictures[{name!r}]", picture, (bytes, np.ndarray, nothing))
             for name, picture in record.pictures.items()
         ]
     for name, value, types in values:

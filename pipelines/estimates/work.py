@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.pipelines.local.batches import MOST_SAMPLED
-from shardwright.pipelines.runners.beam_options import is_dataflow, is_local, option_of, runner_of
+from shardwright.pipelines.runners.beam_options import is_dataflow, is_local, option_of
 from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
@@ -100,7 +100,6 @@ class Workers:
     """The workers of a build.
 
     Attributes:
-        runner: Name of the runner.
         is_local: They are processes of this machine.
         is_dataflow: They are Dataflow's, which charges for them.
         machines: Number of machines; None if no option says it.
@@ -108,8 +107,7 @@ class Workers:
         threads: Shards that a process writes at a time.
     """
 
-    runner: str
-    is_local: bool
+    is_local: bool = False
     is_dataflow: bool = False
     machines: int | None = None
     processes: int | None = None
@@ -125,17 +123,14 @@ class Workers:
 
 def workers_of(beam_args: Sequence[str]) -> Workers:
     """Return the workers that Beam's options describe."""
-    runner = runner_of(beam_args)
     if is_local(beam_args):
-        return Workers(runner, is_local=True, machines=1, processes=1)
+        return Workers(is_local=True, machines=1, processes=1)
     if not is_dataflow(beam_args):
-        return Workers(runner, False, machines=_number(beam_args, "parallelism"), processes=1)
+        return Workers(machines=_number(beam_args, "parallelism"), processes=1)
     machine = option_of(beam_args, "worker_machine_type") or option_of(beam_args, "machine_type")
     vcpus = machine.rpartition("-")[2]
     machines = _number(beam_args, "max_num_workers") or _number(beam_args, "num_workers")
     return Workers(
-        runner,
-        is_local=False,
         is_dataflow=True,
         machines=machines,
         processes=int(vcpus) if vcpus.isdecimal() else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -60,12 +60,16 @@ class HeldRejects:
 
     Args:
         partial: The incomplete files and folders of INPUT that the build accepts.
+
+    Attributes:
+        tally: The facts about them that decide on the build.
+        packed: All of them, once `pack` was called.
     """
 
     def __init__(self, partial: PartialInputs) -> None:
         self.tally = RejectTally(partial)
         self._few: list[Reject] = []
-        self._packed: list[bytes] = []
+        self.packed: list[bytes] = []
 
     def add(self, rejects: Iterable[Reject]) -> None:
         for reject in rejects:
@@ -78,12 +82,8 @@ class HeldRejects:
         if self._few:
             rows = rejects_to_table(self._few)
             self.tally.add(rows)
-            self._packed.append(pack_rejects(rows))
+            self.packed.append(pack_rejects(rows))
             self._few = []
-
-    @property
-    def packed(self) -> Sequence[bytes]:
-        return self._packed
 
 
 class EvenSample:

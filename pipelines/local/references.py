@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,6 @@ from shardwright.transforms.features.vocabularies import (
     count_values,
     order_vocabularies,
 )
-from shardwright.transforms.hashing import joined
 from shardwright.transforms.inputs.formats.tables import TableSource, list_table
 from shardwright.transforms.labels.label_table import LabelRules, join_bucket, spread
 from shardwright.transforms.near_duplicates.groups import (
@@ -56,7 +56,7 @@ from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule,
 PLAIN_BYTES = 256 << 20
 
 _Batches = Iterable[pa.RecordBatch]
-_Results = Iterable[pa.RecordBatch | Reject]
+_T = TypeVar("_T")
 
 
 class LocalReferences:
@@ -76,7 +76,8 @@ class LocalReferences:
     def __init__(self, job: BuildJob) -> None:
         self._job = job
         self.rejects = HeldRejects(job.output_request.partial)
-        self._near_duplicates = LocalNearDuplicates(job)
+        # The parts of the list of near-duplicates: (number, rows).
+        self.near_duplicates: list[tuple[int, pa.RecordBatch]] = []
         self._changes = (
             LocalChanges(job.known_file, job.feature_hashes, PLAIN_BYTES)
             if job.known_file
@@ -93,11 +94,6 @@ class LocalReferences:
             needs_label=job.needs_label,
             earlier=job.earlier_vocabularies,
         )
-
-    @property
-    def near_duplicates(self) -> Sequence[tuple[int, pa.RecordBatch]]:
-        """The parts of the list of near-duplicates: (number, rows)."""
-        return self._near_duplicates.listed
 
     @property
     def seen(self) -> SeenRecords | None:
@@ -130,7 +126,8 @@ class LocalReferences:
         write_job = job.write_job.with_vocabularies(self.vocabularies)
         return estimate_sizes(sample, write_job, job.digest_settings)
 
-    def _keep(self, results: _Results) -> Iterator[pa.RecordBatch]:
+    def _keep(self, results: Iterable[_T | Reject]) -> Iterator[_T]:
+        """Yield results, and add rejects to `rejects`."""
         for result in results:
             if isinstance(result, Reject):
                 self.rejects.add([result])
@@ -167,7 +164,7 @@ class LocalReferences:
         if options.duplicates != "keep":
             batches = self._drop_duplicates(list(batches), options)
         if options.near.is_on:
-            batches = self._near_duplicates.passed(batches, self.rejects)
+            batches = self._leave_out_near_duplicates(batches, options)
         return batches
 
     def _split(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
@@ -218,18 +215,37 @@ class LocalReferences:
         lengths = contents.merge_lengths(map(contents.count_lengths, batches))
         buckets: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for batch in batches:
-            candidates = contents.take_candidates(batch, lengths)
-            if candidates.num_rows:
+            for candidates in contents.take_candidates(batch, lengths):
                 hashed = contents.hash_images(candidates, options.storage, options.threads)
                 for bucket, rows in contents.spread_hashed(hashed):
                     buckets[bucket].append(rows)
-        found = []
-        for pieces in buckets.values():
-            keys, rejects = contents.find_duplicates(pieces, options.duplicates)
-            found.append(keys)
-            self.rejects.add(rejects)
-        dropped = np.sort(joined(found, np.uint64))
-        return (kept for batch in batches if (kept := contents.leave_out(batch, dropped)).num_rows)
+        found = (contents.find_duplicates(rows, options.duplicates) for rows in buckets.values())
+        keys = contents.sorted_keys(self._keep(chain.from_iterable(found)))
+        return (kept for batch in batches for kept in contents.leave_out(batch, keys))
+
+    def _leave_out_near_duplicates(
+        self, batches: _Batches, options: BuildOptions
+    ) -> Iterator[pa.RecordBatch]:
+        near, held, hashed = options.near, HeldBatches(PLAIN_BYTES), HeldBatches(PLAIN_BYTES)
+        hashes: list[np.ndarray] = []
+        for batch in batches:
+            held.add(batch)
+            rows = hash_batch(batch, self._job.spool, options.storage, options.threads)
+            hashes.append(rows.column(PHASH).to_numpy())
+            hashed.add(rows)
+        groups = HashGroups.find(hashes, near.distance)
+        parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        for rows in hashed.take():
+            for part, found in groups.rows_in_groups(rows):
+                parts[part].append(found)
+        dropped: list[np.ndarray] = []
+        # Sorted by the number of a part, so that the list is the same in every run.
+        for part, pieces in sorted(parts.items()):
+            chosen = choose_keepers(pieces, near.distance)
+            self.near_duplicates.append((part, listed_rows(chosen)))
+            dropped += self._keep(leave_out_copies(chosen, near.policy))
+        keys = contents.sorted_keys(dropped)
+        return (kept for batch in held.take() for kept in contents.leave_out(batch, keys))
 
     def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
         stratify, given = self._job.stratifies, self._job.splits_given
@@ -290,53 +306,3 @@ class LocalChanges:
                     # Marked only if taken: a reject leaves the dataset's own record as it is.
                     mark_rows(self.seen.changed, rows)
                 yield taken
-
-
-class LocalNearDuplicates:
-    """The near-duplicates of a job.
-
-    Args:
-        job: The build, with `--near-duplicates`.
-
-    Attributes:
-        listed: The parts of their list: (number, rows).
-    """
-
-    def __init__(self, job: BuildJob) -> None:
-        self._job = job
-        self.listed: list[tuple[int, pa.RecordBatch]] = []
-
-    def passed(
-        self, batches: Iterable[pa.RecordBatch], rejects: HeldRejects
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the references that pass, after all were hashed; add rejects of the others."""
-        near, held = self._job.options.near, HeldBatches(PLAIN_BYTES)
-        dropped = []
-        for number, rows in self._find(batches, held):
-            chosen = choose_keepers(rows, near.distance)
-            self.listed.append((number, listed_rows(chosen)))
-            if near.policy != "report":
-                keys, copies = leave_out_copies(chosen, near.policy)
-                dropped.append(keys)
-                rejects.add(copies)
-        keys = np.sort(joined(dropped, np.uint64))
-        return (kept for batch in held.take() if (kept := contents.leave_out(batch, keys)).num_rows)
-
-    def _find(
-        self, batches: Iterable[pa.RecordBatch], held: HeldBatches
-    ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
-        """Hold all batches, and yield the rows in groups, part by part."""
-        options, hashed = self._job.options, HeldBatches(PLAIN_BYTES)
-        hashes: list[np.ndarray] = []
-        for batch in batches:
-            held.add(batch)
-            rows = hash_batch(batch, self._job.spool, options.storage, options.threads)
-            hashes.append(rows.column(PHASH).to_numpy())
-            hashed.add(rows)
-        groups = HashGroups.find(hashes, options.near.distance)
-        parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        for rows in hashed.take():
-            for part, found in groups.rows_in_groups(rows):
-                parts[part].append(found)
-        # Sorted by the number of a part, so that the list is the same in every run.
-        yield from sorted(parts.items())

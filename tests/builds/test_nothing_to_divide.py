@@ -62,9 +62,9 @@ TIMES: dict[str, Mapping[str, Any]] = {
 }
 SAMPLES = (TimedSample(), TimedSample(1, False, 1.0), TimedSample(1, True, 0.0, 1, 0.0, 0.0, 1))
 WORKERS = (
-    Workers("FnApiRunner", is_local=True, machines=1, processes=1),
-    Workers("FlinkRunner", is_local=False, machines=1, processes=1),
-    Workers("DataflowRunner", is_local=False, is_dataflow=True),
+    Workers(is_local=True, machines=1, processes=1),
+    Workers(machines=1, processes=1),
+    Workers(is_dataflow=True),
 )
 NAN = re.compile(r"\b(nan|NaN|inf|Infinity)\b")
 NUMBERS = ([], [0], [0, 0], [float("nan")], [float("inf")] * 2, [5.0])

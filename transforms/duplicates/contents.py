@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.hashing import hash64, joined, spread_rows
-from shardwright.transforms.references import concat, keep_rows, set_column
+from shardwright.transforms.references import concat, keep_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.image_reads import main_places, place_columns, scan_images
 
@@ -55,14 +55,16 @@ def merge_lengths(parts: Iterable[Lengths]) -> Lengths:
     return Lengths(merged, np.bincount(where, weights, minlength=len(merged)) > 1)
 
 
-def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
-    """Return the rows to read: images whose length is repeated or, without an etag, unknown."""
+def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> Iterator[pa.RecordBatch]:
+    """Yield the rows to read, if any: their length is repeated or, without an etag, unknown."""
     num_bytes = batch.column("num_bytes").to_numpy()
     repeated = is_among(num_bytes, lengths.lengths[lengths.repeated])
     unknown = batch.column("etag").is_null().to_numpy(zero_copy_only=False)
-    candidates = keep_rows(batch, (repeated | unknown) & (num_bytes > 0))  # 0: without an image
     others = [name for name in place_columns(batch.schema) if name not in _COMPARED]
-    return candidates.select([*_COMPARED, *others])
+    # 0: without an image
+    yield from rows_left(
+        batch.select([*_COMPARED, *others]), (repeated | unknown) & (num_bytes > 0)
+    )
 
 
 def hash_images(
@@ -95,15 +97,15 @@ def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]
 
 def find_duplicates(
     batches: Sequence[pa.RecordBatch], policy: str
-) -> tuple[np.ndarray, list[Reject]]:
+) -> Iterator[np.ndarray | Reject]:
     """Find the rows to drop from a bucket: all images of one content but the first by id.
 
     Args:
         batches: The bucket's rows, in any order.
         policy: "drop" or "reject".
 
-    Returns:
-        Keys of the dropped rows, as `row_keys` returns them, and one reject per row.
+    Yields:
+        One reject per row to drop, then the keys of these rows, as `row_keys` returns them.
     """
     ordered = concat(list(batches)).sort_by(
         [(name, "ascending") for name in (CONTENT, "id", "row", "uri")]
@@ -115,13 +117,12 @@ def find_duplicates(
     firsts = np.maximum.accumulate(np.where(again, 0, np.arange(len(again))))[again]
     left_out = ordered.filter(pa.array(again))
     kept = ordered.take(pa.array(firsts))
-    rejects = []
     for row, first in zip(left_out.to_pylist(), kept.to_pylist(), strict=True):
         detail = f"same bytes as {first['id']!r}, which is kept"
         if row["label"] != first["label"]:
             detail += f", but another label: {row['label']!r} here, {first['label']!r} there"
-        rejects.append(Reject(row["id"], row["uri"], _REASONS[policy], detail))
-    return row_keys(left_out), rejects
+        yield Reject(row["id"], row["uri"], _REASONS[policy], detail)
+    yield row_keys(left_out)
 
 
 def row_keys(batch: pa.RecordBatch) -> np.ndarray:
@@ -134,9 +135,14 @@ def row_keys(batch: pa.RecordBatch) -> np.ndarray:
     )
 
 
-def leave_out(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
-    """Return the batch without the rows of these sorted keys."""
-    return keep_rows(batch, ~is_among(row_keys(batch), keys))
+def leave_out(batch: pa.RecordBatch, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Yield the rows without these sorted keys, if any."""
+    yield from rows_left(batch, ~is_among(row_keys(batch), keys))
+
+
+def sorted_keys(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the keys of all parts, as `leave_out` needs them."""
+    return np.sort(joined(parts, np.uint64))
 
 
 def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:

@@ -11,7 +11,6 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.duplicates.contents import (
-    Lengths,
     count_lengths,
     find_duplicates,
     hash_images,
@@ -53,7 +52,7 @@ class DropDuplicates(beam.PTransform):
         found = (
             references
             | "Candidates"
-            >> beam.FlatMap(_candidates, lengths=AsSingleton(lengths)).with_output_types(
+            >> beam.FlatMap(take_candidates, lengths=AsSingleton(lengths)).with_output_types(
                 pa.RecordBatch
             )
             | "Balance" >> beam.Reshuffle()
@@ -67,12 +66,6 @@ class DropDuplicates(beam.PTransform):
         return Routed(references | "LeaveOut" >> LeaveOut(found.main), found.rejects)
 
 
-def _candidates(batch: pa.RecordBatch, *, lengths: Lengths) -> Iterator[pa.RecordBatch]:
-    candidates = take_candidates(batch, lengths)
-    if candidates.num_rows:
-        yield candidates
-
-
 def _hash(
     batch: pa.RecordBatch, storage: StorageOptions, threads: int | None
 ) -> Iterator[tuple[int, bytes]]:
@@ -81,6 +74,4 @@ def _hash(
 
 
 def _find(bucket: tuple[int, Iterable[bytes]], *, policy: str) -> Iterator[np.ndarray | Reject]:
-    keys, rejects = find_duplicates([from_ipc(rows) for rows in bucket[1]], policy)
-    yield from rejects
-    yield keys
+    yield from find_duplicates([from_ipc(rows) for rows in bucket[1]], policy)

@@ -53,7 +53,7 @@ class FeatureHashes:
     def names(self) -> list[str]:
         """The features that are hashed, in this order."""
         labels = [self.schema.label.name] if self.labels and self.schema.label else []
-        return sorted(each.name for each in self.schema.column_features) + labels
+        return [each.name for each in self._features()] + labels
 
     def settle(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
         """Yield as `settle_references`; references with something to hash have a column `HASH`."""

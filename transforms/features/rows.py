@@ -32,8 +32,8 @@ from shardwright.transforms.references import (
     LABEL_INDEX,
     PICTURE_TYPE,
     extra_name,
-    keep_rows,
     reject_rows,
+    rows_left,
     set_column,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -69,9 +69,7 @@ def settle_references(
         keep &= ~misfit.rows
     others = {name: each for name, each in columns.items() if not name.startswith(EXTRA_PREFIX)}
     extras = {extra_name(name): column for name, column in settled.items()}
-    result = keep_rows(pa.RecordBatch.from_pydict({**others, **extras}), keep)
-    if result.num_rows:
-        yield result
+    yield from rows_left(pa.RecordBatch.from_pydict({**others, **extras}), keep)
 
 
 def _rejects(
@@ -141,9 +139,7 @@ def _index_columns(
         misfit = Misfit(unknown & keep, RejectReason.UNKNOWN_LABEL, rule)
         yield from _rejects(batch, settled, feature, misfit)
         keep &= ~unknown
-    result = keep_rows(pa.RecordBatch.from_pydict(columns), keep)
-    if result.num_rows:
-        yield result
+    yield from rows_left(pa.RecordBatch.from_pydict(columns), keep)
 
 
 def index_labels(
@@ -172,9 +168,7 @@ def index_labels(
         ):
             what = f"label {{label!r}} {why}"
             yield from reject_rows(batch, unknown & mask, RejectReason.UNKNOWN_LABEL, what)
-    kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
-    if kept.num_rows:
-        yield kept
+    yield from rows_left(set_column(batch, LABEL_INDEX, indices), known)
 
 
 def index_column(

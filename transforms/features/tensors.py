@@ -54,8 +54,10 @@ def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.ND
         )
     empty = _default_of(feature)
     encoded = [
-        _encode(row, feature) if row is not None else empty
-        for row in _rows_of(column, feature.shape)
+        empty if not there else None if row is None else _encode(row, feature)
+        for there, row in zip(
+            column.is_valid().to_pylist(), _rows_of(column, feature.shape), strict=True
+        )
     ]
     return pa.array(encoded, pa.binary()), np.array([data is None for data in encoded], bool)
 
@@ -63,8 +65,9 @@ def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.ND
 def _default_of(feature: Feature) -> bytes | None:
     if feature.default is None or None in feature.shape:
         return None
-    kind = object if isinstance(feature.default, str) else None
-    return _encode(np.full(feature.shape, feature.default, kind), feature)
+    sizes = [size or 0 for size in feature.shape]
+    kind = object if isinstance(feature.default, str) else np.result_type(feature.default)
+    return _encode(np.full(sizes, feature.default, kind), feature)
 
 
 def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
@@ -138,7 +141,7 @@ def _fits(array: Array, wanted: np.dtype[Any]) -> bool:
 def _rows_of(
     column: pa.Array, shape: tuple[int | None, ...]
 ) -> Iterator[Array | bytes | str | None]:
-    """Yield each row's value; ragged lists and lists with nulls as `_RAGGED`."""
+    """Yield each row's value; None for nulls, ragged lists and lists with nulls."""
     if isinstance(column.type, pa.FixedShapeTensorType):
         whole = iter(
             column.drop_null().to_numpy_ndarray() if len(column) > column.null_count else ()
@@ -159,9 +162,9 @@ def _rows_of(
     if whole is not None:
         yield from whole
         return
-    for row, there in enumerate(column.is_valid().to_pylist()):
-        array = _array_of(column.slice(row, 1), shape) if there else None
-        yield array[0] if array is not None else _RAGGED if there else None
+    for row in range(len(column)):
+        array = _array_of(column.slice(row, 1), shape)
+        yield None if array is None else array[0]
 
 
 def _array_of(values: pa.Array, shape: tuple[int | None, ...]) -> Array | None:
@@ -184,6 +187,3 @@ def _array_of(values: pa.Array, shape: tuple[int | None, ...]) -> Array | None:
         values = values.cast(pa.float64())
     array: Array = values.to_numpy(zero_copy_only=False)
     return array.reshape(sizes)
-
-
-_RAGGED = np.empty((), np.void)  # its type converts to no other, so it fits no feature

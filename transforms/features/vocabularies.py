@@ -102,20 +102,24 @@ def order_vocabularies(
     for feature in indexed_features(schema):
         found = counts.get(feature.name)
         known = None if earlier is None else earlier[feature.name]
+        is_label = feature.source == Source.LABEL
         if known is not None and feature.kind in WORDS:
             names = known
-        elif feature.source == Source.LABEL and class_names is not None:
+        elif is_label and class_names is not None:
             names = tuple(class_names)
         elif feature.names:
             names = feature.names
         elif feature.kind in WORDS:
             names = _order_words(feature, found)
-        elif feature.source == Source.LABEL:
-            if needs_label and not known:
-                _check_labels(feature, found)
-            names = _learn_classes(found, known, as_text=labels_are_names)
         else:
-            names = _learn_classes(found, known, feature=feature.name)
+            if is_label and needs_label and not known and found is not None and not found:
+                raise BuildError(
+                    f"the schema has the label {feature.name!r}, but no image of INPUT has one: "
+                    "remove it from the schema"
+                )
+            as_text = is_label and labels_are_names
+            name = "" if is_label else feature.name
+            names = _learn_classes(found, known, as_text=as_text, feature=name)
         vocabularies[feature.name] = names if known is None else _added(names, known, feature)
     return vocabularies
 
@@ -142,14 +146,6 @@ def _added(names: Sequence[str], known: tuple[str, ...], feature: Feature) -> tu
             "labels in another OUTPUT, or leave the labels out"
         )
     return (*known, *new)
-
-
-def _check_labels(feature: Feature, counts: Counter[str | int] | None) -> None:
-    if counts is not None and not counts:
-        raise BuildError(
-            f"the schema has the label {feature.name!r}, but no image of INPUT has one: "
-            "remove it from the schema"
-        )
 
 
 def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[str, ...]:
@@ -261,14 +257,9 @@ def read_class_names(text: str, path: str) -> tuple[str, ...]:
     """
     # Not splitlines, because TFDS splits names files at "\n" only.
     names = [line.strip() for line in text.split("\n") if line.strip()]
-    doubled = (
-        next((name for name in names if names.count(name) > 1), None)
-        if len(set(names)) < len(names)
-        else None
-    )
-    if doubled or not names:
-        raise UsageError(
-            f"--class-names {path}: "
-            + (f"{doubled!r} occurs twice" if doubled else "the file has no names")
-        )
+    if not names:
+        raise UsageError(f"--class-names {path}: the file has no names")
+    (most, number), *_ = Counter(names).most_common(1)
+    if number > 1:
+        raise UsageError(f"--class-names {path}: {most!r} occurs twice")
     return tuple(names)

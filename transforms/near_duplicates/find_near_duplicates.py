@@ -82,7 +82,9 @@ class FindNearDuplicates(beam.PTransform):
             | "ChooseKeepers"
             >> beam.Map(_choose, self._distance).with_output_types(tuple[int, pa.RecordBatch])
         )
-        listed = chosen | "List" >> beam.Map(_list).with_output_types(tuple[int, pa.RecordBatch])
+        listed = chosen | "List" >> beam.MapTuple(
+            lambda part, rows: (part, listed_rows(rows))
+        ).with_output_types(tuple[int, pa.RecordBatch])
         found = chosen | "Find" >> Route(_find, np.ndarray, policy=self._policy)  # keys of rows
         if self._policy == "report":
             return NearDuplicates(references, found.rejects, listed)
@@ -111,12 +113,5 @@ def _choose(part: tuple[int, Iterable[bytes]], distance: int) -> tuple[int, pa.R
     return part[0], choose_keepers([from_ipc(rows) for rows in part[1]], distance)
 
 
-def _list(part: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
-    return part[0], listed_rows(part[1])
-
-
 def _find(part: tuple[int, pa.RecordBatch], *, policy: str) -> Iterator[np.ndarray | Reject]:
-    if policy != "report":
-        keys, rejects = leave_out_copies(part[1], policy)
-        yield from rejects
-        yield keys
+    yield from leave_out_copies(part[1], policy)

@@ -175,21 +175,21 @@ def listed_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch([*columns, keepers], [ROOT, "id", "distance", PHASH, "keeper"])
 
 
-def leave_out_copies(rows: pa.RecordBatch, policy: str) -> tuple[np.ndarray, list[Reject]]:
-    """Return the keys (`row_keys`) of the rows that are no keepers, and a reject for each.
+def leave_out_copies(rows: pa.RecordBatch, policy: str) -> Iterator[np.ndarray | Reject]:
+    """Yield a reject for each row that is no keeper, then the keys (`row_keys`) of these rows.
 
     Args:
         rows: What `choose_keepers` returns.
-        policy: "drop" or "reject".
+        policy: "drop" or "reject"; nothing is left out for "report".
     """
+    if policy == "report":
+        return
     keepers = rows.column("keeper").to_numpy()
     is_copy = keepers != np.arange(len(keepers))
     copies, kept = rows.filter(pa.array(is_copy)), rows.take(pa.array(keepers[is_copy]))
-    rejects = [
-        Reject(row["id"], row["uri"], _REASONS[policy], _told(row, keeper))
-        for row, keeper in zip(copies.to_pylist(), kept.to_pylist(), strict=True)
-    ]
-    return row_keys(copies), rejects
+    for row, keeper in zip(copies.to_pylist(), kept.to_pylist(), strict=True):
+        yield Reject(row["id"], row["uri"], _REASONS[policy], _told(row, keeper))
+    yield row_keys(copies)
 
 
 def _told(row: dict[str, object], keeper: dict[str, object]) -> str:

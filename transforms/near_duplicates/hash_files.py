@@ -11,7 +11,6 @@ file. Rows are in the order of the places, whatever the order of the batch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from shardwright.transforms.child_process import Death, call_in_child
 from shardwright.transforms.images.colors import opaque
 from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.inputs.spool import UnwrittenFolder
-from shardwright.transforms.references import digest_of, keep_rows, set_column
+from shardwright.transforms.references import digest_of, keep_rows, with_columns
 from shardwright.transforms.write.image_reads import main_places, scan_images
 from shardwright.transforms.write.shard_chunks import has_died, noted_attempt
 from shardwright.transforms.write.write_job import IMAGE_SECONDS
@@ -68,17 +67,19 @@ def hash_batch(
     rows = _read(folder, name, batch.num_rows)
     if rows is None:
         hashed = _hash(batch, folder, name, storage, threads)
-        rows = _rows_of(hashed)
+        found = [(each or NO_HASH)._asdict() for each in hashed]
+        rows = pa.RecordBatch.from_pylist(found, HASH_SCHEMA)
         # Without an etag a changed image would have the old hash; one that could not be read may be
         # readable next time.
-        known = batch.column("etag").null_count == 0 and None not in hashed
-        if known and not isinstance(folder, UnwrittenFolder):
+        lasts = batch.column("etag").null_count == 0 and None not in hashed
+        if lasts and not isinstance(folder, UnwrittenFolder):
             packed = parquet_bytes(pa.table(rows), write_page_checksum=True)
             folder.write_bytes(name, packed, sync=False)
-    found = batch.select(_COMPARED)
-    for column in HASH_SCHEMA.names:
-        found = set_column(found, column, rows.column(column))
-    return keep_rows(found, rows.column(PHASH).is_valid().to_numpy(zero_copy_only=False))
+    columns = dict(zip(HASH_SCHEMA.names, rows.columns, strict=True))
+    return keep_rows(
+        with_columns(batch.select(_COMPARED), columns),
+        rows.column(PHASH).is_valid().to_numpy(zero_copy_only=False),
+    )
 
 
 def _hash(
@@ -88,15 +89,17 @@ def _hash(
     if isinstance(folder, UnwrittenFolder):
         return hash_places(batch, storage, threads)
     attempt = (folder, f"{name}.attempt", name)
-    alone = has_died(*attempt)
+    died = has_died(*attempt)
     with noted_attempt(*attempt):
-        return hash_alone(batch, storage) if alone else hash_places(batch, storage, threads)
+        if not died:
+            return hash_places(batch, storage, threads)
+        task = functools.partial(_hash_row, batch, storage)
+        made = call_in_child(task, batch.num_rows, IMAGE_SECONDS)
+        return [NO_HASH if isinstance(each, Death) else each for each in made]
 
 
-def _rows_of(hashed: Sequence[PictureHash | None]) -> pa.RecordBatch:
-    columns = zip(*[found or NO_HASH for found in hashed], strict=True) if hashed else ((), ())
-    arrays = [pa.array(*each) for each in zip(columns, HASH_SCHEMA.types, strict=True)]
-    return pa.record_batch(arrays, HASH_SCHEMA)
+def _hash_row(batch: pa.RecordBatch, storage: StorageOptions, row: int) -> PictureHash | None:
+    return hash_places(batch.slice(row, 1), storage, 1)[0]
 
 
 def _read(folder: Folder, name: str, num_rows: int) -> pa.RecordBatch | None:
@@ -141,41 +144,22 @@ def hash_places(
     Raises:
         StorageError: A whole store fails, rather than one object.
     """
-    return scan_images(_hash_or_none, main_places(batch), storage, threads)
-
-
-def hash_alone(batch: pa.RecordBatch, storage: StorageOptions) -> list[PictureHash | None]:
-    """Do as `hash_places`, one by one in a child process; an image that ends it has no hash."""
-    task = functools.partial(_hash_row, batch, storage)
-    made = call_in_child(task, batch.num_rows, IMAGE_SECONDS)
-    return [NO_HASH if isinstance(each, Death) else each for each in made]
-
-
-def _hash_row(batch: pa.RecordBatch, storage: StorageOptions, row: int) -> PictureHash | None:
-    return hash_places(batch.slice(row, 1), storage, 1)[0]
-
-
-def _hash_or_none(data: bytes) -> PictureHash:
-    try:
-        return hash_picture(data)
-    except ImageFault:
-        return NO_HASH
+    return scan_images(hash_picture, main_places(batch), storage, threads)
 
 
 def hash_picture(data: bytes) -> PictureHash:
-    """Return the hash of an image file, as it is shown: alpha on white, without EXIF's rotation.
-
-    Raises:
-        ImageFault: It does not decode.
-    """
-    header = read_header(data)
-    check_bomb(header.info.format, header.info.width, header.info.height)
-    image = open_pixels(data, header)
-    width, height = image.size
-    with PIXELS.hold(pixels_held(image)), decoder_faults(header):
-        # Of a JPEG: libjpeg decodes a reduced size for a fraction of the work. Other formats ignore
-        # it.
-        image.draft("L", (_DECODED_SIDE, _DECODED_SIDE))
-        image.load()
-        found = hash_image(opaque(image))
+    """Return the hash of an image file, as it is shown: alpha on white, without EXIF's rotation."""
+    try:
+        header = read_header(data)
+        check_bomb(header.info.format, header.info.width, header.info.height)
+        image = open_pixels(data, header)
+        width, height = image.size
+        with PIXELS.hold(pixels_held(image)), decoder_faults(header):
+            # Of a JPEG: libjpeg decodes a reduced size for a fraction of the work. Other formats
+            # ignore it.
+            image.draft("L", (_DECODED_SIDE, _DECODED_SIDE))
+            image.load()
+            found = hash_image(opaque(image))
+    except ImageFault:
+        return NO_HASH
     return PictureHash(found.value if found.detail >= MIN_DETAIL else None, width * height)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardwright.errors import BuildError
 from shardwright.sizes import counted
-from shardwright.transforms.hashing import joined
+from shardwright.transforms.hashing import joined, runs_of
 from shardwright.transforms.references import set_column
 from shardwright.transforms.splits.split_rules import SplitRule, split_hash, units_of
 from shardwright.transforms.splits.stratified import (
@@ -71,30 +71,22 @@ def count_groups(batch: pa.RecordBatch, *, stratify: bool) -> Iterator[tuple[int
         np.ones(batch.num_rows, np.int64),
     )
     # By the unit's hash, so that all records of a group are in one bucket.
-    buckets, starts = np.unique(units >> np.uint64(64 - _BUCKET_BITS), return_index=True)
-    for bucket, start, stop in zip(buckets, starts, np.append(starts, len(units))[1:], strict=True):
-        yield int(bucket), (units[start:stop], classes[start:stop], counts[start:stop])
+    for bucket, start, stop in runs_of(units >> np.uint64(64 - _BUCKET_BITS)):
+        yield bucket, (units[start:stop], classes[start:stop], counts[start:stop])
 
 
 def find_kinds(parts: Iterable[Pairs]) -> GroupKinds:
     """Return the groups of a bucket with their kinds."""
-    given = list(parts)
-    units, classes, counts = sum_pairs(
-        joined((part[0] for part in given), np.uint64),
-        joined((part[1] for part in given), np.uint64),
-        joined((part[2] for part in given), np.int64),
-    )
-    groups, starts = np.unique(units, return_index=True)
-    kinds = np.zeros(len(groups), np.uint64)
+    units, classes, counts = sum_pairs(*map(np.concatenate, zip(*parts, strict=True)))
+    groups, kinds = [], []
     holds: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for row, (start, stop) in enumerate(
-        zip(starts, np.append(starts, len(units))[1:], strict=True)
-    ):
+    for group, start, stop in runs_of(units):
         held = (classes[start:stop], counts[start:stop])
         digest = hashlib.blake2b(held[0].tobytes() + held[1].tobytes(), digest_size=8).digest()
-        kinds[row] = int.from_bytes(digest, "little")
-        holds.setdefault(int(kinds[row]), held)
-    return GroupKinds(groups, kinds, holds)
+        groups.append(group)
+        kinds.append(int.from_bytes(digest, "little"))
+        holds.setdefault(kinds[-1], held)
+    return GroupKinds(np.array(groups, np.uint64), np.array(kinds, np.uint64), holds)
 
 
 def place_groups(buckets: Iterable[GroupKinds], rule: SplitRule, *, stratify: bool) -> GroupSplits:
@@ -146,11 +138,9 @@ class _Placement:
             for kind, (held, counts) in holds.items()
         }
         whole = [0] * (len(classes) + 1)
-        for kind, number in zip(
-            *(found.tolist() for found in np.unique(kinds, return_counts=True)), strict=True
-        ):
+        for kind, start, stop in runs_of(kinds):
             for column, count in self._held[kind]:
-                whole[column] += number * count
+                whole[column] += (stop - start) * count
         totals = rule.totals(whole[-1])
         self._names = rule.names
         self._shares = totals / max(totals.sum(), 1)
@@ -160,14 +150,8 @@ class _Placement:
     def place(self, groups: np.ndarray, kinds: np.ndarray) -> np.ndarray:
         """Return the split of each group, uint8 [groups]; groups are sorted by kind, then hash."""
         splits = np.zeros(len(groups), np.uint8)
-        present, starts = np.unique(kinds, return_index=True)
         single: list[tuple[int, int, int, int]] = []
-        for kind, start, stop in zip(
-            present.tolist(),
-            starts.tolist(),
-            np.append(starts, len(kinds))[1:].tolist(),
-            strict=True,
-        ):
+        for kind, start, stop in runs_of(kinds):
             end = start
             if stop - start > 1:
                 # 0.29 * 100 is slightly less than 29.

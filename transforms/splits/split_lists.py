@@ -26,7 +26,7 @@ from shardwright.transforms.inputs.formats.table_files import (
     read_table_schema,
     table_format,
 )
-from shardwright.transforms.references import reject_rows, set_column
+from shardwright.transforms.references import reject_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.splits.split_rules import SplitFractions, units_of
 
@@ -104,17 +104,15 @@ def _listed_splits(batch: pa.RecordBatch, ids: ListedIds) -> pa.Array:
 
 def take_listed(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
     """Yield the listed rows, if any, with their split."""
-    listed = set_column(batch, "split", _listed_splits(batch, ids))
-    listed = listed.filter(pc.is_valid(listed.column("split")))
-    if listed.num_rows:
-        yield listed
+    splits = _listed_splits(batch, ids)
+    keep = splits.is_valid().to_numpy(zero_copy_only=False)
+    yield from rows_left(set_column(batch, "split", splits), keep)
 
 
 def take_others(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
     """Yield the rows that are not listed, if any."""
-    others = batch.filter(pc.is_null(_listed_splits(batch, ids)))
-    if others.num_rows:
-        yield others
+    keep = _listed_splits(batch, ids).is_null().to_numpy(zero_copy_only=False)
+    yield from rows_left(batch, keep)
 
 
 def find_used(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[str]:
@@ -202,17 +200,15 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
             if path.lower().endswith(".json")
             else [(line.strip(), split) for line in text.split("\n") if line.strip()]
         )
+        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BuildError(
             f"--split-ids {path} cannot be read ({error}): expected one id per line, a table, "
             f'or JSON such as {{"test": ["id", ...]}}'
         ) from error
-    if not rows:
+    if not columns:
         raise BuildError(f"--split-ids {path} lists no ids")
-    yield (
-        pa.array([row[0] for row in rows], pa.string()),
-        pa.array([row[1] for row in rows], pa.string()),
-    )
+    yield columns[0], columns[1]
 
 
 def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]]:
@@ -233,7 +229,7 @@ def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]
         if isinstance(value, list):
             yield from ((str(item), key) for item in value if split in (None, key))
         else:
-            yield key, value
+            yield key, split or value
 
 
 def _read_table(path: str, split: str | None, storage: StorageOptions) -> _Rows:

@@ -14,7 +14,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.naming import is_split_name
 from shardwright.sizes import counted
 from shardwright.transforms.hashing import hash64
-from shardwright.transforms.references import keep_rows, reject_rows, set_column
+from shardwright.transforms.references import reject_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.splits.apportion import whole_parts
 
@@ -50,18 +50,6 @@ class SplitFractions:
                 "the rest, as in test=5000,train=rest"
             )
             raise UsageError(f"--split {given}: {rule}")
-
-    @classmethod
-    def parse(cls, text: str) -> SplitFractions:
-        """Parse `train=0.8,validation=0.1,test=0.1`, or one name for everything."""
-        names, values = _take_apart(text)
-        return cls(
-            names,
-            tuple(
-                _number(name, value) if value is not None else 1.0
-                for name, value in zip(names, values, strict=True)
-            ),
-        )
 
     @property
     def settings(self) -> dict[str, float | str]:
@@ -153,9 +141,15 @@ def parse_split(text: str) -> SplitRule:
     """
     names, values = _take_apart(text)
     if REST not in values or len(names) == 1:
-        return SplitFractions.parse(text.replace(f"={REST}", ""))
+        return SplitFractions(
+            names,
+            tuple(
+                1.0 if value in (None, REST) else _number(name, value)
+                for name, value in zip(names, values, strict=True)
+            ),
+        )
     numbers = [
-        None if value == REST else _number(name, value or "")
+        None if value == REST else _number(name, value)
         for name, value in zip(names, values, strict=True)
     ]
     _check_one_rest(numbers)
@@ -188,7 +182,8 @@ def _take_apart(text: str) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
     )
 
 
-def _number(name: str, value: str) -> float:
+def _number(name: str, value: str | None) -> float:
+    value = value or ""
     try:
         return float(value)
     except ValueError:
@@ -246,6 +241,4 @@ def assign_splits(
         RejectReason.UNKNOWN_SPLIT,
         "split {split!r} is empty or not a name of letters, digits and _",
     )
-    kept = keep_rows(batch, mask)
-    if kept.num_rows:
-        yield kept
+    yield from rows_left(batch, mask)

@@ -25,9 +25,9 @@ LOCAL = PlannedWork(
     to_store=False,
     decodes=False,
     sample=SAMPLE,
-    workers=Workers("FnApiRunner", is_local=True, machines=1, processes=1),
+    workers=Workers(is_local=True, machines=1, processes=1),
 )
-DATAFLOW = Workers("DataflowRunner", False, is_dataflow=True, machines=2, processes=4, threads=2)
+DATAFLOW = Workers(is_dataflow=True, machines=2, processes=4, threads=2)
 
 
 def values(work: PlannedWork) -> dict[str, float]:
@@ -59,12 +59,9 @@ def test_the_times_of_an_image_follow_from_their_formulas() -> None:
     assert figures["CPU of image"].formula.startswith("0.004444 s of CPU / 1 image ")
 
 
-def test_a_store_to_write_to() -> None:
+def test_a_store_to_write_to_and_a_spool() -> None:
     work = replace(LOCAL, to_store=True, sample=replace(SAMPLE, in_store=False))
     assert values(work)["memory"] == 350e6 + 190 * 1000 + 40e6
-
-
-def test_a_spool() -> None:
     work = replace(LOCAL, sample=replace(SAMPLE, spooled=1.0, num_timed=0))
     found = values(work)
     assert found["bytes spooled"] == 16 * MIB
@@ -96,7 +93,7 @@ def test_what_is_unknown_is_left_out() -> None:
         "time in all: give --max_num_workers and --worker_machine_type"
     ]
     flink = replace(LOCAL, workers=workers_of(["--runner=FlinkRunner", "--parallelism", "6"]))
-    flink = replace(flink, workers=replace(flink.workers, is_local=False, machines=6))
+    flink = replace(flink, workers=Workers(machines=6, processes=1))
     assert values(flink)["all"] == pytest.approx(1.4 / 0.5)  # the largest shard's
     many = replace(flink, num_records=10_000)
     assert values(many)["all"] == pytest.approx(20 / 6 / 0.5)
@@ -105,27 +102,19 @@ def test_what_is_unknown_is_left_out() -> None:
     assert list(values(nothing)) == ["bytes read", "bytes written", "memory"]
 
 
-@pytest.mark.parametrize(
-    ("args", "machines", "processes", "threads"),
-    [
-        ([], None, None, 2),
-        (["--max_num_workers=3", "--worker_machine_type", "n2-standard-4"], 3, 4, 2),
-        (["--num_workers=5", "--machine_type=n2-highcpu-16"], 5, 16, 2),
-        (["--number_of_worker_harness_threads=7", "--max_num_workers=x"], None, None, 7),
-        (["--worker_machine_type=custom-4-extended"], None, None, 2),
-    ],
-)
+@pytest.mark.parametrize(("args", "machines", "processes", "threads"), [
+    ("", None, None, 2),
+    ("--max_num_workers=3 --worker_machine_type n2-standard-4", 3, 4, 2),
+    ("--num_workers=5 --machine_type=n2-highcpu-16", 5, 16, 2),
+    ("--number_of_worker_harness_threads=7 --max_num_workers=x", None, None, 7),
+    ("--worker_machine_type=custom-4-extended", None, None, 2),
+])  # fmt: skip
 def test_workers_of_dataflow(
-    args: list[str],
-    machines: int | None,
-    processes: int | None,
-    threads: int,
+    args: str, machines: int | None, processes: int | None, threads: int
 ) -> None:
-    found = workers_of(["--runner", "DataflowRunner", *args])
-    assert found == Workers(
-        "DataflowRunner", False, is_dataflow=True, machines=machines, processes=processes,
-        threads=threads,
-    )  # fmt: skip
+    workers = Workers(False, is_dataflow=True, machines=machines, processes=processes)
+    found = workers_of(["--runner", "DataflowRunner", *args.split()])
+    assert found == replace(workers, threads=threads)
 
 
 def test_a_shard_of_over_five_minutes() -> None:

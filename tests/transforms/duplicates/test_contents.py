@@ -21,6 +21,7 @@ from shardwright.transforms.duplicates.contents import (
     leave_out,
 )
 from shardwright.transforms.inputs.file_rules import etag_of
+from shardwright.transforms.rejects import Reject
 from shardwright.transforms.write import image_reads
 from shardwright.transforms.write.image_reads import main_places
 from tests.support.helpers import file_references, references
@@ -55,12 +56,13 @@ def test_lengths_that_recur(lengths: list[int], size: int) -> None:
     assert found.lengths.tolist() == list(repeated)
     for batch, part in zip(batches, parts, strict=True):
         wanted = [length for length in part if repeated[length]]
-        assert contents.take_candidates(batch, found)["num_bytes"].to_pylist() == wanted
+        taken = [part["num_bytes"].to_pylist() for part in contents.take_candidates(batch, found)]
+        assert taken == [wanted] * bool(wanted)
 
 
 def test_an_image_of_unknown_length_is_a_candidate() -> None:
     batch = references(["1", "2", "3"], num_bytes=[5, 6, 7], etag=["e", None, "e"])
-    candidates = contents.take_candidates(batch, contents.count_lengths(batch))
+    (candidates,) = contents.take_candidates(batch, contents.count_lengths(batch))
     assert candidates["id"].to_pylist() == ["2"]
 
 
@@ -119,26 +121,25 @@ def test_all_of_one_content_are_in_one_bucket() -> None:
 def test_the_first_by_id_stays(policy: str, reason: str) -> None:
     first = hashed([("c", b"1"), ("b", b"2"), ("d", b"1")], label=["cat", "dog", "ape"])
     second = hashed([("a", b"1"), ("e", b"3")], label=["ape", None])
-    keys, rejects = find_duplicates([first, second], policy)
+    *rejects, keys = find_duplicates([first, second], policy)
     same = "same bytes as 'a', which is kept"
     assert [(reject.id, reject.uri, str(reject.reason), reject.detail) for reject in rejects] == [
         ("c", "/in/c", reason, f"{same}, but another label: 'cat' here, 'ape' there"),
         ("d", "/in/d", reason, same),
     ]
-    left = [leave_out(batch, np.sort(keys))["id"].to_pylist() for batch in (first, second)]
+    kept = [part for batch in (first, second) for part in leave_out(batch, np.sort(keys))]
+    left = [part["id"].to_pylist() for part in kept]
     assert left == [["b"], ["a", "e"]]
-    assert set(find_duplicates([second, first], policy)[0].tolist()) == set(keys.tolist())
-
-
-def test_labels_that_both_are_missing_are_the_same() -> None:
-    _, rejects = find_duplicates([hashed([("a", b"1"), ("b", b"1")])], "drop")
-    assert [reject.detail for reject in rejects] == ["same bytes as 'a', which is kept"]
+    assert set([*find_duplicates([second, first], policy)][-1].tolist()) == set(keys.tolist())
 
 
 def test_of_two_rows_with_one_id_the_first_stays() -> None:
+    """Labels that both are missing are the same."""
     batch = hashed([("a", b"1"), ("a", b"1")], row=[7, 3])
-    keys, rejects = find_duplicates([batch], "drop")
-    assert (leave_out(batch, keys)["row"].to_pylist(), len(rejects)) == ([3], 1)
+    reject, keys = find_duplicates([batch], "drop")
+    assert isinstance(reject, Reject)
+    (kept,) = leave_out(batch, keys)
+    assert (kept["row"].to_pylist(), reject.detail) == ([3], "same bytes as 'a', which is kept")
 
 
 def test_row_keys_are_unique() -> None:

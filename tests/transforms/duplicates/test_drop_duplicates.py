@@ -101,10 +101,3 @@ def test_a_plan_counts_records(images: Path, tmp_path: Path, capsys: Capture) ->
     assert plan.main([str(images), str(tmp_path / "out"), *DROP]) == 0
     assert re.search(r"  train +30 ", capsys.readouterr().out)
     assert not (tmp_path / "out").exists()
-
-
-def test_by_default_all_are_kept(images: Path, tmp_path: Path) -> None:
-    assert build(images, tmp_path / "out") == 0
-    manifest = manifest_of(tmp_path / "out")
-    assert (manifest["num_records"], manifest["rejects"]) == (33, {})
-    assert "duplicates" not in manifest["settings"]

@@ -18,7 +18,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.transforms.features import vocabularies
 from shardwright.transforms.features.columns import settle_column
-from shardwright.transforms.features.rows import index_column, index_labels
+from shardwright.transforms.features.rows import index_column
 from shardwright.transforms.features.vocabularies import (
     add_counts,
     count_values,
@@ -26,7 +26,6 @@ from shardwright.transforms.features.vocabularies import (
     order_vocabularies,
     read_class_names,
 )
-from shardwright.transforms.rejects import Reject
 from tests.support.helpers import references
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
@@ -216,16 +215,6 @@ def test_class_names_that_no_file_holds(name: str) -> None:
         order_class_names({name})
 
 
-def test_images_of_such_a_class_are_rejected() -> None:
-    rows = [{"id": "0", "uri": "", "label": "a"}, {"id": "1", "uri": "", "label": "b\nc"}]
-    reject, kept = index_labels(pa.RecordBatch.from_pylist(rows), ("a",))
-    assert isinstance(reject, Reject)
-    assert isinstance(kept, pa.RecordBatch)
-    assert kept.column("id").to_pylist() == ["0"]
-    assert (reject.id, str(reject.reason)) == ("1", "unknown_label")
-    assert "is blank or has a line break" in reject.detail
-
-
 def test_more_labels_than_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabularies, "MAX_CLASSES", 3)
     assert len(order_class_names("abc")) == 3
@@ -247,8 +236,7 @@ def test_class_names_file(text: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "--class-names f.txt: the file has no names"),
-    (" \n\n", "the file has no names"),
+    (" \n\n", "--class-names f.txt: the file has no names"),
     ("a\nb\n a\n", "--class-names f.txt: 'a' occurs twice"),
 ])  # fmt: skip
 def test_class_names_file_errors(text: str, message: str) -> None:

@@ -75,16 +75,6 @@ def test_each_key(tmp_path: Path, key: str, text: str, matched: str) -> None:
     assert {reason for _, reason in run.rejects} == {"missing_label"}
 
 
-def test_stems_of_images_in_different_batches(tmp_path: Path) -> None:
-    batches = [references(["a/1.png"]), references(["b/1.png", "b/2.png"])]
-    run = join(tmp_path, ["id,label\n1,cat\n2,dog\n"], batches, "stem")
-    assert columns_of(run.rows, "id", "label") == [("b/2.png", "dog")]
-    assert run.rejects == [("a/1.png", "ambiguous_label"), ("b/1.png", "ambiguous_label")]
-    assert details_of(run)["a/1.png"].endswith(
-        "several images have this stem: use --labels-key path"
-    )
-
-
 @pytest.mark.parametrize(("row", "batches", "rejects"), [
     ("", [], []),
     ("", [references(["a.png"])], [("a.png", "missing_label")]),
@@ -95,13 +85,6 @@ def test_no_rows_and_no_images(
 ) -> None:
     run = join(tmp_path, [f"image,label\n{row}"], batches)
     assert (run.rows, run.rejects) == ([], rejects)
-
-
-def test_two_rows_for_one_image(tmp_path: Path) -> None:
-    texts = ["image,label\na.png,cat\n", "image,label\n./a.png,dog\n"]
-    told = r"the --labels table has more than one row for 'a\.png': keep one row per image"
-    with pytest.raises(Exception, match=told):
-        join(tmp_path, texts, [references(["a.png"])])
 
 
 def test_a_build_with_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,13 +39,15 @@ def test_join() -> None:
         references(["c", "unused"], label=[None, "cow"], extras={"x/n": [3, 4]}, row=[8, 9]),
     ]
     ids = ["a", "missing", "b", "c"]
-    batch = references(ids, uri=list("1234"), label="folder", split="train", row=0)
+    own = {"x/n": ["old"] * 4, "x/m": ["kept"] * 4}
+    batch = references(ids, uri=list("1234"), label="folder", split="train", row=0, extras=own)
     rows, rejects = joined(table, batch)
-    names = ("id", "uri", "label", "split", "group", "x/n", "row")
+    names = ("id", "uri", "label", "split", "group", "x/n", "x/m", "row")
     assert sorted(columns_of([*rows.values()], *names)) == [
-        ("a", "1", "cat", "test", None, 1, 7),
-        ("b", "3", "dog", "train", "g", 2, 4),
-        ("c", "4", None, "train", None, 3, 8),  # an empty cell is no label, as the folder's is
+        ("a", "1", "cat", "test", None, 1, "kept", 7),
+        ("b", "3", "dog", "train", "g", 2, "kept", 4),
+        # An empty cell is no label, as the folder's is.
+        ("c", "4", None, "train", None, 3, "kept", 8),
     ]
     assert rejects == ["missing missing_label"]
 
@@ -57,12 +59,6 @@ def test_a_table_without_labels(columns: tuple[str, ...], label: str | None) -> 
     table = [references(["a"], extras={"x/n": [1]})]
     rows, _ = joined(table, batch, LabelRules("id", "/in", columns=columns))
     assert columns_of([rows["a"]], "label", "split", "group", "x/n") == [(label, "test", "g", 1)]
-
-
-def test_columns_of_the_table_replace_those_of_the_source() -> None:
-    batch = references(["a"], extras={"x/n": ["old"], "x/m": ["kept"]})
-    rows, _ = joined([references(["a"], extras={"x/n": [1]})], batch)
-    assert (rows["a"]["x/n"], rows["a"]["x/m"]) == (1, "kept")
 
 
 @pytest.mark.parametrize("table", [[], [references([])]])
@@ -80,21 +76,16 @@ def test_categories_that_differ_from_batch_to_batch() -> None:
     assert (rows["a"]["x/c"], rows["b"]["x/c"]) == ("blue", "red")
 
 
-@pytest.mark.parametrize(("ids", "told"), [
-    (["b", "a", "a", "b", "b"], "'a', 'b': keep one row per image"),
-    (list("abcdabcd"), "'a', 'b', 'c', ...: keep"),
-    (["", "x", ""], "'': keep"),
+@pytest.mark.parametrize(("ids", "key", "told"), [
+    (["b", "a", "a", "b", "b"], "id", "'a', 'b': keep one row per image"),
+    (list("abcdabcd"), "path", "'a', 'b', 'c', ...: keep"),
+    (["", "x", ""], "id", "'': keep"),
+    (["0001", "0001"], "stem", "'0001': stems must be unique: use --labels-key path"),
 ])  # fmt: skip
-def test_two_rows_for_one_id(ids: list[str], told: str) -> None:
+def test_two_rows_for_one_key(ids: list[str], key: str, told: str) -> None:
     """The order of arrival would decide which one counts."""
     with pytest.raises(BuildError, match=f"the --labels table has more than one row for {told}"):
-        LabelTable([references(ids[:2]), references(ids[2:])], BY_ID)
-
-
-def test_two_rows_for_one_stem_name_the_other_key() -> None:
-    told = "more than one row for '0001': stems must be unique: use --labels-key path"
-    with pytest.raises(BuildError, match=told):
-        LabelTable([references(["0001", "0001"])], LabelRules("stem", ""))
+        LabelTable([references(ids[:2]), references(ids[2:])], LabelRules(key, "/in"))
 
 
 @pytest.mark.parametrize(("key", "keys"), [
@@ -130,6 +121,8 @@ def test_a_stem_that_several_images_have() -> None:
     assert sorted(shared_keys(batches, rules).to_pylist()) == ["1", "4"]
     table = [references(["1", "2", "3", "5"], label=list("wxyz"))]
     parts = list(join_bucket(batches, table, rules))
+    told = {reject.detail for reject in rejects_of(parts) if reject.reason == "ambiguous_label"}
+    assert told == {"several images have this stem: use --labels-key path"}
     found = columns_of(rows_of(parts), "id", "label")
     assert found == [("2.png", "x"), ("2.png", "x"), ("3.png", "y")]
     assert sorted((reject.id, str(reject.reason)) for reject in rejects_of(parts)) == [

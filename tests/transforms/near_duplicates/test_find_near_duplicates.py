@@ -117,29 +117,6 @@ def test_report(images: Path, tmp_path: Path, capsys: Capture) -> None:
     told = "leakage: 2 images of test nearly equal images of train; near_duplicates.parquet"
     assert told in capsys.readouterr().err
     assert manifest_of(tmp_path)["settings"]["near_duplicates"] == "report, distance 3"
-    assert main(["verify", str(tmp_path)]) == 0
-
-
-@pytest.mark.long
-def test_the_groups_of_several_parts_are_numbered_on(images: Path, tmp_path: Path) -> None:
-    """One part has no rows: on a cluster, most have few."""
-    assert build(images, tmp_path, *REPORT) == 0
-    root, whole = Folder(str(tmp_path)), pq.read_table(tmp_path / "near_duplicates.parquet")
-    groups = whole["group"].to_numpy()
-    parts = [f"part-{number}" for number in range(groups.max() + 2)]
-    assert len(parts) > 2
-    for number, name in enumerate(parts, start=-1):
-        part = whole.filter(groups == number).select(["id", "distance", "keeper"])
-        hashes = pa.array([0] * len(part), pa.uint64())
-        part = part.append_column("root", part["keeper"]).append_column("phash", hashes)
-        pq.write_table(part, tmp_path / name)
-    data, _ = list_near_duplicates(root, read_manifest(root), [parts[1], parts[0], *parts[2:]])
-    assert pq.read_table(io.BytesIO(data)).equals(whole)
-
-
-@pytest.mark.long
-def test_a_finished_dataset_is_up_to_date(images: Path, tmp_path: Path) -> None:
-    assert build(images, tmp_path, *REPORT) == 0
     stamps = stamps_of(tmp_path)
     assert build(images, tmp_path, *REPORT) == 0
     assert stamps_of(tmp_path) == stamps
@@ -149,6 +126,22 @@ def test_a_finished_dataset_is_up_to_date(images: Path, tmp_path: Path) -> None:
     assert build(images, tmp_path, *REPORT) == 0
     assert (tmp_path / "near_duplicates.parquet").read_bytes() == content
     assert main(["verify", str(tmp_path)]) == 0
+    check_numbers_of_groups(tmp_path)
+
+
+def check_numbers_of_groups(dataset: Path) -> None:
+    """The groups of several parts are numbered on; one part has no rows, as most on a cluster."""
+    root, whole = Folder(str(dataset)), pq.read_table(dataset / "near_duplicates.parquet")
+    groups = whole["group"].to_numpy()
+    parts = [f"part-{number}" for number in range(groups.max() + 2)]
+    assert len(parts) > 2
+    for number, name in enumerate(parts, start=-1):
+        part = whole.filter(groups == number).select(["id", "distance", "keeper"])
+        hashes = pa.array([0] * len(part), pa.uint64())
+        part = part.append_column("root", part["keeper"]).append_column("phash", hashes)
+        pq.write_table(part, dataset / name)
+    data, _ = list_near_duplicates(root, read_manifest(root), [parts[1], parts[0], *parts[2:]])
+    assert pq.read_table(io.BytesIO(data)).equals(whole)
 
 
 @pytest.mark.long

@@ -24,11 +24,9 @@ SCATTERED = [BACKWARDS.slice(start, 33) for start in range(0, 200, 33)]
 def plan(
     batches: list[pa.RecordBatch],
     num_buckets: int = 8,
-    *,
-    seed: int = 0,
     policy: ShardPolicy = BY_RECORDS,
 ) -> Run:
-    options: Any = {"seed": seed, "settings": b"s", "num_buckets": num_buckets}
+    options: Any = {"seed": 0, "settings": b"s", "num_buckets": num_buckets}
     return run_transform(PlanShards(name="pets", policy=policy, **options), batches)
 
 
@@ -78,13 +76,6 @@ def test_shards_of_equal_bytes_do_not_depend_on_batches_and_buckets() -> None:
     assert max(sum(shard) - max(shard) for shard in shards) <= 2_000_000
     assert len(shards) == run.outputs["layout"][0].num_shards == 6
     assert len(set(map(len, shards))) > 2, "the numbers of records follow the sizes"
-
-
-def test_the_seed_changes_order_and_digests(whole: Run) -> None:
-    first, second = shards_of(whole), shards_of(plan([WHOLE], seed=1))
-    for name, (digest, ids) in first.items():
-        assert digest != second[name][0]
-        assert ids != second[name][1]
 
 
 def test_duplicate_ids(whole: Run) -> None:

@@ -74,6 +74,7 @@ def test_parquet(tmp_path: Path) -> None:
         ("ids.csv", "anything\ncat/1.png\n007\n"),
         ("ids.csv", "id,split\ncat/1.png,train\n007,train\n"),  # the option overrides the split
         ("ids.json", ["cat/1.png", "007"]),
+        ("ids.json", {"cat/1.png": "train", "007": "test"}),
         ("ids.json", {"train": ["ünï"], "hold_out": ["cat/1.png", "007"]}),
     ],
 )
@@ -122,6 +123,7 @@ BAD_SPLIT = "--split-ids has the invalid split name 'hold out'; use letters, dig
         ("a.csv", "", "is empty"),
         ("a.json", "[", "cannot be read"),
         ("a.json", "5", "cannot be read"),
+        ("a.json", {"1": 5}, "cannot be read"),
         ("a.json", [{"id": "1"}], "cannot be read"),
         ("a.json", ["1"], "has the invalid split name None"),
         ("a.json", {}, "lists no ids"),
@@ -137,6 +139,7 @@ def test_wrong_files(tmp_path: Path, name: str, content: Any, message: str) -> N
 def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
     listed = {"1": "a", "2": "a"}
     batch = references(["0", "1", "3"])
+    assert list(take_listed(batch, {})) == list(take_others(batch.slice(1, 1), listed)) == []
     [others] = take_others(batch, listed)
     assert others["id"].to_pylist() == ["0", "3"]
     rejects = [*reject_unused({*find_used(batch, listed)}, listed, None), *reject_others(others)]
@@ -154,8 +157,3 @@ def test_a_split_of_which_no_id_is_in_input_ends_the_build() -> None:
     told = "lists 2 ids for b, and INPUT has no image with any of them, such as 'cat/[23]'"
     with pytest.raises(BuildError, match=told):
         list(reject_unused(used, listed, None))
-
-
-def test_no_ids_at_all() -> None:
-    assert list(take_listed(references(["1"]), {})) == []
-    assert [others.num_rows for others in take_others(references(["1"]), {})] == [1]
