@@ -42,6 +42,13 @@ def _begins(ordered: np.ndarray) -> np.ndarray:
     return np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
 
 
+def sort_pairs(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the order that sorts pairs, and where in it each distinct pair begins."""
+    order = np.lexsort((second, first))
+    begins = _begins(first[order]) | _begins(second[order])
+    return order, np.flatnonzero(begins)
+
+
 def runs_of(ordered: np.ndarray) -> Iterator[tuple[int, int, int]]:
     """Yield (value, start, stop) of each run of equal values in a sorted array."""
     starts = np.flatnonzero(_begins(ordered))

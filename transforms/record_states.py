@@ -25,7 +25,9 @@ def states_of(
 ) -> np.ndarray:
     """Return the hashes of (address, etag, label, content), uint64 [rows]."""
     numbers = (column.to_numpy().astype(np.uint64) for column in content)
-    hashes = [places, _hashes_or(_NO_ETAG, etags), *numbers]
+    of_etags = hash128(etags)[0]
+    of_etags[etags.is_null().to_numpy(zero_copy_only=False)] = _NO_ETAG
+    hashes = [places, of_etags, *numbers]
     if labels is not None:
         texts = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()
         # Each distinct label is hashed once; a null is the row behind the last one, whose hash is
@@ -40,13 +42,6 @@ def with_features(states: np.ndarray, hashes: pa.Array) -> np.ndarray:
     known = hashes.is_valid().to_numpy(zero_copy_only=False)
     numbers = pc.fill_null(hashes, 0).to_numpy(zero_copy_only=False)
     return np.where(known, combined(states, numbers), states)
-
-
-def _hashes_or(absent: np.uint64, texts: pa.Array) -> np.ndarray:
-    hashes = hash128(texts)[0]
-    if texts.null_count:
-        hashes[texts.is_null().to_numpy(zero_copy_only=False)] = absent
-    return hashes
 
 
 def _without_spool(uris: pa.Array, etags: pa.Array) -> pa.Array:

@@ -30,7 +30,6 @@ class TimedSample:
     """The work on a sample.
 
     Attributes:
-        num_rows: Rows sampled.
         in_store: True if images are in a store.
         spooled: Share of the rows with an image in the spool.
         num_timed: Images that were read and made into records; 0 if none could be.
@@ -39,7 +38,6 @@ class TimedSample:
         cores: Cores of this machine.
     """
 
-    num_rows: int = 0
     in_store: bool = False
     spooled: float = 0.0
     num_timed: int = 0
@@ -85,7 +83,6 @@ def time_sample(rows: pa.RecordBatch | None, job: WriteJob, spool: Folder) -> Ti
         first += wanted
         wanted = max(_FEWEST, 2 * wanted)
     return TimedSample(
-        rows.num_rows,
         any(map(is_remote, uris)),
         float(in_spool.mean()),
         num_timed,

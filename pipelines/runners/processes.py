@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from shardwright.errors import BuildError
@@ -151,19 +151,15 @@ def hear_beam() -> None:
 
 
 def _without_beam(report: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Return a hook that reports what has no function of Beam or gRPC in its traceback."""
+
     def report_others(failed: Any) -> None:
-        if not _is_of_beam(failed.exc_traceback):
+        frames = (frame for frame, _ in traceback.walk_tb(failed.exc_traceback))
+        names = (str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames)
+        if not any(name in _OF_BEAM for name in names):
             report(failed)
 
     return report_others
-
-
-def _is_of_beam(trace: TracebackType | None) -> bool:
-    """Return whether a function of Beam or gRPC is in a traceback."""
-    return any(
-        str(frame.f_globals.get("__name__")).partition(".")[0] in _OF_BEAM
-        for frame, _ in traceback.walk_tb(trace)
-    )
 
 
 @contextmanager

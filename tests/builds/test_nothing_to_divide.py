@@ -60,7 +60,7 @@ TIMES: dict[str, Mapping[str, Any]] = {
     "shards at once": timing_of(0.0, 1.0, [Finished(1.0, 1, 9), Finished(1.0, 1, 9)]),
     "a clock behind": timing_of(9.0, 1.0, [Finished(9.0, 0, 0), Finished(9.5, 1, 9)]),
 }
-SAMPLES = (TimedSample(), TimedSample(1, False, 1.0), TimedSample(1, True, 0.0, 1, 0.0, 0.0, 1))
+SAMPLES = (TimedSample(), TimedSample(False, 1.0), TimedSample(True, 0.0, 1, 0.0, 0.0, 1))
 WORKERS = (
     Workers(is_local=True, machines=1, processes=1),
     Workers(machines=1, processes=1),

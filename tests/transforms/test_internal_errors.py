@@ -42,16 +42,13 @@ def raised(error: Exception) -> ImageFault:
         return fault_of(caught)
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (IndexError("index\nout of range"), "IndexError: index out of range"),
-        (KeyError(), "KeyError"),
-        (MemoryError("x" * 5000), f"MemoryError: {'x' * 287}"),
-        (ValueError("\ud800"), r"ValueError: \ud800"),
-        (OddError(), "tests.transforms.test_internal_errors.OddError: <exception str() failed>"),
-    ],
-)
+@pytest.mark.parametrize(("error", "said"), [
+    (IndexError("index\nout of range"), "IndexError: index out of range"),
+    (KeyError(), "KeyError"),
+    (MemoryError("x" * 5000), f"MemoryError: {'x' * 287}"),
+    (ValueError("\ud800"), r"ValueError: \ud800"),
+    (OddError(), "tests.transforms.test_internal_errors.OddError: <exception str() failed>"),
+])  # fmt: skip
 def test_the_detail_names_type_message_and_line(error: Exception, said: str) -> None:
     fault = raised(error)
     assert fault.reason == RejectReason.INTERNAL_ERROR
@@ -71,20 +68,17 @@ def test_errors_of_the_whole_build_pass(error: Exception) -> None:
     assert caught.value is error
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"id": 5}, "id of type int; expected str"),
-        ({"image": "a.png"}, "image of type str; expected bytes or ndarray"),
-        ({"label": ["a"]}, "label of type list; expected str or NoneType"),
-        ({"features": [1]}, "features of type list; expected dict"),
-        ({"pictures": None}, "pictures of type NoneType; expected dict"),
-        (
-            {"pictures": {"mask": 3}},
-            "pictures['mask'] of type int; expected bytes or ndarray or NoneType",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "problem"), [
+    ({"id": 5}, "id of type int; expected str"),
+    ({"image": "a.png"}, "image of type str; expected bytes or ndarray"),
+    ({"label": ["a"]}, "label of type list; expected str or NoneType"),
+    ({"features": [1]}, "features of type list; expected dict"),
+    ({"pictures": None}, "pictures of type NoneType; expected dict"),
+    (
+        {"pictures": {"mask": 3}},
+        "pictures['mask'] of type int; expected bytes or ndarray or NoneType",
+    ),
+])  # fmt: skip
 def test_a_record_of_a_transform_has_the_stated_types(
     change: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,15 +116,12 @@ ENCODE = "encode is {'encode': 'keep'}"
     ("filename", "kind"),
     [(naming.MANIFEST, "a finished dataset"), (naming.PLAN, "an unfinished build")],
 )
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({**SETTINGS, "seed": 1}, "seed is 0 there and 1 here"),
-        ({"seed": 0}, f"{ENCODE} there and None here"),
-        ({**SETTINGS, "new": [1]}, "new is None there and [1] here"),
-        ({"seed": 3, "encode": 4}, f"{ENCODE} there and 4 here; seed is 0 there and 3 here"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    ({**SETTINGS, "seed": 1}, "seed is 0 there and 1 here"),
+    ({"seed": 0}, f"{ENCODE} there and None here"),
+    ({**SETTINGS, "new": [1]}, "new is None there and [1] here"),
+    ({"seed": 3, "encode": 4}, f"{ENCODE} there and 4 here; seed is 0 there and 3 here"),
+])  # fmt: skip
 def test_other_settings_are_named_with_both_values_and_the_fixes(
     tmp_path: Path, filename: str, kind: str, settings: dict[str, Any], said: str
 ) -> None:
@@ -290,15 +287,12 @@ def test_overwrite_resumes_an_earlier_attempt_at_the_same_build(
     assert (tmp_path / SHARD).exists() is stays
 
 
-@pytest.mark.parametrize(
-    ("settings", "estimate"),
-    [
-        (ENCODED, None),
-        ({**SETTINGS, "transforms": [{"function": "f"}]}, None),
-        (SETTINGS, None),
-        (ENCODED, SizeEstimate.of(np.ones(1), np.ones(1), num_records=1, sample="")),
-    ],
-)
+@pytest.mark.parametrize(("settings", "estimate"), [
+    (ENCODED, None),
+    ({**SETTINGS, "transforms": [{"function": "f"}]}, None),
+    (SETTINGS, None),
+    (ENCODED, SizeEstimate.of(np.ones(1), np.ones(1), num_records=1, sample="")),
+])  # fmt: skip
 def test_shards_that_do_not_fit_on_the_disk_are_refused_before_an_image_is_read(
     tmp_path: Path, settings: Mapping[str, Any], estimate: SizeEstimate | None
 ) -> None:

@@ -142,15 +142,12 @@ def test_mistakes_cost_the_record_alone(table: Path) -> None:
         assert detail in rejects[image_id][1]
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (MODULE, "is not a function; expected package.module:function"),
-        ("no.such:thing", "could not import no.such: ModuleNotFoundError: No module named 'no'"),
-        (f"{MODULE}:nothing", "tests.support.user_transforms has no function 'nothing'"),
-        (f"{MODULE}:MISTAKES", "has no function 'MISTAKES'"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    (MODULE, "is not a function; expected package.module:function"),
+    ("no.such:thing", "could not import no.such: ModuleNotFoundError: No module named 'no'"),
+    (f"{MODULE}:nothing", "tests.support.user_transforms has no function 'nothing'"),
+    (f"{MODULE}:MISTAKES", "has no function 'MISTAKES'"),
+])  # fmt: skip
 def test_wrong_names(
     table: Path, capsys: pytest.CaptureFixture[str], spec: str, message: str
 ) -> None:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardwright.transforms.hashing import sort_pairs
+
 Mask = npt.NDArray[np.bool_]
 Shape = tuple[int | None, ...]
 _SEPARATOR = "|"
@@ -67,10 +69,9 @@ def as_sets(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Return the distinct values of each row, ascending, and their numbers."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    order = np.lexsort((values, rows))
-    rows, values = rows[order], values[order]
-    first = np.append(True, (rows[1:] != rows[:-1]) | (values[1:] != values[:-1]))[: len(rows)]
-    return values[first], np.bincount(rows[first], minlength=len(lengths))
+    order, starts = sort_pairs(rows, values)
+    kept = order[starts]
+    return values[kept], np.bincount(rows[kept], minlength=len(lengths))
 
 
 def is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:
@@ -123,7 +124,9 @@ def take_apart(column: pa.Array, shape: Shape, separator: str = "") -> Items:
         missing |= pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False)
         column = _lists_of_texts(column, separator or _SEPARATOR)
     values, lengths, odd = _flatten(column, shape)
-    odd = (odd | ~_have_shape(lengths, shape)) & ~missing
+    fixed = math.prod(size for size in shape if size is not None)
+    fits = lengths % max(fixed, 1) == 0 if None in shape else lengths == fixed
+    odd = (odd | ~fits) & ~missing
     if odd.any():
         values = values.filter(pa.array(np.repeat(~odd, lengths)))
         lengths = np.where(odd, 0, lengths)
@@ -153,11 +156,6 @@ def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     if pa.types.is_fixed_size_list(column.type):
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
     return plain(column.flatten()), lengths
-
-
-def _have_shape(lengths: npt.NDArray[np.int64], shape: Shape) -> Mask:
-    fixed = math.prod(size for size in shape if size is not None)
-    return lengths % max(fixed, 1) == 0 if None in shape else lengths == fixed
 
 
 def _lists_of_texts(column: pa.Array, separator: str) -> pa.Array:

@@ -39,11 +39,6 @@ def indexed_features(schema: ExampleSchema) -> list[Feature]:
     return [feature for feature in schema.features if feature.kind in INDEXED]
 
 
-def column_of(feature: Feature) -> str:
-    """Return the column of settled references that holds the values to index."""
-    return "label" if feature.source == Source.LABEL else extra_name(feature.name)
-
-
 def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
     """Count the classes and words to learn in a batch of settled references.
 
@@ -53,7 +48,8 @@ def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
     for feature in indexed_features(schema):
         if feature.names:
             continue
-        column = batch.column(column_of(feature))
+        is_label = feature.source == Source.LABEL
+        column = batch.column("label" if is_label else extra_name(feature.name))
         if feature.kind in WORDS:
             column = column.filter(pc.equal(batch.column("split"), DEFAULT_SPLIT))
             counts[feature.name] = Counter(
@@ -191,7 +187,14 @@ def order_class_names(
             f"class name {min(found)!r} is blank or contains a line break, which labels.txt cannot "
             "hold: rename the class"
         )
-    _check_num_classes(distinct, feature)
+    if len(distinct) > MAX_CLASSES:
+        where = f"values of {feature!r}" if feature else "labels"
+        column = "that" if feature else "--label-column"
+        raise BuildError(
+            f"there are {len(distinct)} different {where}, more than {MAX_CLASSES}: "
+            f"is {column} the right column? "
+            "A column that holds no classes can be stored as a plain feature instead"
+        )
     numbers = sorted(int(name) for name in distinct if _WHOLE_NUMBER.fullmatch(name))
     if as_text or not numbers:
         return tuple(sorted(distinct))
@@ -224,17 +227,6 @@ def _numbered(numbers: Sequence[int], feature: str) -> tuple[str, ...]:
             last + 1, last + 1 - len(numbers),
         )  # fmt: skip
     return tuple(map(str, range(last + 1)))
-
-
-def _check_num_classes(distinct: Collection[str], feature: str) -> None:
-    if len(distinct) > MAX_CLASSES:
-        where = f"values of {feature!r}" if feature else "labels"
-        column = "that" if feature else "--label-column"
-        raise BuildError(
-            f"there are {len(distinct)} different {where}, more than {MAX_CLASSES}: "
-            f"is {column} the right column? "
-            "A column that holds no classes can be stored as a plain feature instead"
-        )
 
 
 def is_storable(class_name: str, *, may_be_blank: bool = False) -> bool:

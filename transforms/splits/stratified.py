@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import BuildError
-from shardwright.transforms.hashing import hash64, joined
+from shardwright.transforms.hashing import hash64, joined, sort_pairs
 from shardwright.transforms.references import set_column
 from shardwright.transforms.splits.apportion import apportion
 from shardwright.transforms.splits.split_rules import SplitRule, split_hash
@@ -111,13 +111,7 @@ def sum_pairs(
     first: np.ndarray, second: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct pairs in order, and the sum of the counts of each."""
-    order = np.lexsort((second, first))
-    first, second = first[order], second[order]
-    is_new = np.ones(len(order), bool)
-    is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
-    starts = np.flatnonzero(is_new)
-    return (
-        first[starts],
-        second[starts],
-        np.add.reduceat(counts[order], starts) if len(starts) else counts,
-    )
+    order, starts = sort_pairs(first, second)
+    kept = order[starts]
+    totals = np.add.reduceat(counts[order], starts) if len(starts) else counts
+    return first[kept], second[kept], totals

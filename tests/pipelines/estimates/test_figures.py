@@ -16,7 +16,7 @@ from shardwright.pipelines.estimates.work import (
 )
 
 MIB = 1 << 20
-SAMPLE = TimedSample(256, in_store=True, num_timed=100, wall_seconds=0.5, cpu_seconds=0.2, cores=2)
+SAMPLE = TimedSample(in_store=True, num_timed=100, wall_seconds=0.5, cpu_seconds=0.2, cores=2)
 LOCAL = PlannedWork(
     num_records=1000,
     shard_bytes=(12 * MIB, 4 * MIB),
@@ -131,16 +131,13 @@ def test_a_shard_of_over_five_minutes() -> None:
     assert estimate_build(by_cpu).warning == ""
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "shown"),
-    [
-        (2e9, "bytes", "2.0 GB"),
-        (3.14159, "hours", "3.14 h"),
-        (7265.0, "seconds", "2:01:05"),
-        (3.14159, "seconds", "3.14 s"),
-        (0.000123, "seconds", "0.123 ms"),
-    ],
-)
+@pytest.mark.parametrize(("value", "unit", "shown"), [
+    (2e9, "bytes", "2.0 GB"),
+    (3.14159, "hours", "3.14 h"),
+    (7265.0, "seconds", "2:01:05"),
+    (3.14159, "seconds", "3.14 s"),
+    (0.000123, "seconds", "0.123 ms"),
+])  # fmt: skip
 def test_a_figure_is_shown(value: float, unit: str, shown: str) -> None:
     assert Figure("x", value, unit, "").shown == shown
 

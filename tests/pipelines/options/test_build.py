@@ -72,19 +72,16 @@ def test_values_that_are_understood(options: str, expected: dict[str, Any]) -> N
     assert {name: getattr(found, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--runner DirectRunner",
-        "--runner=DirectRunner --project p",
-        "--experiments=a --experiments=b",
-        "--direct_num_workers 2",
-        "--runner=FlinkRunner --only_its_server_knows 1",
-        "--labels=airflow-version=2-10",
-        "--labels team=vision",
-        """'--labels={"team": "vision"}'""",
-    ],
-)
+@pytest.mark.parametrize("options", [
+    "--runner DirectRunner",
+    "--runner=DirectRunner --project p",
+    "--experiments=a --experiments=b",
+    "--direct_num_workers 2",
+    "--runner=FlinkRunner --only_its_server_knows 1",
+    "--labels=airflow-version=2-10",
+    "--labels team=vision",
+    """'--labels={"team": "vision"}'""",
+])  # fmt: skip
 def test_options_of_beam_are_passed_on(options: str) -> None:
     found = parsed(f"{options} --seed 4")
     assert (found.beam_args, found.seed, found.labels) == (tuple(shlex.split(options)), 4, None)

@@ -30,21 +30,18 @@ def load(
     return load_schema(str(given), read, feature_names=names, columns=columns, extras=extras)
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "features"),
-    [
-        ("unlabeled", (), "image id"),
-        ("image_classification", (), "image id label"),
-        ("multi_label", ("Tags",), "image id labels=Tags"),
-        ("multi_label", (), "image id labels"),
-        ("image_text", ("n", "caption"), "image id text=caption"),
-        ("detection", (), "image id objects/bbox objects/label"),
-        ("segmentation", ("mask_path", "mask"), "image id segmentation_mask=mask"),
-        ("image_pairs", ("image2",), "image id label second_image=image2"),
-        ("tabular", (), "image id label"),
-        ("records", (), "id label"),
-    ],
-)
+@pytest.mark.parametrize(("name", "columns", "features"), [
+    ("unlabeled", (), "image id"),
+    ("image_classification", (), "image id label"),
+    ("multi_label", ("Tags",), "image id labels=Tags"),
+    ("multi_label", (), "image id labels"),
+    ("image_text", ("n", "caption"), "image id text=caption"),
+    ("detection", (), "image id objects/bbox objects/label"),
+    ("segmentation", ("mask_path", "mask"), "image id segmentation_mask=mask"),
+    ("image_pairs", ("image2",), "image id label second_image=image2"),
+    ("tabular", (), "image id label"),
+    ("records", (), "id label"),
+])  # fmt: skip
 def test_ready_schemas(name: str, columns: Names, features: str) -> None:
     schema = load(name, columns)
     assert features.split() == [
@@ -94,23 +91,16 @@ SOUND = '{"features": [{"name": "x", "kind": "sound"}], "class_names": []}'
 NOT_JSON = "a.json is not the JSON of ExampleSchema.to_json"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("no.py", "", "no.py does not exist: give a Python file that defines SCHEMA"),
-        ("no.json", "", "no.json cannot be read"),
-        ("a.py", "1 / 0", "a.py cannot be run: ZeroDivisionError: division by zero"),
-        (
-            "a.py",
-            "x = 1",
-            "a.py defines no SCHEMA: it must be a shardwright.format.schema.Ex",
-        ),
-        ("a.py", "SCHEMA = {}", "a.py defines a SCHEMA of type dict: it must be"),
-        ("a.json", "{", rf"{NOT_JSON} \("),
-        ("a.json", "[]", NOT_JSON),
-        ("a.json", SOUND, f"{NOT_JSON}.*'sound'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("no.py", "", "no.py does not exist: give a Python file that defines SCHEMA"),
+    ("no.json", "", "no.json cannot be read"),
+    ("a.py", "1 / 0", "a.py cannot be run: ZeroDivisionError: division by zero"),
+    ("a.py", "x = 1", "a.py defines no SCHEMA: it must be a shardwright.format.schema.Ex"),
+    ("a.py", "SCHEMA = {}", "a.py defines a SCHEMA of type dict: it must be"),
+    ("a.json", "{", rf"{NOT_JSON} \("),
+    ("a.json", "[]", NOT_JSON),
+    ("a.json", SOUND, f"{NOT_JSON}.*'sound'"),
+])  # fmt: skip
 def test_files_without_a_schema(tmp_path: Path, name: str, content: str, message: str) -> None:
     if not name.startswith("no"):
         (tmp_path / name).write_text(content)
@@ -155,17 +145,14 @@ WHEN = ExampleSchema((IMAGE, Feature("when", K.INT64)))
 MODEL_GARDEN = ("--feature-names", "model-garden")
 
 
-@pytest.mark.parametrize(
-    ("schema", "options", "error"),
-    [
-        (OWN, (), UsageError(f"feature 'age' {NO_COLUMN.format('age')}")),
-        ("segmentation", (), UsageError(f"'segmentation_mask' {NO_COLUMN.format('mask')}")),
-        (ExampleSchema((IMAGE, LABEL)), (), UsageError(NO_LABEL)),
-        (WHEN, (), BuildError(f"{STRUCT}<a: int64>, which cannot be a feature of kind int64")),
-        (WHEN, MODEL_GARDEN, UsageError(NO_NAMES)),
-        ("tabular", (), BuildError(STRUCT)),
-    ],
-)
+@pytest.mark.parametrize(("schema", "options", "error"), [
+    (OWN, (), UsageError(f"feature 'age' {NO_COLUMN.format('age')}")),
+    ("segmentation", (), UsageError(f"'segmentation_mask' {NO_COLUMN.format('mask')}")),
+    (ExampleSchema((IMAGE, LABEL)), (), UsageError(NO_LABEL)),
+    (WHEN, (), BuildError(f"{STRUCT}<a: int64>, which cannot be a feature of kind int64")),
+    (WHEN, MODEL_GARDEN, UsageError(NO_NAMES)),
+    ("tabular", (), BuildError(STRUCT)),
+])  # fmt: skip
 def test_schemas_that_input_cannot_fill_fail_before_any_work(
     given: Path, tmp_path: Path, schema: Any, options: Names, error: ShardwrightError
 ) -> None:

@@ -81,18 +81,15 @@ def test_processes_of_this_machine(args: list[str], number: int) -> None:
     assert (f", {number} processes" in describe_runner(args)) == (number > 1)
 
 
-@pytest.mark.parametrize(
-    ("args", "cores", "number"),
-    [
-        ([], 8, 1),
-        ([], 9, 3),
-        ([], 16, 4),
-        ([], 64, 16),
-        (["--save_main_session"], 16, 4),
-        (["--direct_num_workers=1"], 16, 1),
-        (["--direct_running_mode=in_memory"], 16, 1),
-        (["--runner=FnApiRunner"], 16, 1),
-    ],
-)
+@pytest.mark.parametrize(("args", "cores", "number"), [
+    ([], 8, 1),
+    ([], 9, 3),
+    ([], 16, 4),
+    ([], 64, 16),
+    (["--save_main_session"], 16, 4),
+    (["--direct_num_workers=1"], 16, 1),
+    (["--direct_running_mode=in_memory"], 16, 1),
+    (["--runner=FnApiRunner"], 16, 1),
+])  # fmt: skip
 def test_processes_for_many_cores(args: list[str], cores: int, number: int) -> None:
     assert num_processes([*args, *process_arguments(args, cores)]) == number

@@ -109,18 +109,12 @@ def test_another_builds_plan_is_no_progress(options: BuildOptions) -> None:
     assert written_so_far(options.root, options.settings) is None
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (RuntimeError(TRACE), NO_MODULE),
-        (RuntimeError(TRACE.replace("\n", "\\n")), NO_MODULE),
-        (
-            RuntimeError("Failed. State: FAILED, Error:\nquota"),
-            "Failed. State: FAILED, Error: quota",
-        ),
-        (grpc.FutureTimeoutError(), "its job server did not respond"),
-        (RuntimeError(), "RuntimeError"),
-    ],
-)
+@pytest.mark.parametrize(("error", "reason"), [
+    (RuntimeError(TRACE), NO_MODULE),
+    (RuntimeError(TRACE.replace("\n", "\\n")), NO_MODULE),
+    (RuntimeError("Failed. State: FAILED, Error:\nquota"), "Failed. State: FAILED, Error: quota"),
+    (grpc.FutureTimeoutError(), "its job server did not respond"),
+    (RuntimeError(), "RuntimeError"),
+])  # fmt: skip
 def test_a_reason_is_one_line(error: Exception, reason: str) -> None:
     assert reason_of(error) == reason

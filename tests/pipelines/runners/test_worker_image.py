@@ -26,29 +26,25 @@ def test_other_images_have_names_without_versions() -> None:
     assert not check_image("gcr.io/p/shardwright:3.9")
 
 
-@pytest.mark.parametrize(
-    ("image", "there"),
-    [
-        (f"apache/beam_python3.9_sdk:{BEAM}", f"Python 3.9 and Beam {BEAM}"),
-        ("apache/beam_python3.9_sdk", "Python 3.9"),
-        (f"apache/beam_python{PYTHON}_sdk:2.1.0", f"Python {PYTHON} and Beam 2.1.0"),
-    ],
-)
+@pytest.mark.parametrize(("image", "there"), [
+    (f"apache/beam_python3.9_sdk:{BEAM}", f"Python 3.9 and Beam {BEAM}"),
+    ("apache/beam_python3.9_sdk", "Python 3.9"),
+    ("docker.io/apache/beam_python3.9_sdk_distroless:2.50.0", "Python 3.9 and Beam 2.50.0"),
+    ("gcr.io/cloud-dataflow/v1beta3/beam_python3.9_sdk:2.5.0", "Python 3.9 and Beam 2.5.0"),
+    (f"apache/beam_python{PYTHON}_sdk:2.1.0", f"Python {PYTHON} and Beam 2.1.0"),
+])  # fmt: skip
 def test_beams_own_image_of_another_python_or_beam(image: str, there: str) -> None:
     message = f"{image} has {there}, this machine Python {PYTHON} and Beam {BEAM}, and both must"
     with pytest.raises(UsageError, match=message):
         check_image(image)
 
 
-@pytest.mark.parametrize(
-    "runner",
-    [
-        "--runner=DataflowRunner --project=p --region=r --temp_location=gs://b/t "
-        "--sdk_container_image=",
-        "--runner=PortableRunner --job_endpoint=localhost:1 --sdk_container_image=",
-        "--runner=FlinkRunner --environment_type=DOCKER --environment_config=",
-    ],
-)
+@pytest.mark.parametrize("runner", [
+    "--runner=DataflowRunner --project=p --region=r --temp_location=gs://b/t "
+    "--sdk_container_image=",
+    "--runner=PortableRunner --job_endpoint=localhost:1 --sdk_container_image=",
+    "--runner=FlinkRunner --environment_type=DOCKER --environment_config=",
+])  # fmt: skip
 def test_the_command_ends_with_2_before_anything_is_listed(
     capsys: pytest.CaptureFixture[str], runner: str
 ) -> None:

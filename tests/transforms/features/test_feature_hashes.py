@@ -56,22 +56,19 @@ GOLDEN = [13507878984167287276, 7454814787768499180]
 GOLDEN_LONG = [581435672672764538, 6191190107900995303]
 
 
-@pytest.mark.parametrize(
-    ("feature", "one", "other"),
-    [
-        (BOXES, [[0.0, 0.5, 1.0, 1.0]], [[0.0, 0.5, 1.0, 0.9]]),
-        (BOXES, [[0.0, 0.5, 1.0, 1.0]], []),
-        (BOXES, [[0.0] * 4], [[0.0] * 4] * 2),
-        (TEXT, "a", "b"),
-        (TEXT, "x" * 600, "x" * 599 + "y"),
-        (NUMBER, 1, 2),
-        (LABELS, ["a"], ["a", "b"]),
-        (LABELS, ["a", "b"], ["ab"]),
-        (WORDS, "a b", "a c"),
-        (TEXTS, ["a", "bc"], ["ab", "c"]),
-        (TENSOR, [0.0] * 300, [0.0] * 299 + [1.0]),
-    ],
-)
+@pytest.mark.parametrize(("feature", "one", "other"), [
+    (BOXES, [[0.0, 0.5, 1.0, 1.0]], [[0.0, 0.5, 1.0, 0.9]]),
+    (BOXES, [[0.0, 0.5, 1.0, 1.0]], []),
+    (BOXES, [[0.0] * 4], [[0.0] * 4] * 2),
+    (TEXT, "a", "b"),
+    (TEXT, "x" * 600, "x" * 599 + "y"),
+    (NUMBER, 1, 2),
+    (LABELS, ["a"], ["a", "b"]),
+    (LABELS, ["a", "b"], ["ab"]),
+    (WORDS, "a b", "a c"),
+    (TEXTS, ["a", "bc"], ["ab", "c"]),
+    (TENSOR, [0.0] * 300, [0.0] * 299 + [1.0]),
+])  # fmt: skip
 def test_another_value_has_another_hash(feature: Feature, one: Any, other: Any) -> None:
     first, second, third = hashes([one, other, one], feature)
     assert first == third != second

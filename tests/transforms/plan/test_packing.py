@@ -136,14 +136,11 @@ def test_golden_order(seed: int) -> None:
     assert found == GOLDEN_ORDER[seed]
 
 
-@pytest.mark.parametrize(
-    ("text", "salt", "key"),
-    [
-        ("cat/1.jpg", "shardwright/order/0", 0xDAEF8DF6B1EB1017),
-        ("", "shardwright/order/0", 0x92C6AD92C9F6D204),
-        ("dog/ä.png", "shardwright/split", 0x6DF9C8ABABB6A540),
-    ],
-)
+@pytest.mark.parametrize(("text", "salt", "key"), [
+    ("cat/1.jpg", "shardwright/order/0", 0xDAEF8DF6B1EB1017),
+    ("", "shardwright/order/0", 0x92C6AD92C9F6D204),
+    ("dog/ä.png", "shardwright/split", 0x6DF9C8ABABB6A540),
+])  # fmt: skip
 def test_golden_hash(text: str, salt: str, key: int) -> None:
     """Equals `hashlib.blake2b((salt + text).encode(), digest_size=8)`, first byte highest."""
     assert hash64(pa.array([text]), salt).tolist() == [key]
@@ -212,20 +209,17 @@ def test_number_of_shards(policy: P, num_records: int, num_bytes: int, num_shard
 MULTIPLE = "--shard-count-multiple-of"
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ({}, "give one of --shard-size, --records-per-shard and --shard-count, not 0"),
-        ({"num_bytes": 1, "num_records": 1}, r"not 2 \(--shard-size, --records-per-shard\)"),
-        ({"num_records": 0}, "--records-per-shard must be at least 1, got 0"),
-        ({"num_shards": -1}, "--shard-count must be at least 1, got -1"),
-        ({"num_shards": 1, "multiple_of": 0}, f"{MULTIPLE} must be at least 1, got 0"),
-        (
-            {"num_records": 4, "multiple_of": 2},
-            f"{MULTIPLE} cannot be combined with --records-per-shard",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rules", "message"), [
+    ({}, "give one of --shard-size, --records-per-shard and --shard-count, not 0"),
+    ({"num_bytes": 1, "num_records": 1}, r"not 2 \(--shard-size, --records-per-shard\)"),
+    ({"num_records": 0}, "--records-per-shard must be at least 1, got 0"),
+    ({"num_shards": -1}, "--shard-count must be at least 1, got -1"),
+    ({"num_shards": 1, "multiple_of": 0}, f"{MULTIPLE} must be at least 1, got 0"),
+    (
+        {"num_records": 4, "multiple_of": 2},
+        f"{MULTIPLE} cannot be combined with --records-per-shard",
+    ),
+])  # fmt: skip
 def test_policy_errors(rules: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ShardPolicy(**rules)

@@ -80,14 +80,11 @@ def test_known_sizes() -> None:
     assert known_sizes(references([])).to_pylist() == []
 
 
-@pytest.mark.parametrize(
-    ("parts", "estimated", "wrote"),
-    [
-        ([RecordBytes(10, 12_300, 12_100)], "12.3 kB", "12.1 kB: 1.7% off"),
-        ([RecordBytes(30, 1000, 2000), RecordBytes(10, 5000, 2000)], "2.0 kB", "2.0 kB: 0.0% off"),
-        ([RecordBytes(0, 0, 0)], "0 B", "0 B: 0.0% off"),
-    ],
-)
+@pytest.mark.parametrize(("parts", "estimated", "wrote"), [
+    ([RecordBytes(10, 12_300, 12_100)], "12.3 kB", "12.1 kB: 1.7% off"),
+    ([RecordBytes(30, 1000, 2000), RecordBytes(10, 5000, 2000)], "2.0 kB", "2.0 kB: 0.0% off"),
+    ([RecordBytes(0, 0, 0)], "0 B", "0 B: 0.0% off"),
+])  # fmt: skip
 def test_the_error_of_an_estimate(parts: list[RecordBytes], estimated: str, wrote: str) -> None:
     """Splits are weighted by their records."""
     assert average(parts).describe() == f"estimated {estimated} per record, wrote {wrote}"

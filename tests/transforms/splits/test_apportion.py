@@ -20,18 +20,15 @@ def test_whole_parts(exact: list[float], parts: list[int]) -> None:
     assert whole_parts(np.array(exact)).tolist() == parts
 
 
-@pytest.mark.parametrize(
-    ("counts", "totals", "cells"),
-    [
-        ([10, 10], [16, 2, 2], [[8, 1, 1], [8, 1, 1]]),
-        ([5, 5], [8, 2], [[4, 1], [4, 1]]),
-        ([1, 1, 1, 1], [2, 2], [[1, 0], [0, 1], [1, 0], [0, 1]]),
-        ([2, 2], [2, 1, 1], [[1, 1, 0], [1, 0, 1]]),
-        ([7], [5, 2], [[5, 2]]),
-        ([0, 3], [3], [[0], [3]]),
-        ([0], [0, 0], [[0, 0]]),
-    ],
-)
+@pytest.mark.parametrize(("counts", "totals", "cells"), [
+    ([10, 10], [16, 2, 2], [[8, 1, 1], [8, 1, 1]]),
+    ([5, 5], [8, 2], [[4, 1], [4, 1]]),
+    ([1, 1, 1, 1], [2, 2], [[1, 0], [0, 1], [1, 0], [0, 1]]),
+    ([2, 2], [2, 1, 1], [[1, 1, 0], [1, 0, 1]]),
+    ([7], [5, 2], [[5, 2]]),
+    ([0, 3], [3], [[0], [3]]),
+    ([0], [0, 0], [[0, 0]]),
+])  # fmt: skip
 def test_cells(counts: list[int], totals: list[int], cells: list[list[int]]) -> None:
     assert apportion(np.array(counts), np.array(totals)).tolist() == cells
 

@@ -82,13 +82,10 @@ def listed(tmp_path: Path) -> SplitLists:
     return SplitLists.parse([f"test={tmp_path}/test.txt"])
 
 
-@pytest.mark.parametrize(
-    ("rule", "stratify", "counts"),
-    [
-        ("train=rest", False, {"test": 10, "train": 290}),
-        ("a=0.5,b=0.5", True, {"test": 10, "a": 145, "b": 145}),
-    ],
-)
+@pytest.mark.parametrize(("rule", "stratify", "counts"), [
+    ("train=rest", False, {"test": 10, "train": 290}),
+    ("a=0.5,b=0.5", True, {"test": 10, "a": 145, "b": 145}),
+])  # fmt: skip
 def test_ids_not_listed_are_drawn(
     listed: SplitLists, rule: str, stratify: bool, counts: dict[str, int]
 ) -> None:

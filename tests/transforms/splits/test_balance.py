@@ -20,14 +20,11 @@ def test_a_class_missing_in_a_split() -> None:
     assert found["test"] == {"mean": pytest.approx(1 / 3, abs=1e-6), "max": 0.5, "label": 10}
 
 
-@pytest.mark.parametrize(
-    ("counts", "splits"),
-    [
-        ({}, []),
-        ({"train": {}}, []),
-        ({"train": {}, "test": {}}, []),
-        ({"train": {"0": 5}, "test": {}}, ["train"]),
-    ],
-)
+@pytest.mark.parametrize(("counts", "splits"), [
+    ({}, []),
+    ({"train": {}}, []),
+    ({"train": {}, "test": {}}, []),
+    ({"train": {"0": 5}, "test": {}}, ["train"]),
+])  # fmt: skip
 def test_empty_splits_are_left_out(counts: Counts, splits: list[str]) -> None:
     assert list(label_deviations(counts)) == splits

@@ -43,18 +43,15 @@ def read(*values: object) -> dict[str, str]:
     return {row["id"]: row["split"] for row in rows}
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.csv", "id,split\ncat/1.png,train\n007,test\nünï,val\nnot there,test\n"),
-        ("a.csv", "weight,PATH,Subset\n1,cat/1.png,train\n2,007,test\n3,ünï,Validation\n"),
-        ("a.tsv", "file_name\tpartition\ncat/1.png\ttraining\n007\ttest\nünï\tval\n"),
-        ("a.jsonl", JSON_LINES),
-        ("a.json", {"train": ["cat/1.png"], "test": ["007"], "val": ["ünï"]}),
-        ("a.json", WANTED),
-        ("a.json", ROWS),
-    ],
-)
+@pytest.mark.parametrize(("name", "content"), [
+    ("a.csv", "id,split\ncat/1.png,train\n007,test\nünï,val\nnot there,test\n"),
+    ("a.csv", "weight,PATH,Subset\n1,cat/1.png,train\n2,007,test\n3,ünï,Validation\n"),
+    ("a.tsv", "file_name\tpartition\ncat/1.png\ttraining\n007\ttest\nünï\tval\n"),
+    ("a.jsonl", JSON_LINES),
+    ("a.json", {"train": ["cat/1.png"], "test": ["007"], "val": ["ünï"]}),
+    ("a.json", WANTED),
+    ("a.json", ROWS),
+])  # fmt: skip
 def test_files_of_splits(tmp_path: Path, name: str, content: Any) -> None:
     assert read(write(tmp_path / name, content)) == WANTED
 
@@ -90,14 +87,11 @@ def test_several_files(tmp_path: Path) -> None:
     assert found == {"cat/1.png": "train", "007": "test"}
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("nothing.csv", "nothing.csv: there is no file"),
-        ("test=nothing.txt", "test=nothing.txt: there is no file"),
-        ("a.txt", "a.txt has ids only: give their split, as in --split-ids test=a.txt"),
-    ],
-)
+@pytest.mark.parametrize(("value", "message"), [
+    ("nothing.csv", "nothing.csv: there is no file"),
+    ("test=nothing.txt", "test=nothing.txt: there is no file"),
+    ("a.txt", "a.txt has ids only: give their split, as in --split-ids test=a.txt"),
+])  # fmt: skip
 def test_wrong_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, message: str
 ) -> None:
@@ -112,24 +106,21 @@ NO_SPLITS = r"has no column of splits \(split, subset, ...\); it has 'id', 'fold
 BAD_SPLIT = "--split-ids has the invalid split name 'hold out'; use letters, digits and underscores"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "id,split\n1,train\n1,test\n", IN_TWO),
-        ("a.csv", "id,fold\n1,2\n", NO_SPLITS),
-        ("a.csv", "name,split\n1,train\n", "has no column of ids"),
-        ("a.csv", "id,split\n1,hold out\n", BAD_SPLIT),
-        ("a.csv", "id,split\n1,\n", "--split-ids has the invalid split name ''"),
-        ("a.csv", "", "is empty"),
-        ("a.json", "[", "cannot be read"),
-        ("a.json", "5", "cannot be read"),
-        ("a.json", {"1": 5}, "cannot be read"),
-        ("a.json", [{"id": "1"}], "cannot be read"),
-        ("a.json", ["1"], "has the invalid split name None"),
-        ("a.json", {}, "lists no ids"),
-        ("a.txt", b"\xff\xfe\x00", "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("a.csv", "id,split\n1,train\n1,test\n", IN_TWO),
+    ("a.csv", "id,fold\n1,2\n", NO_SPLITS),
+    ("a.csv", "name,split\n1,train\n", "has no column of ids"),
+    ("a.csv", "id,split\n1,hold out\n", BAD_SPLIT),
+    ("a.csv", "id,split\n1,\n", "--split-ids has the invalid split name ''"),
+    ("a.csv", "", "is empty"),
+    ("a.json", "[", "cannot be read"),
+    ("a.json", "5", "cannot be read"),
+    ("a.json", {"1": 5}, "cannot be read"),
+    ("a.json", [{"id": "1"}], "cannot be read"),
+    ("a.json", ["1"], "has the invalid split name None"),
+    ("a.json", {}, "lists no ids"),
+    ("a.txt", b"\xff\xfe\x00", "cannot be read"),
+])  # fmt: skip
 def test_wrong_files(tmp_path: Path, name: str, content: Any, message: str) -> None:
     path = write(tmp_path / name, content)
     with pytest.raises(BuildError, match=message):

@@ -31,25 +31,22 @@ IDS = [f"class_{number % 10}/image {number}.jpg" for number in range(10_000)]
 TWO = ("train", "test")
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("train=0.8,validation=0.1,test=0.1", THREE),
-        (" train = 0.25 , test=.75", SplitFractions(TWO, (0.25, 0.75))),
-        ("all_of_it", ONE),
-        ("all_of_it=1", ONE),
-        ("all_of_it=rest", ONE),
-        (
-            "train=0.3333333,validation=0.3333333,test=0.3333334",
-            SplitFractions(NAMES, (0.3333333, 0.3333333, 0.3333334)),
-        ),
-        ("train=1e-3,test=0.999", SplitFractions(TWO, (0.001, 0.999))),
-        ("train=0.25,test=rest", SplitFractions(TWO, (0.25, 0.75))),
-        ("train=5000, validation = 1000 ,test=rest", SplitCounts(NAMES, (5000, 1000, None))),
-        ("train=rest,test=1", SplitCounts(TWO, (None, 1))),
-        ("train=1e3,test=rest", SplitCounts(TWO, (1000, None))),
-    ],
-)
+@pytest.mark.parametrize(("text", "rule"), [
+    ("train=0.8,validation=0.1,test=0.1", THREE),
+    (" train = 0.25 , test=.75", SplitFractions(TWO, (0.25, 0.75))),
+    ("all_of_it", ONE),
+    ("all_of_it=1", ONE),
+    ("all_of_it=rest", ONE),
+    (
+        "train=0.3333333,validation=0.3333333,test=0.3333334",
+        SplitFractions(NAMES, (0.3333333, 0.3333333, 0.3333334)),
+    ),
+    ("train=1e-3,test=0.999", SplitFractions(TWO, (0.001, 0.999))),
+    ("train=0.25,test=rest", SplitFractions(TWO, (0.25, 0.75))),
+    ("train=5000, validation = 1000 ,test=rest", SplitCounts(NAMES, (5000, 1000, None))),
+    ("train=rest,test=1", SplitCounts(TWO, (None, 1))),
+    ("train=1e3,test=rest", SplitCounts(TWO, (1000, None))),
+])  # fmt: skip
 def test_rules(text: str, rule: SplitFractions | SplitCounts) -> None:
     assert parse_split(text) == rule
 
