@@ -33,9 +33,11 @@ from shardwright.transforms import (
     Reject,
     RejectLimits,
     RejectReason,
+    Report,
     Route,
     ShardPolicy,
     SourceRequest,
+    TfdsFiles,
     WriteJob,
     WriteShards,
     detect_source,
@@ -89,7 +91,10 @@ def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> be
     written = planned.shards | WriteShards(
         WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance
     )
-    publication = Publication(root, NAME, "1.0.0", schema, settings, {"input": uri}, LIMITS)
+    publication = Publication(
+        *(root, NAME, "1.0.0", schema, settings, {"input": uri}, LIMITS),
+        companions=(Report(), TfdsFiles()),  # statistics and `report.html`; files for TFDS and TFX
+    )
     return written.main | PublishDataset(
         publication, layout=planned.layout, clearance=clearance
     )  # one Manifest

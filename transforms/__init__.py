@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     from shardwright.transforms.plan.estimate_sizes import EstimateSizes
     from shardwright.transforms.plan.packing import ShardPolicy
     from shardwright.transforms.plan.plan_shards import PlanShards
-    from shardwright.transforms.publish.publication import Publication
+    from shardwright.transforms.publish.companions import TfdsFiles
+    from shardwright.transforms.publish.near_duplicates import NearDuplicateList
+    from shardwright.transforms.publish.publication import Companion, Publication
     from shardwright.transforms.publish.publish_dataset import PublishDataset
+    from shardwright.transforms.publish.report_file import Report
     from shardwright.transforms.references import keep_rows, reject_rows
     from shardwright.transforms.reject_limits import RejectLimits
     from shardwright.transforms.rejects import Reject, RejectReason
@@ -77,7 +80,9 @@ _MODULES = {
     "PublishDataset": "publish.publish_dataset",
     "CommitVersion": "versions.commit_version",
     # Their arguments, and what a step of your own needs.
+    "Companion": "publish.publication",
     "EncodeOptions": "images.options",
+    "NearDuplicateList": "publish.near_duplicates",
     "NearDuplicateOptions": "near_duplicates.options",
     "OutputRequest": "output_state",
     "Publication": "publish.publication",
@@ -86,9 +91,11 @@ _MODULES = {
     "RejectLimits": "reject_limits",
     "RejectReason": "rejects",
     "RejectRecord": "user_code",
+    "Report": "publish.report_file",
     "Route": "routing",
     "ShardPolicy": "plan.packing",
     "SourceRequest": "inputs.source",
+    "TfdsFiles": "publish.companions",
     "WriteJob": "write.write_job",
     "detect_source": "inputs.detection",
     "keep_rows": "references",
@@ -100,6 +107,7 @@ __all__ = [
     "AssignSplits",
     "ClearOutput",
     "CommitVersion",
+    "Companion",
     "DropDuplicates",
     "EncodeFeatures",
     "EncodeOptions",
@@ -108,6 +116,7 @@ __all__ = [
     "FindNearDuplicates",
     "JoinLabels",
     "ListImages",
+    "NearDuplicateList",
     "NearDuplicateOptions",
     "OutputRequest",
     "PlanShards",
@@ -118,10 +127,12 @@ __all__ = [
     "RejectLimits",
     "RejectReason",
     "RejectRecord",
+    "Report",
     "Route",
     "ShardPolicy",
     "SourceRequest",
     "SpoolRecords",
+    "TfdsFiles",
     "WriteJob",
     "WriteShards",
     "WriteWithBeam",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from shardwright.errors import UsageError
 from shardwright.format import naming
@@ -37,15 +37,19 @@ from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
-from shardwright.transforms.publish.fail_on import FailOn, check_against
+from shardwright.transforms.publish.companions import TfdsFiles
+from shardwright.transforms.publish.fail_on import FailOn, FailOnCheck, check_against
+from shardwright.transforms.publish.near_duplicates import NearDuplicateList
 from shardwright.transforms.publish.publication import Publication
+from shardwright.transforms.publish.report_file import Report
 from shardwright.transforms.splits.split_lists import SplitLists
 from shardwright.transforms.splits.split_rules import (
     SplitFractions,
     SplitRule,
     rule_for_additions,
 )
-from shardwright.transforms.versions.additions import Append
+from shardwright.transforms.versions.additions import Append, check_gone
+from shardwright.transforms.write.clearance import PlanCheck
 from shardwright.transforms.write.write_job import WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
@@ -107,6 +111,11 @@ class BuildJob:
             max_gone=options.max_gone,
             source=options.input,
         )
+
+    @property
+    def plan_checks(self) -> Sequence[PlanCheck]:
+        append = self.append
+        return () if append is None else (partial(check_gone, append),)
 
     @property
     def stratifies(self) -> bool:
@@ -253,8 +262,13 @@ class BuildJob:
         )
 
     @property
+    def fail_on(self) -> FailOn:
+        return FailOn(self.options.fail_on or (), self.options.compared)
+
+    @property
     def publication(self) -> Publication:
-        options = self.options
+        options, append = self.options, self.append
+        near = [NearDuplicateList(append)] if options.near.is_on else []
         return Publication(
             root=options.root,
             name=options.name,
@@ -263,8 +277,9 @@ class BuildJob:
             settings=options.settings,
             provenance=provenance_of(options),
             limits=options.limits,
-            fail_on=FailOn(options.fail_on or (), options.compared),
-            append=self.append,
+            companions=(Report(options.compared), *near, TfdsFiles()),
+            checks=(FailOnCheck(self.fail_on, append),),
+            grows=append is not None,
         )
 
 
@@ -283,7 +298,7 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
     job = describe_job(options, spool, detect)
     # After INPUT was detected, but before it is listed, which may take hours.
     check_output(job.output_request)
-    check_against(job.publication.fail_on)
+    check_against(job.fail_on)
     check_own_files(options)
     forget_lost_spools(
         options.root,

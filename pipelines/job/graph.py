@@ -188,7 +188,7 @@ def build_graph(
         limits=job.options.limits,
         near_duplicates=plan.near_duplicates,
         seen=plan.seen,
-        append=job.append,
+        checks=job.plan_checks,
     )  # one Clearance
     shards = plan.shards
     # Keys hash unevenly to workers: without this, one of four got three times another's shards.

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import add
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.stats_keys import FEATURES
+from shardwright.format.manifest import Manifest
+from shardwright.format.stats_keys import (
+    CHANNELS,
+    FEATURES,
+    LABEL_DEVIATION,
+    LEAKS,
+    NEAR_KEYS,
+    SIGNALS,
+)
 from shardwright.transforms.publish.number_sums import joined, published
 from shardwright.transforms.publish.picture_statistics import PictureSum
 from shardwright.transforms.rejects import REJECTED_LABELS
@@ -61,6 +70,27 @@ def _count_values(column: pa.Array | pa.ChunkedArray) -> dict[str, int]:
     counted = pc.value_counts(column.drop_null()).to_pylist()
     counted.sort(key=lambda item: item["values"])
     return {str(item["values"]): item["counts"] for item in counted}
+
+
+def with_stats(manifest: Manifest, found: Mapping[str, Mapping[str, Any]]) -> Manifest:
+    """Return the manifest with more statistics, by split."""
+    splits = {
+        name: replace(split, stats={**split.stats, **found.get(name, {})})
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits)
+
+
+def without_found(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a split's statistics without those that companions state."""
+
+    def is_found(key: str) -> bool:
+        if key not in (SIGNALS, CHANNELS):
+            return key in (LABEL_DEVIATION, LEAKS, *NEAR_KEYS)
+        each = stats[key] if key == CHANNELS else next(iter(stats[key].values()), {})
+        return str(each.get("basis", "")).startswith("sample")
+
+    return {key: value for key, value in stats.items() if not is_found(key)}
 
 
 class StatsSum:

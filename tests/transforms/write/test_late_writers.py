@@ -29,6 +29,7 @@ from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.packing import Layout, ShardCuts
 from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.companions import TfdsFiles
 from shardwright.transforms.publish.publication import Publication, publish
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.references import set_column
@@ -217,7 +218,9 @@ def test_a_shard_that_is_not_as_written_is_not_published(plan: ShardPlan, tmp_pa
 
 
 def publish_in(summary: ShardSummary, root: Folder, clearance: Clearance = CLEARANCE) -> Manifest:
-    publication = Publication(root, "tiny", "1.0.0", SCHEMA, {}, {}, RejectLimits(1.0))
+    publication = Publication(
+        root, "tiny", "1.0.0", SCHEMA, {}, {}, RejectLimits(1.0), (TfdsFiles(),)
+    )
     return publish(WrittenShards([summary]), publication, LAYOUT, clearance)
 
 
