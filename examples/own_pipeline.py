@@ -37,6 +37,7 @@ from shardwright.transforms import (
     Route,
     ShardPolicy,
     SourceRequest,
+    StoredRecords,
     TfdsFiles,
     WriteJob,
     WriteShards,
@@ -89,7 +90,7 @@ def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> be
         limits=LIMITS,
     )  # permission to write, given once the plan is complete
     written = planned.shards | WriteShards(
-        WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance
+        WriteJob(root, schema, StoredRecords("header", EncodeOptions())), clearance=clearance
     )
     publication = Publication(
         *(root, NAME, "1.0.0", schema, settings, {"input": uri}, LIMITS),

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from shardwright.transforms.user_code import Record, RejectRecord
     from shardwright.transforms.versions.commit_version import CommitVersion
     from shardwright.transforms.write.clear_output import ClearOutput
+    from shardwright.transforms.write.stored_records import StoredRecords
+    from shardwright.transforms.write.transformed_records import TransformedRecords
     from shardwright.transforms.write.write_job import WriteJob
     from shardwright.transforms.write.write_shards import WriteShards
     from shardwright.transforms.write.write_stock import WriteWithBeam
@@ -95,7 +97,9 @@ _MODULES = {
     "Route": "routing",
     "ShardPolicy": "plan.packing",
     "SourceRequest": "inputs.source",
+    "StoredRecords": "write.stored_records",
     "TfdsFiles": "publish.companions",
+    "TransformedRecords": "write.transformed_records",
     "WriteJob": "write.write_job",
     "detect_source": "inputs.detection",
     "keep_rows": "references",
@@ -132,7 +136,9 @@ __all__ = [
     "ShardPolicy",
     "SourceRequest",
     "SpoolRecords",
+    "StoredRecords",
     "TfdsFiles",
+    "TransformedRecords",
     "WriteJob",
     "WriteShards",
     "WriteWithBeam",

@@ -50,7 +50,11 @@ from shardwright.transforms.splits.split_rules import (
 )
 from shardwright.transforms.versions.additions import Append, check_gone
 from shardwright.transforms.write.clearance import PlanCheck
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.copied_records import CopiedRecords
+from shardwright.transforms.write.signal_measures import MeasuredSignals
+from shardwright.transforms.write.stored_records import StoredRecords
+from shardwright.transforms.write.transformed_records import TransformedRecords
+from shardwright.transforms.write.write_job import RecordMaker, WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
@@ -216,24 +220,28 @@ class BuildJob:
 
     @property
     def write_job(self) -> WriteJob:
-        options, source = self.options, self.source
-        hashes = FeatureHashes(self.stored_schema)
-        copies = source.copied_schema is not None
-        # A function's values need not be those of INPUT, which the hash is of.
-        can_hash = copies and not source.is_made and hashes.follow_from_records
+        options = self.options
         return WriteJob(
             options.root,
             self.stored_schema,
-            options.check,
-            self.encode,
+            self._maker,
             options.threads,
             options.storage,
-            options.transforms,
-            signals=options.signals,
-            copies=copies,
-            hashes=hashes if can_hash else None,
+            extra=MeasuredSignals() if options.signals else None,
             processes=num_processes(options.beam_args),
         )
+
+    @property
+    def _maker(self) -> RecordMaker:
+        options, source = self.options, self.source
+        if source.copied_schema is not None:
+            hashes = FeatureHashes(self.stored_schema)
+            # A function's values need not be those of INPUT, which the hash is of.
+            can_hash = not source.is_made and hashes.follow_from_records
+            return CopiedRecords(hashes if can_hash else None)
+        if options.transforms:
+            return TransformedRecords(options.check, self.encode, options.transforms)
+        return StoredRecords(options.check, self.encode)
 
     def describe_inputs(self) -> str:
         """Return the detected format of INPUT, the table of labels and the label, for the log."""

@@ -399,7 +399,7 @@ def _finder(
 
     def find(references: pa.RecordBatch) -> pa.RecordBatch:
         keep = pc.is_in(references.column("id"), value_set=ids)
-        if job.transforms:  # a function may make several records of an image, with other ids
+        if job.maker.makes_other_ids:  # a function may make several records of an image
             keep = pc.or_(keep, pc.is_in(references.column("uri"), value_set=uris))
         return references.filter(keep)
 

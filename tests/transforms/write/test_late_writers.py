@@ -36,6 +36,7 @@ from shardwright.transforms.references import set_column
 from shardwright.transforms.reject_limits import RejectLimits
 from shardwright.transforms.write import shard_writing
 from shardwright.transforms.write.shard_writing import find_finished, write_records, write_shard
+from shardwright.transforms.write.stored_records import StoredRecords
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import leftovers_of, png_of, stamps_of
 from tests.support.helpers import file_references
@@ -151,7 +152,9 @@ def write(plan: ShardPlan, root: Folder, clearance: Clearance = CLEARANCE) -> Sh
 
 
 def make_job(root: Folder, clearance: Clearance = CLEARANCE) -> WriteJob:
-    return WriteJob(root, SCHEMA, "header", EncodeOptions(), threads=1).cleared(clearance)
+    return WriteJob(root, SCHEMA, StoredRecords("header", EncodeOptions()), threads=1).cleared(
+        clearance
+    )
 
 
 def test_a_late_writer_leaves_a_finished_shard_as_it_is(
