@@ -25,7 +25,7 @@ from shardwright.report.data import sample_pictures
 from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.leaks import find_leaks
-from shardwright.transforms.publish.picture_statistics import PictureSum, describe_pictures
+from shardwright.transforms.publish.picture_statistics import describe_pictures, pictures_json
 from shardwright.transforms.publish.statistics import with_stats
 from shardwright.transforms.splits.balance import label_deviations
 
@@ -80,7 +80,7 @@ def _describe_sample(pictures: Iterable[Picture]) -> Iterator[tuple[str, dict[st
     for split, found in by_split.items():
         values = np.array([measured.signals.values() for measured in found], np.float32)
         part = describe_pictures(values, sum((each.channels for each in found), NO_PIXELS))
-        yield split, PictureSum(part).to_json(f"sample of {len(found)}")
+        yield split, pictures_json(part, f"sample of {len(found)}")
 
 
 class Finished(NamedTuple):

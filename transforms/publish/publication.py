@@ -35,7 +35,7 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance, SeenRecords, check_owner
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
-from shardwright.transforms.publish.statistics import with_stats, without_found
+from shardwright.transforms.publish.statistics import as_published, with_stats, without_found
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.reject_files import naming_rejects
 from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
@@ -69,6 +69,9 @@ PublishCheck: TypeAlias = Callable[[DatasetDraft], None]
 class Companion:
     """What is published beside the shards. What a class does not override adds nothing."""
 
+    def describe(self, total: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return statistics that follow from the sums over a split's shards (`add_part`)."""
+
     def state(self, draft: DatasetDraft) -> Manifest:
         """Return the manifest with statistics, before it is checked and written.
 
@@ -77,9 +80,8 @@ class Companion:
         """
         return draft.manifest
 
-    def files(self, manifest: Manifest) -> Mapping[str, bytes]:  # noqa: ARG002  # none by default
+    def files(self, manifest: Manifest) -> Mapping[str, bytes] | None:
         """Return files that follow from the manifest alone, by name, to be written before it."""
-        return {}
 
     def follow(self, draft: DatasetDraft) -> None:
         """Write what nothing waits for, once the dataset is published.
@@ -116,6 +118,13 @@ class Publication:
     companions: Sequence[Companion] = ()
     checks: Sequence[PublishCheck] = ()
     grows: bool = False
+
+    def describe(self, total: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the statistics that companions add to those of every dataset."""
+        found: dict[str, Any] = {}
+        for companion in self.companions:
+            found.update(companion.describe(total) or {})
+        return found
 
     def check(self, root: Folder, manifest: Manifest, seen: SeenRecords | None) -> None:
         """Ask all checks; `root` holds the shards. Raises `ShardwrightError` as they do."""
@@ -245,7 +254,7 @@ def _write_companions(
     """Write the companions' files, and return their contents by name."""
     files: dict[str, bytes] = {}
     for companion in publication.companions:
-        files.update(companion.files(manifest))
+        files.update(companion.files(manifest) or {})
     # At once: each of them waits for a disk, or twice for a store.
     with ThreadPoolExecutor(len(files) or 1) as pool:
         for _ in pool.map(lambda file: root.write_if_new(*file), files.items()):
@@ -315,7 +324,7 @@ def make_manifest(
         split: SplitInfo(
             split,
             tuple(sorted(infos, key=lambda info: info.index)),
-            shards.stats[split].to_json(),
+            {**as_published(total := shards.stats[split]), **publication.describe(total)},
         )
         for split, infos in sorted(shards.infos.items())
     }

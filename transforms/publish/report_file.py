@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.errors import ShardwrightError, StorageError
@@ -15,6 +15,7 @@ from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import check_owner
 from shardwright.transforms.publish.found_statistics import sample_of, with_found
+from shardwright.transforms.publish.picture_statistics import pictures_json
 from shardwright.transforms.publish.publication import Companion, DatasetDraft
 
 MAX_COMPARED = 200_000  # records of both datasets; above that only manifests are compared
@@ -32,6 +33,9 @@ class Report(Companion):
     def __init__(self, against: Folder | None = None) -> None:
         self._against = against
         self._pictures: Sequence[Picture] | None = None  # read once for both
+
+    def describe(self, total: Mapping[str, Any]) -> Mapping[str, Any]:
+        return pictures_json(total)
 
     def state(self, draft: DatasetDraft) -> Manifest:
         self._pictures = sample_of(draft.root, draft.manifest) if draft.is_new else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
 from shardwright.format.splits import ShardInfo
-from shardwright.transforms.publish.statistics import StatsSum
+from shardwright.transforms.publish.number_sums import add_part
 from shardwright.transforms.reject_files import EXAMPLES
 
 
@@ -20,7 +21,7 @@ class WrittenShards:
 
     Attributes:
         infos: The manifest's entries by split, in any order.
-        stats: Statistics by split.
+        stats: The summed statistics by split, as `add_part` makes them.
         rejects: Number of rejects by split and reason.
         files: Contents of the shards' files of rejects and of signals, by name.
         examples: Some names of files of rejects by reason, enough for the examples of an error.
@@ -28,7 +29,7 @@ class WrittenShards:
 
     def __init__(self, summaries: Iterable[ShardSummary] = ()) -> None:
         self.infos: defaultdict[str, list[ShardInfo]] = defaultdict(list)
-        self.stats: defaultdict[str, StatsSum] = defaultdict(StatsSum)
+        self.stats: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         self.rejects: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.files: dict[str, FileContent] = {}
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
@@ -48,7 +49,7 @@ class WrittenShards:
         )
         self.infos[split].append(info)
         # Added at once, not kept: see above.
-        self.stats[split].add(StatsSum(summary.stats))
+        add_part(self.stats[split], summary.stats)
         self.rejects[split].update(summary.rejects)
         if summary.reject_file is not None:
             self.files[summary.name.rejects] = summary.reject_file
@@ -61,7 +62,7 @@ class WrittenShards:
         """Add the shards of another part of the dataset."""
         for split, infos in other.infos.items():
             self.infos[split] += infos
-            self.stats[split].add(other.stats[split])
+            add_part(self.stats[split], other.stats[split])
             self.rejects[split].update(other.rejects[split])
         self.files |= other.files
         for reason, names in other.examples.items():

@@ -249,7 +249,9 @@ def test_a_full_disk_leaves_no_new_shard_and_no_sidecar(written: Written, tmp_pa
 
 def test_an_unexpected_error_is_a_reject_and_retried(images: Paths, tmp_path: Path) -> None:
     plan = make_plan(images)
-    summary, rejects = write_shard(plan, make_job(tmp_path, maker=StoredRecords("glance", EncodeOptions())))
+    summary, rejects = write_shard(
+        plan, make_job(tmp_path, maker=StoredRecords("glance", EncodeOptions()))
+    )
     assert (summary.num_records, summary.rejects) == (0, {"internal_error": NUM_IMAGES})
     assert all("ValueError: check must be one of" in reject.detail for reject in rejects)
     assert not is_finished(tmp_path, plan)
