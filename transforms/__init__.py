@@ -11,6 +11,8 @@ near_duplicates/
              FindNearDuplicates    perceptual hashes -> groups, and a keeper of each
 changes/     FindChanges           references -> those that a dataset does not have as they are
 splits/      AssignSplits          hash of the id -> a split
+             DrawSplits            hashes of all -> exact numbers, even classes, whole groups
+             ListSplits            a list of ids -> their splits
 features/    EncodeFeatures        columns -> final values, and vocabularies
 plan/        EstimateSizes         a sample -> sizes after re-encoding
              PlanShards            references -> shards, exactly
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from shardwright.transforms.rejects import Reject, RejectReason
     from shardwright.transforms.routing import Route
     from shardwright.transforms.splits.assign_splits import AssignSplits
+    from shardwright.transforms.splits.draw_splits import DrawSplits
+    from shardwright.transforms.splits.list_splits import ListSplits
     from shardwright.transforms.splits.split_rules import parse_split
     from shardwright.transforms.user_code import Record, RejectRecord
     from shardwright.transforms.versions.commit_version import CommitVersion
@@ -73,6 +77,8 @@ _MODULES = {
     "FindNearDuplicates": "near_duplicates.find_near_duplicates",
     "FindChanges": "changes.find_changes",
     "AssignSplits": "splits.assign_splits",
+    "DrawSplits": "splits.draw_splits",
+    "ListSplits": "splits.list_splits",
     "EncodeFeatures": "features.encode_features",
     "EstimateSizes": "plan.estimate_sizes",
     "PlanShards": "plan.plan_shards",
@@ -112,6 +118,7 @@ __all__ = [
     "ClearOutput",
     "CommitVersion",
     "Companion",
+    "DrawSplits",
     "DropDuplicates",
     "EncodeFeatures",
     "EncodeOptions",
@@ -120,6 +127,7 @@ __all__ = [
     "FindNearDuplicates",
     "JoinLabels",
     "ListImages",
+    "ListSplits",
     "NearDuplicateList",
     "NearDuplicateOptions",
     "OutputRequest",
