@@ -20,7 +20,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/engines --ignore tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock torch servers demo test test-all golden mutants simulate torture torture-reader fuzz test-pillow test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
+.PHONY: help install lock torch servers demo test test-all golden mutants simulate torture torture-reader fuzz test-pillow test-prism test-flink test-dataflow test-airflow test-browser test-packaging test-signals docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-coco bench-detection bench-encode bench-erase bench-growth bench-join bench-leaks bench-listing bench-million bench-near-duplicates bench-publishing bench-report bench-peers bench-plan bench-startup bench-storage bench-read bench-scale bench-runners bench-signals bench-write-python bench-damaged bench-gpu peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -207,6 +207,9 @@ bench-startup: install  ## start-up: help, 8,000 photographs, 1,000,000 tiny fil
 
 bench-growth: install servers  ## datasets that grow: appends against full builds, local and on S3; reading before and after compact (needs Go and 16 GB, about 12 minutes)
 	$(BIN)/python benchmarks/growth.py --write
+
+bench-erase: install  ## erases 100 ids of 100,000 photographs beside compact of the same (needs 20 GB, about 5 minutes)
+	$(BIN)/python benchmarks/erasure.py
 
 bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about 4 minutes)
 	$(BIN)/python benchmarks/join.py --write

@@ -32,8 +32,10 @@ from shardwright.transforms.inputs.file_rules import NO_IMAGE_NAME
 from shardwright.transforms.output_state import Clearance, OutputRequest
 from shardwright.transforms.plan.packing import Layout, ShardCuts
 from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.companions import TfdsFiles
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.publish.publish_dataset import PublishDataset
+from shardwright.transforms.publish.report_file import Report
 from shardwright.transforms.references import REFERENCE_SCHEMA
 from shardwright.transforms.reject_files import pack_rejects
 from shardwright.transforms.reject_limits import RejectLimits
@@ -126,7 +128,8 @@ def run_graph(root: str, num_rejects: int, num_shards: int, num_classes: int) ->
         summaries = shards | "Write" >> beam.Map(
             summarize, num_shards, AsSingleton(clearance), root
         )
-        publication = Publication(folder, _NAME, "1.0.0", schema, {}, {}, _LIMITS)
+        companions = (Report(), TfdsFiles())
+        publication = Publication(folder, _NAME, "1.0.0", schema, {}, {}, _LIMITS, companions)
         _ = summaries | PublishDataset(publication, layout=known, clearance=clearance)
 
 

@@ -31,6 +31,7 @@ from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.write.examples import ExampleEncoder
 from shardwright.transforms.write.image_reads import ImageLocation, read_local_image
 from shardwright.transforms.write.shard_writing import make_chunks, write_shard
+from shardwright.transforms.write.stored_records import StoredRecords
 from shardwright.transforms.write.write_job import WriteJob
 
 IMAGES, THREADS = 4000, (1, 2, 3)
@@ -70,7 +71,7 @@ def pack_and_unpack(references: pa.RecordBatch) -> None:
 
 def make_job(folder: Path, threads: int) -> WriteJob:
     schema = image_classification().with_class_names(("a",))
-    return WriteJob(Folder(str(folder)), schema, "header", EncodeOptions(), threads)
+    return WriteJob(Folder(str(folder)), schema, StoredRecords("header", EncodeOptions()), threads)
 
 
 def steps(references: pa.RecordBatch, folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:

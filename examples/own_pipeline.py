@@ -33,9 +33,12 @@ from shardwright.transforms import (
     Reject,
     RejectLimits,
     RejectReason,
+    Report,
     Route,
     ShardPolicy,
     SourceRequest,
+    StoredRecords,
+    TfdsFiles,
     WriteJob,
     WriteShards,
     detect_source,
@@ -87,9 +90,12 @@ def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> be
         limits=LIMITS,
     )  # permission to write, given once the plan is complete
     written = planned.shards | WriteShards(
-        WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance
+        WriteJob(root, schema, StoredRecords("header", EncodeOptions())), clearance=clearance
     )
-    publication = Publication(root, NAME, "1.0.0", schema, settings, {"input": uri}, LIMITS)
+    publication = Publication(
+        *(root, NAME, "1.0.0", schema, settings, {"input": uri}, LIMITS),
+        companions=(Report(), TfdsFiles()),  # statistics and `report.html`; files for TFDS and TFX
+    )
     return written.main | PublishDataset(
         publication, layout=planned.layout, clearance=clearance
     )  # one Manifest

@@ -11,6 +11,8 @@ near_duplicates/
              FindNearDuplicates    perceptual hashes -> groups, and a keeper of each
 changes/     FindChanges           references -> those that a dataset does not have as they are
 splits/      AssignSplits          hash of the id -> a split
+             DrawSplits            hashes of all -> exact numbers, even classes, whole groups
+             ListSplits            a list of ids -> their splits
 features/    EncodeFeatures        columns -> final values, and vocabularies
 plan/        EstimateSizes         a sample -> sizes after re-encoding
              PlanShards            references -> shards, exactly
@@ -43,17 +45,24 @@ if TYPE_CHECKING:
     from shardwright.transforms.plan.estimate_sizes import EstimateSizes
     from shardwright.transforms.plan.packing import ShardPolicy
     from shardwright.transforms.plan.plan_shards import PlanShards
-    from shardwright.transforms.publish.publication import Publication
+    from shardwright.transforms.publish.companions import TfdsFiles
+    from shardwright.transforms.publish.near_duplicates import NearDuplicateList
+    from shardwright.transforms.publish.publication import Companion, Publication
     from shardwright.transforms.publish.publish_dataset import PublishDataset
+    from shardwright.transforms.publish.report_file import Report
     from shardwright.transforms.references import keep_rows, reject_rows
     from shardwright.transforms.reject_limits import RejectLimits
     from shardwright.transforms.rejects import Reject, RejectReason
     from shardwright.transforms.routing import Route
     from shardwright.transforms.splits.assign_splits import AssignSplits
+    from shardwright.transforms.splits.draw_splits import DrawSplits
+    from shardwright.transforms.splits.list_splits import ListSplits
     from shardwright.transforms.splits.split_rules import parse_split
     from shardwright.transforms.user_code import Record, RejectRecord
     from shardwright.transforms.versions.commit_version import CommitVersion
     from shardwright.transforms.write.clear_output import ClearOutput
+    from shardwright.transforms.write.stored_records import StoredRecords
+    from shardwright.transforms.write.transformed_records import TransformedRecords
     from shardwright.transforms.write.write_job import WriteJob
     from shardwright.transforms.write.write_shards import WriteShards
     from shardwright.transforms.write.write_stock import WriteWithBeam
@@ -68,6 +77,8 @@ _MODULES = {
     "FindNearDuplicates": "near_duplicates.find_near_duplicates",
     "FindChanges": "changes.find_changes",
     "AssignSplits": "splits.assign_splits",
+    "DrawSplits": "splits.draw_splits",
+    "ListSplits": "splits.list_splits",
     "EncodeFeatures": "features.encode_features",
     "EstimateSizes": "plan.estimate_sizes",
     "PlanShards": "plan.plan_shards",
@@ -77,7 +88,9 @@ _MODULES = {
     "PublishDataset": "publish.publish_dataset",
     "CommitVersion": "versions.commit_version",
     # Their arguments, and what a step of your own needs.
+    "Companion": "publish.publication",
     "EncodeOptions": "images.options",
+    "NearDuplicateList": "publish.near_duplicates",
     "NearDuplicateOptions": "near_duplicates.options",
     "OutputRequest": "output_state",
     "Publication": "publish.publication",
@@ -86,9 +99,13 @@ _MODULES = {
     "RejectLimits": "reject_limits",
     "RejectReason": "rejects",
     "RejectRecord": "user_code",
+    "Report": "publish.report_file",
     "Route": "routing",
     "ShardPolicy": "plan.packing",
     "SourceRequest": "inputs.source",
+    "StoredRecords": "write.stored_records",
+    "TfdsFiles": "publish.companions",
+    "TransformedRecords": "write.transformed_records",
     "WriteJob": "write.write_job",
     "detect_source": "inputs.detection",
     "keep_rows": "references",
@@ -100,6 +117,8 @@ __all__ = [
     "AssignSplits",
     "ClearOutput",
     "CommitVersion",
+    "Companion",
+    "DrawSplits",
     "DropDuplicates",
     "EncodeFeatures",
     "EncodeOptions",
@@ -108,6 +127,8 @@ __all__ = [
     "FindNearDuplicates",
     "JoinLabels",
     "ListImages",
+    "ListSplits",
+    "NearDuplicateList",
     "NearDuplicateOptions",
     "OutputRequest",
     "PlanShards",
@@ -118,10 +139,14 @@ __all__ = [
     "RejectLimits",
     "RejectReason",
     "RejectRecord",
+    "Report",
     "Route",
     "ShardPolicy",
     "SourceRequest",
     "SpoolRecords",
+    "StoredRecords",
+    "TfdsFiles",
+    "TransformedRecords",
     "WriteJob",
     "WriteShards",
     "WriteWithBeam",

@@ -71,6 +71,9 @@ class OptionGroup:
         return field(default=default, metadata={"option": option})
 
 
+IMAGES = OptionGroup("images")  # of options in several folders
+
+
 def option_of(declared: Field[Any]) -> Option | None:
     """Return the option that a field declares, by its name, or None."""
     option: Option | None = declared.metadata.get("option")

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from shardwright.errors import (
     BuildError,
     ExistsError,
@@ -58,6 +60,27 @@ class Clearance:
     reject_files: Mapping[str, FileContent] = field(default_factory=dict)
     near_duplicates: tuple[str, ...] = ()
     num_unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenRecords:
+    """The known records that a listing of INPUT has, sets of rows with one bit a row, uint8.
+
+    Attributes:
+        unchanged: Records that stay.
+        changed: Records that a new one of the same id replaces.
+    """
+
+    unchanged: np.ndarray
+    changed: np.ndarray
+
+    @property
+    def num_unchanged(self) -> int:
+        return int(np.bitwise_count(self.unchanged).sum())
+
+    @property
+    def num_changed(self) -> int:
+        return int(np.bitwise_count(self.changed).sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from typing import Any
 from shardwright.errors import TooManyRejectsError
 from shardwright.format.reject_counts import NO_FAULTS, RejectShare
 from shardwright.sizes import counted
-from shardwright.transforms.images.options import IMAGES
-from shardwright.transforms.options import Rule, check_values
+from shardwright.transforms.options import IMAGES, Rule, check_values
 from shardwright.transforms.rejects import REJECTED_LABELS
 
 _FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)

@@ -34,7 +34,6 @@ from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.formats.tables import TableSource
 from shardwright.transforms.output_state import differences
 from shardwright.transforms.publish.fail_on import NEAR
-from shardwright.transforms.publish.publication import check_publication
 from shardwright.transforms.reject_limits import check_rejects
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.splits.split_rules import SplitCounts
@@ -160,12 +159,12 @@ def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
             tally.check_complete(shards.vocabularies)
             unchanged = shards.seen.num_unchanged
             check_rejects(tally.reasons, unchanged, job.options.limits, grows=True)
-            check_gone(append, shards.seen, is_partial=is_partial)
+            check_gone(append, shards.seen, is_partial)
         except BuildError:
             shards.clear([])  # raises it, too, once the rejects are listed in files
             raise
         empty = replace(job.known.base, splits={}, rejects=dict(tally.reasons))
-        check_publication(job.publication, job.options.root, empty, shards.seen)
+        job.publication.check(job.options.root, empty, shards.seen)
         return Additions(None, shards.seen, is_partial)
     if shards.layout.num_records > MOST_HERE and not here:
         return None

@@ -47,9 +47,7 @@ def estimate_plan(job: BuildJob, plan: LocalPlan, sample: pa.RecordBatch | None)
         largest_records=int(max(records, default=0)),
         bytes_read=plan.known_bytes,
         to_store=root.is_remote,
-        decodes=(
-            write_job.check == "decode" or write_job.encode.decodes or bool(write_job.transforms)
-        ),
+        decodes=write_job.maker.decodes,
         sample=time_sample(sample, write_job, root.below(naming.SPOOL_DIR)),
         workers=workers_of(job.options.beam_args),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from shardwright.errors import UsageError
 from shardwright.format import naming
@@ -37,16 +37,24 @@ from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
-from shardwright.transforms.publish.fail_on import FailOn, check_against
+from shardwright.transforms.publish.companions import TfdsFiles
+from shardwright.transforms.publish.fail_on import FailOn, FailOnCheck, check_against
+from shardwright.transforms.publish.near_duplicates import NearDuplicateList
 from shardwright.transforms.publish.publication import Publication
+from shardwright.transforms.publish.report_file import Report
 from shardwright.transforms.splits.split_lists import SplitLists
 from shardwright.transforms.splits.split_rules import (
     SplitFractions,
     SplitRule,
     rule_for_additions,
 )
-from shardwright.transforms.versions.additions import Append
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.versions.additions import Append, check_gone
+from shardwright.transforms.write.clearance import PlanCheck
+from shardwright.transforms.write.copied_records import CopiedRecords
+from shardwright.transforms.write.signal_measures import MeasuredSignals
+from shardwright.transforms.write.stored_records import StoredRecords
+from shardwright.transforms.write.transformed_records import TransformedRecords
+from shardwright.transforms.write.write_job import RecordMaker, WriteJob
 
 Detect = Callable[[SourceRequest], InputSource]
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
@@ -107,6 +115,11 @@ class BuildJob:
             max_gone=options.max_gone,
             source=options.input,
         )
+
+    @property
+    def plan_checks(self) -> Sequence[PlanCheck]:
+        append = self.append
+        return () if append is None else (partial(check_gone, append),)
 
     @property
     def stratifies(self) -> bool:
@@ -207,24 +220,28 @@ class BuildJob:
 
     @property
     def write_job(self) -> WriteJob:
-        options, source = self.options, self.source
-        hashes = FeatureHashes(self.stored_schema)
-        copies = source.copied_schema is not None
-        # A function's values need not be those of INPUT, which the hash is of.
-        can_hash = copies and not source.is_made and hashes.follow_from_records
+        options = self.options
         return WriteJob(
             options.root,
             self.stored_schema,
-            options.check,
-            self.encode,
+            self._maker,
             options.threads,
             options.storage,
-            options.transforms,
-            signals=options.signals,
-            copies=copies,
-            hashes=hashes if can_hash else None,
+            extra=MeasuredSignals() if options.signals else None,
             processes=num_processes(options.beam_args),
         )
+
+    @property
+    def _maker(self) -> RecordMaker:
+        options, source = self.options, self.source
+        if source.copied_schema is not None:
+            hashes = FeatureHashes(self.stored_schema)
+            # A function's values need not be those of INPUT, which the hash is of.
+            can_hash = not source.is_made and hashes.follow_from_records
+            return CopiedRecords(hashes if can_hash else None)
+        if options.transforms:
+            return TransformedRecords(options.check, self.encode, options.transforms)
+        return StoredRecords(options.check, self.encode)
 
     def describe_inputs(self) -> str:
         """Return the detected format of INPUT, the table of labels and the label, for the log."""
@@ -253,8 +270,13 @@ class BuildJob:
         )
 
     @property
+    def fail_on(self) -> FailOn:
+        return FailOn(self.options.fail_on or (), self.options.compared)
+
+    @property
     def publication(self) -> Publication:
-        options = self.options
+        options, append = self.options, self.append
+        near = [NearDuplicateList(append)] if options.near.is_on else []
         return Publication(
             root=options.root,
             name=options.name,
@@ -263,8 +285,9 @@ class BuildJob:
             settings=options.settings,
             provenance=provenance_of(options),
             limits=options.limits,
-            fail_on=FailOn(options.fail_on or (), options.compared),
-            append=self.append,
+            companions=(Report(options.compared), *near, TfdsFiles()),
+            checks=(FailOnCheck(self.fail_on, append),),
+            grows=append is not None,
         )
 
 
@@ -283,7 +306,7 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
     job = describe_job(options, spool, detect)
     # After INPUT was detected, but before it is listed, which may take hours.
     check_output(job.output_request)
-    check_against(job.publication.fail_on)
+    check_against(job.fail_on)
     check_own_files(options)
     forget_lost_spools(
         options.root,

@@ -29,7 +29,10 @@ from shardwright.transforms.plan.plan_shards import PlanShards
 from shardwright.transforms.publish.publish_dataset import PublishDataset
 from shardwright.transforms.routing import Routed
 from shardwright.transforms.splits.assign_splits import AssignSplits
+from shardwright.transforms.splits.draw_splits import DrawSplits
+from shardwright.transforms.splits.list_splits import ListSplits
 from shardwright.transforms.splits.split_lists import read_lists, stated_splits
+from shardwright.transforms.splits.split_rules import SplitFractions
 from shardwright.transforms.versions.commit_version import CommitVersion
 from shardwright.transforms.write.clear_output import ClearOutput
 from shardwright.transforms.write.write_shards import WriteShards
@@ -129,17 +132,24 @@ def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
     if isinstance(found, Changes) and job.splits_given:
         # Then a changed record can also have moved to another split.
         drawn = (found.new, found.changed) | "NewOrChanged" >> beam.Flatten()
-    split: Routed = drawn | "AssignSplits" >> AssignSplits(
-        job.split_rule,
-        given=job.splits_given,
-        stratify=job.stratifies,
-        grouped=job.options.group_column is not None,
-        listed=job.split_lists,
-        known=job.known_file,
-    )  # references with a split
+    split: Routed = drawn | "AssignSplits" >> _split_step(job)  # references with a split
     if not isinstance(found, Changes) or job.splits_given:
         return split
     return split._replace(main=(split.main, found.changed) | "WithChanged" >> beam.Flatten())
+
+
+def _split_step(job: BuildJob) -> beam.PTransform:
+    rule, stratify = job.split_rule, job.stratifies
+    drawn: beam.PTransform
+    if job.splits_given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
+        drawn = AssignSplits(rule, given=job.splits_given)
+    else:
+        grouped = job.options.group_column is not None
+        drawn = DrawSplits(rule, stratify=stratify, grouped=grouped)
+    if job.split_lists is None:
+        return drawn
+    others = None if rule is None else drawn
+    return ListSplits(job.split_lists, others, known=job.known_file)
 
 
 def plan_graph(pipeline: beam.Pipeline, job: BuildJob, listed: Routed | None = None) -> PlanGraph:
@@ -188,7 +198,7 @@ def build_graph(
         limits=job.options.limits,
         near_duplicates=plan.near_duplicates,
         seen=plan.seen,
-        append=job.append,
+        checks=job.plan_checks,
     )  # one Clearance
     shards = plan.shards
     # Keys hash unevenly to workers: without this, one of four got three times another's shards.

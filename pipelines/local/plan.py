@@ -177,7 +177,7 @@ class LocalShards:
             tally=self.rejects.tally,
             limits=self._job.options.limits,
             seen=self.seen,
-            append=self._job.append,
+            checks=self._job.plan_checks,
         )
         return clear_here(verdict, self.rejects.packed, self.near_duplicates)
 

@@ -20,7 +20,6 @@ from shardwright.pipelines.options.build import BuildOptions
 from shardwright.transforms.batch_file import BatchFile
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.changes.seen_records import (
-    SeenRecords,
     mark_rows,
     no_rows,
     take_changed,
@@ -44,6 +43,7 @@ from shardwright.transforms.near_duplicates.groups import (
     listed_rows,
 )
 from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
+from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
 from shardwright.transforms.progress import PROGRESS

@@ -16,9 +16,9 @@ from shardwright.sizes import parse_size
 from shardwright.storage.addresses import absolute
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.images.checks import CHECKS
-from shardwright.transforms.images.options import IMAGES, EncodeOptions
+from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
-from shardwright.transforms.options import OptionGroup
+from shardwright.transforms.options import IMAGES, OptionGroup
 from shardwright.transforms.publish.fail_on import NAMES as LIMITED
 from shardwright.transforms.publish.fail_on import parse_fail_on
 from shardwright.transforms.reject_limits import RejectLimits

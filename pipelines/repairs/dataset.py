@@ -39,6 +39,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
 from shardwright.format.schema import Source
 from shardwright.format.splits import ShardInfo
+from shardwright.format.superseded import as_stored
 from shardwright.inspect.faults import DatasetFault
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.plan import LocalShards
@@ -52,7 +53,7 @@ from shardwright.transforms.output_state import Clearance, plan_json
 from shardwright.transforms.plan.packing import ORDER_KEY, sort_bucket, spread
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.promotion import remove_outputs
-from shardwright.transforms.publish.companions import companion_files, write_companions
+from shardwright.transforms.publish.companions import companion_files
 from shardwright.transforms.publish.near_duplicates import list_near_duplicates
 from shardwright.transforms.references import concat, set_column
 from shardwright.transforms.reject_files import read_rejects
@@ -314,9 +315,11 @@ class Repair:
             self._outcome.dropped.append(name)
         names = [name for name in self._broken if name in made]
         # Other versions of libraries may serialize them in other bytes, which are as good.
-        contents = write_companions(self._root, {name: made[name] for name in names})
-        for name, content in contents.items():
+        contents = {name: FileContent.of(made[name]) for name in names}
+        for name, data in as_stored(self._root, {name: made[name] for name in names}).items():
+            self._root.write_if_new(name, data)
             self._settle(name)
+            content = contents[name]
             if stated.get(name, content) != content:
                 self._outcome.renewed.append(self._outcome.repaired.pop())
         files = {
@@ -396,7 +399,7 @@ def _finder(
 
     def find(references: pa.RecordBatch) -> pa.RecordBatch:
         keep = pc.is_in(references.column("id"), value_set=ids)
-        if job.transforms:  # a function may make several records of an image, with other ids
+        if job.maker.makes_other_ids:  # a function may make several records of an image
             keep = pc.or_(keep, pc.is_in(references.column("uri"), value_set=uris))
         return references.filter(keep)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardwright.transforms.images.pixels import PixelBudget
+from shardwright.transforms.images.budget import PixelBudget
 from tests import ROOT
 from tests.support.image_makers import exif_block, picture
 from tests.support.random_tests import examples

@@ -33,9 +33,9 @@ from shardwright.sizes import show_number
 from shardwright.transforms.plan.packing import ShardPolicy
 from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
 from shardwright.transforms.plan.size_estimate import SizeEstimate
-from shardwright.transforms.publish.number_sums import describe_numbers, joined, published
+from shardwright.transforms.publish.found_statistics import Finished, timing_of
+from shardwright.transforms.publish.number_sums import describe_numbers, merged, published
 from shardwright.transforms.publish.statistics import describe_rows
-from shardwright.transforms.publish.written_shards import Finished, timing_of
 
 NO_ROWS = INDEX_SCHEMA.empty_table()
 ONE_ROW = pa.Table.from_pylist(
@@ -117,7 +117,7 @@ def summaries() -> list[object]:
     found: list[object] = []
     for values in NUMBERS:
         (part,) = describe_numbers([np.array(values, np.float64)])
-        found.append(published(joined(part, part)))
+        found.append(published(merged([part, part])))
     return [*found, average([]), average([RecordBytes(0, 0.0, 0.0)]).describe()]
 
 

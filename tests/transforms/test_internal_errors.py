@@ -13,7 +13,7 @@ from shardwright.errors import BuildError, ImageFault, StorageError
 from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.user_code import Record, UserTransform
-from shardwright.transforms.write import made_records, transformed_rows
+from shardwright.transforms.write import stored_records, transformed_records
 from tests.support.build_helpers import build, make_images, manifest_of, record_ids, rejects_of
 
 
@@ -92,7 +92,7 @@ def test_a_record_of_a_transform_has_the_stated_types(
 
 def break_store(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
     """Make storing an image of 11 pixels' width raise what no code of ours raises."""
-    store = made_records.store_image
+    store = stored_records.store_image
 
     def broken(data: bytes, *args: object, **kwargs: object) -> object:
         stored = store(data, *args, **kwargs)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_an_internal_error_is_a_reject(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    module = transformed_rows if "--transform" in options else made_records
+    module = transformed_records if "--transform" in options else stored_records
     break_store(monkeypatch, module)
     source = make_images(tmp_path / "in", 15)  # widths 8 to 12
     argv = [source, tmp_path / "out", *options]

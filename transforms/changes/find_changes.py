@@ -12,13 +12,13 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.changes.seen_records import (
-    SeenRecords,
     mark_rows,
     no_rows,
     take_changed,
     union_of,
 )
 from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.routing import Route
 
 _CHANGED, _UNCHANGED = "changed", "unchanged"

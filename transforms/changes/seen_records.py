@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.transforms.changes.known_records import KnownRecords, live_rows
+from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.references import keep_rows, reject_rows
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -32,27 +32,6 @@ def has_rows(bits: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def no_rows(num_rows: int) -> np.ndarray:
     """Return an empty set of the rows below `num_rows`, uint8 [ceil(num_rows / 8)]."""
     return np.zeros(-(-num_rows // 8), np.uint8)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SeenRecords:
-    """The known records that a listing of INPUT has, sets of rows as `no_rows` makes them.
-
-    Attributes:
-        unchanged: Records that stay.
-        changed: Records that a new one of the same id replaces.
-    """
-
-    unchanged: np.ndarray
-    changed: np.ndarray
-
-    @property
-    def num_unchanged(self) -> int:
-        return int(np.bitwise_count(self.unchanged).sum())
-
-    @property
-    def num_changed(self) -> int:
-        return int(np.bitwise_count(self.changed).sum())
 
 
 def union_of(parts: Iterable[np.ndarray]) -> np.ndarray:

@@ -10,7 +10,8 @@ from shardwright.images.headers import read_header, true_format
 from shardwright.images.jpeg import check_jpeg
 from shardwright.images.kinds import Header, ImageInfo, check_bomb
 from shardwright.images.png import check_png
-from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.images.budget import PIXELS
+from shardwright.transforms.images.pixels import decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.rejects import RejectReason
 
 if TYPE_CHECKING:

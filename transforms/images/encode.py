@@ -11,11 +11,12 @@ from shardwright.errors import ImageFault
 from shardwright.images.headers import read_header
 from shardwright.images.jpeg import MAX_JPEG_SIDE
 from shardwright.images.kinds import Header, ImageInfo
+from shardwright.transforms.images.budget import PIXELS
 from shardwright.transforms.images.colors import fits, for_png, in_mode, opaque, plain, to_srgb
 from shardwright.transforms.images.geometry import Size, on_canvas, plan_geometry, sized, upright
 from shardwright.transforms.images.metadata import orientation_of, profile_of
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.images.pixels import decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.images.policy import PolicyFault
 from shardwright.transforms.rejects import RejectReason
 

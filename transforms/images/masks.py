@@ -9,6 +9,7 @@ from shardwright.errors import ImageFault
 from shardwright.images.headers import read_header
 from shardwright.images.kinds import Header, ImageInfo
 from shardwright.images.png import png_header
+from shardwright.transforms.images.budget import PIXELS
 from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.geometry import (
     Geometry,
@@ -20,7 +21,7 @@ from shardwright.transforms.images.geometry import (
 )
 from shardwright.transforms.images.metadata import orientation_of, strip
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.images.pixels import decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.images.policy import PolicyFault
 from shardwright.transforms.rejects import RejectReason
 

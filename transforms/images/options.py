@@ -12,7 +12,7 @@ from shardwright.images.jpeg import MAX_JPEG_SIDE
 from shardwright.images.kinds import MAX_PIXELS
 from shardwright.images.normalization import Normalization
 from shardwright.transforms.images.policy import Action, ImagePolicy, PolicyFault
-from shardwright.transforms.options import OptionGroup, check_values, option_of
+from shardwright.transforms.options import IMAGES, check_values, option_of
 
 Encode = Literal["keep", "jpeg", "png", "raw", "tensor"]
 Fit = Literal["cover", "contain", "stretch"]
@@ -20,7 +20,6 @@ TensorType = Literal["uint8", "float32"]
 ColorProfile = Literal["keep", "drop", "srgb"]
 
 _BARE = ("raw", "tensor")
-IMAGES = OptionGroup("images")
 
 
 def _parse_resize(text: str) -> tuple[int, int]:

@@ -17,12 +17,11 @@ An animation gives its first frame. Decoding, resizing and encoding run without 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from shardwright.errors import ImageFault
 from shardwright.format.stats_keys import EXIF_KEPT
 from shardwright.images.headers import read_header
-from shardwright.images.kinds import Header, ImageInfo, check_bomb
+from shardwright.images.kinds import Header, check_bomb
 from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.colors import needs_conversion, space_of
 from shardwright.transforms.images.encode import encode_pixels, target_of
@@ -31,26 +30,9 @@ from shardwright.transforms.images.metadata import orientation_of, profile_of, s
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import Look, PolicyFault, find_faults, named_format
 from shardwright.transforms.rejects import RejectReason
+from shardwright.transforms.write.made_records import ImageToStore
 
 PROFILE_FIX = "profile"  # a fix besides those of the policy: colors converted to sRGB
-
-
-class ImageToStore(NamedTuple):
-    """One image as a record holds it.
-
-    Attributes:
-        data: Its bytes; for an unchanged image, the same object that was given.
-        info: Their properties.
-        fixes: The names of the fixed faults; 'profile' if colors were converted to sRGB, and
-            `EXIF_KEPT` for an image that viewers turn by its EXIF and training does not.
-    """
-
-    data: bytes
-    info: ImageInfo
-    fixes: tuple[str, ...] = ()
-
-
-NO_IMAGE = ImageToStore(b"", ImageInfo("", 0, 0, 0))  # of a record that lacks the image
 
 
 def store_image(

@@ -25,8 +25,9 @@ from shardwright.images.perceptual_hash import SIDE, hash_image
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.child_process import Death, call_in_child
+from shardwright.transforms.images.budget import PIXELS
 from shardwright.transforms.images.colors import opaque
-from shardwright.transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from shardwright.transforms.images.pixels import decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.inputs.spool import UnwrittenFolder
 from shardwright.transforms.references import digest_of, keep_rows, with_columns
 from shardwright.transforms.write.image_reads import main_places, scan_images

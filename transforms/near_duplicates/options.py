@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.transforms.images.options import IMAGES
-from shardwright.transforms.options import check_values
+from shardwright.transforms.options import IMAGES, check_values
 
 MAX_DISTANCE = 8
 

@@ -24,14 +24,13 @@ from shardwright.storage.addresses import temporary_name
 from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.references import concat, digest_of, set_column
-from shardwright.transforms.write.image_chunks import Chunk
 from shardwright.transforms.write.shard_chunks import (
     has_died,
     make_alone,
     make_chunks,
     noted_attempt,
 )
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_job import Chunk, WriteJob
 
 # One record in 50, enough for a meaningful mean but few enough for a fast plan.
 FEWEST_SAMPLED, MOST_SAMPLED = 64, 256

@@ -8,7 +8,6 @@ Formats: `tensorflow_datasets/core/proto/dataset_info.proto` as JSON, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from google.protobuf import text_encoding, text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from shardwright.format import naming
-from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, json_bytes
 from shardwright.format.records import FRAME_BYTES
 from shardwright.format.schema import (
@@ -28,15 +26,21 @@ from shardwright.format.schema import (
     FeatureKind,
     StoredFeature,
 )
-from shardwright.format.superseded import as_stored
 from shardwright.format.tfds_features import features_json, names_files, names_text
-from shardwright.storage.folder import Folder
+from shardwright.transforms.publish.publication import Companion
 
 _TFX_TYPES = {
     pa.int64(): schema_pb2.INT,
     pa.float32(): schema_pb2.FLOAT,
     pa.binary(): schema_pb2.BYTES,
 }
+
+
+class TfdsFiles(Companion):
+    """The companion that writes them; TFDS, TFX and TFDV then read the dataset by its folder."""
+
+    def files(self, manifest: Manifest) -> Mapping[str, bytes]:
+        return companion_files(manifest)
 
 
 def companion_files(manifest: Manifest) -> dict[str, bytes]:
@@ -52,24 +56,6 @@ def companion_files(manifest: Manifest) -> dict[str, bytes]:
     for filename, names in names_files(manifest.schema).items():
         files[filename] = names_text(names).encode("utf-8", "surrogatepass")
     return files
-
-
-def write_companions(
-    root: Folder, files: Mapping[str, bytes], *, is_new: bool = False
-) -> dict[str, FileContent]:
-    """Write companion files, and return their contents for the manifest by name.
-
-    Args:
-        root: The dataset's folder.
-        files: The files as `companion_files` makes them.
-        is_new: A build writes them, so the dataset has not grown.
-    """
-    stored = files if is_new else as_stored(root, files)
-    # At once: each of them waits for a disk, or twice for a store.
-    with ThreadPoolExecutor(len(files) or 1) as pool:
-        for _ in pool.map(lambda file: root.write_if_new(*file), stored.items()):
-            pass
-    return {name: FileContent.of(data) for name, data in files.items()}
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from shardwright.errors import BuildError
 from shardwright.fail_on import CHANGES, Limit, Measured, exceeded, parse_limits
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.reject_counts import RejectShare
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
+from shardwright.format.versions import read_version
 from shardwright.storage.folder import Folder
+from shardwright.transforms.publish.publication import DatasetDraft
+from shardwright.transforms.versions.additions import Additions, Append, propose_versions
 
 NEAR = "near-leaks"
 NAMES = ("drift", *CHANGES, "leaks", NEAR, "rejects")
@@ -33,12 +37,7 @@ class FailOn:
     against: Folder | None = None
 
 
-NO_LIMITS = FailOn()
-
-
-Version = tuple[Folder, Manifest]
-Versions = Callable[[], tuple[Version | None, Version]]
-"""Returns the dataset to compare with, None without one, and the new one."""
+Version: TypeAlias = tuple[Folder, Manifest]
 
 
 def parse_fail_on(text: str) -> tuple[Limit, ...]:
@@ -52,48 +51,57 @@ def check_against(fail_on: FailOn) -> None:
         read_manifest(fail_on.against)
 
 
-def check_limits(
-    fail_on: FailOn,
-    root: Folder,
-    manifest: Manifest,
-    versions: Versions,
-    *,
-    num_unchanged: int = 0,
-) -> None:
-    """Check the dataset that is about to be published, or the additions to a dataset.
+@dataclass(frozen=True, slots=True)
+class FailOnCheck:
+    """A check of the dataset that is about to be published, or of the additions to a dataset.
 
-    Args:
+    Attributes:
         fail_on: Its limits.
-        root: The folder that holds its shards and indexes.
-        manifest: Its manifest, with the images that splits share.
-        versions: Called if a limit needs another dataset.
-        num_unchanged: The records of the dataset that INPUT has, too, if these are additions.
-
-    Raises:
-        BuildError: A limit is exceeded.
-        NotADatasetError: The dataset to compare with is damaged.
-        StorageError: An index cannot be read.
+        append: The append of which these are the additions.
     """
-    if not fail_on.limits:
-        return
-    counts = _count(manifest, num_unchanged)
-    values = dict.fromkeys(NAMES, Measured(0))
-    if compared := {limit.name for limit in fail_on.limits}.difference(counts):
-        values |= _compare(versions, compared)
-    above = exceeded(fail_on.limits, values | counts)
-    if above:
-        stay = f"; its shards stay in {root}" if manifest.num_records else ""
-        raise BuildError(
-            f"the dataset exceeds the limits of --fail-on ({'; '.join(above)}), so it is not "
-            f"published{stay}: fix INPUT, or raise the limits and run the same command again"
-        )
+
+    fail_on: FailOn
+    append: Append | None = None
+
+    def __call__(self, draft: DatasetDraft) -> None:
+        """Check the limits.
+
+        Raises:
+            BuildError: A limit is exceeded.
+            NotADatasetError: The dataset to compare with is damaged.
+            StorageError: An index cannot be read.
+        """
+        root, manifest, limits = draft.root, draft.manifest, self.fail_on.limits
+        if not limits:
+            return
+        counts = _count(manifest, 0 if draft.seen is None else draft.seen.num_unchanged)
+        values = dict.fromkeys(NAMES, Measured(0))
+        if compared := {limit.name for limit in limits}.difference(counts):
+            values |= _compare(*self._versions(draft), compared)
+        above = exceeded(limits, values | counts)
+        if above:
+            stay = f"; its shards stay in {root}" if manifest.num_records else ""
+            raise BuildError(
+                f"the dataset exceeds the limits of --fail-on ({'; '.join(above)}), so it is not "
+                f"published{stay}: fix INPUT, or raise the limits and run the same command again"
+            )
+
+    def _versions(self, draft: DatasetDraft) -> tuple[Version | None, Version]:
+        """Return the dataset to compare with, None without one, and the new one."""
+        old, new = None, (draft.root, draft.manifest)
+        if self.append is not None and draft.seen is not None:
+            additions = Additions.of(draft.manifest, draft.seen)
+            before, after = propose_versions(self.append, additions)
+            old, new = (self.append.root, before), (self.append.root, after)
+        replaced = draft.dataset if draft.dataset != draft.root else None
+        other = self.fail_on.against or replaced
+        return (old if other is None else (other, read_version(other))), new
 
 
-def _compare(versions: Versions, names: Collection[str]) -> dict[str, Measured]:
+def _compare(old: Version | None, new: Version, names: Collection[str]) -> dict[str, Measured]:
     """Return the values that another dataset decides; none if there is no other."""
     from shardwright.inspect import diff
 
-    old, new = versions()
     if old is None:
         shown = ", ".join(sorted(names))
         _LOG.warning("--fail-on %s: there is no dataset to compare with: not checked", shown)

@@ -27,6 +27,8 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.duplicates.contents import is_among
 from shardwright.transforms.hashing import distinct, hash64, joined
+from shardwright.transforms.publish.publication import Companion, DatasetDraft
+from shardwright.transforms.versions.additions import Append
 
 _MAX_EXAMPLES = 5
 _MAX_COMPARED = 100  # images of a group and split among which an example is chosen
@@ -45,6 +47,23 @@ _SCHEMA = pa.schema(
 
 Version: TypeAlias = tuple[Folder, Manifest]
 """A version of a dataset: its folder and its manifest."""
+
+
+class NearDuplicateList(Companion):
+    """The companion that writes the list.
+
+    Args:
+        append: The append of which the dataset holds the additions, if it does.
+    """
+
+    def __init__(self, append: Append | None = None) -> None:
+        self._append = append
+
+    def state(self, draft: DatasetDraft) -> Manifest:
+        append = self._append
+        grown = None if append is None else (append.root, append.read_base())
+        parts = draft.near_duplicates
+        return with_near_duplicates(draft.root, draft.manifest, parts, grown)
 
 
 def with_near_duplicates(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -80,20 +80,34 @@ def describe_numbers(
     return parts
 
 
-def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of the values of both parts, which have the same edges.
+def add_part(total: dict[str, Any], part: Mapping[str, Any]) -> None:
+    """Add a part to a sum of parts, number by number: `min` and `max` are kept, all else is summed.
 
-    Its sums are exact fractions. All else is plain, because a runner pickles many parts.
+    Sums of floats become exact fractions. All else is plain, because a runner pickles many parts.
     """
-    if not one or not other:
-        return one or other
-    found = {**other, **one}
-    found |= {key: one.get(key, 0) + other.get(key, 0) for key in ("count", "nonfinite", "zeros")}
-    if "sum" in one and "sum" in other:
-        found["min"], found["max"] = min(one["min"], other["min"]), max(one["max"], other["max"])
-        found |= {key: Fraction(one[key]) + Fraction(other[key]) for key in ("sum", "squares")}
-        found["bins"] = dict(Counter(one["bins"]) + Counter(other["bins"]))
-    return found
+    for key, more in part.items():
+        there = total.get(key)
+        if isinstance(more, dict):
+            add_part(total.setdefault(key, {}), more)
+        elif there is None:
+            total[key] = more
+        elif key == "min" or isinstance(more, str):
+            total[key] = min(there, more)
+        elif key == "max":
+            total[key] = max(there, more)
+        elif isinstance(more, list):
+            total[key] = [one + other for one, other in zip(there, more, strict=True)]
+        else:
+            exact = isinstance(there, int) and isinstance(more, int)
+            total[key] = there + more if exact else Fraction(there) + Fraction(more)
+
+
+def merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sum of parts."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        add_part(total, part)
+    return total
 
 
 def published(part: Mapping[str, Any], edges: Sequence[float] | None = None) -> dict[str, Any]:

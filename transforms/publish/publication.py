@@ -1,14 +1,18 @@
-"""Publish a dataset from finished shards: companions first, then the manifest, and its page."""
+"""Publish a dataset from finished shards: its companions first, then the manifest.
+
+What is optional hangs on two seams that `Publication` lists: a `PublishCheck` can stop a build, and
+a `Companion` adds statistics and files.
+"""
 
 from __future__ import annotations
 
 import itertools
-import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from shardwright.errors import (
     BuildError,
@@ -26,31 +30,65 @@ from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
-from shardwright.format.versions import read_version
 from shardwright.inspect.verify import listed_faults
-from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
-from shardwright.transforms.changes.seen_records import SeenRecords
-from shardwright.transforms.output_state import Clearance, check_owner
+from shardwright.transforms.output_state import Clearance, SeenRecords, check_owner
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
-from shardwright.transforms.publish.companions import companion_files, write_companions
-from shardwright.transforms.publish.fail_on import NO_LIMITS, FailOn, Version, check_limits
-from shardwright.transforms.publish.found_statistics import (
-    sample_of,
-    with_found,
-    with_label_deviations,
-    with_stats,
-    without_found,
-)
-from shardwright.transforms.publish.near_duplicates import with_near_duplicates
-from shardwright.transforms.publish.report_file import report_bytes
-from shardwright.transforms.publish.written_shards import WrittenShards, with_timing
+from shardwright.transforms.publish.statistics import as_published, with_stats, without_found
+from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.reject_files import naming_rejects
 from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
-from shardwright.transforms.versions.additions import Additions, Append, propose_versions
 
-_LOG = logging.getLogger("shardwright.publish")
+
+@dataclass(frozen=True, slots=True)
+class DatasetDraft:
+    """A dataset whose shards are finished, before and just after its manifest is written.
+
+    Attributes:
+        root: The folder that holds the shards: the dataset's, or `next/` in it.
+        dataset: The dataset's folder.
+        manifest: The manifest, with what companions have stated so far.
+        seen: The records of a dataset that grows which INPUT has; None for other builds.
+        is_new: The manifest is not published yet; else it has all statistics, which stay.
+        near_duplicates: As in `Clearance`.
+    """
+
+    root: Folder
+    dataset: Folder
+    manifest: Manifest
+    seen: SeenRecords | None = None
+    is_new: bool = True
+    near_duplicates: tuple[str, ...] = ()
+
+
+PublishCheck: TypeAlias = Callable[[DatasetDraft], None]
+"""Called before the manifest is written; raises a `ShardwrightError` to stop the build."""
+
+
+class Companion:
+    """What is published beside the shards. What a class does not override adds nothing."""
+
+    def describe(self, total: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return statistics that follow from the sums over a split's shards (`add_part`)."""
+
+    def state(self, draft: DatasetDraft) -> Manifest:
+        """Return the manifest with statistics, before it is checked and written.
+
+        Raises:
+            StorageError: A file of the dataset cannot be read.
+        """
+        return draft.manifest
+
+    def files(self, manifest: Manifest) -> Mapping[str, bytes] | None:
+        """Return files that follow from the manifest alone, by name, to be written before it."""
+
+    def follow(self, draft: DatasetDraft) -> None:
+        """Write what nothing waits for, once the dataset is published.
+
+        Raises:
+            BuildError: Another build has taken over the output.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +103,9 @@ class Publication:
         settings: The options that decide the shards' bytes.
         provenance: The dataset's origin.
         limits: The rejects that the build accepts.
-        fail_on: Limits of the finished dataset.
-        append: The append of which these are the additions: none at all are nothing to publish.
+        companions: What is published with it, in the order in which they state it.
+        checks: Asked in turn, once that is known.
+        grows: The shards are additions to a dataset: none at all are nothing to publish.
     """
 
     root: Folder
@@ -76,8 +115,21 @@ class Publication:
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
     limits: RejectLimits
-    fail_on: FailOn = NO_LIMITS
-    append: Append | None = None
+    companions: Sequence[Companion] = ()
+    checks: Sequence[PublishCheck] = ()
+    grows: bool = False
+
+    def describe(self, total: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the statistics that companions add to those of every dataset."""
+        found: dict[str, Any] = {}
+        for companion in self.companions:
+            found.update(companion.describe(total) or {})
+        return found
+
+    def check(self, root: Folder, manifest: Manifest, seen: SeenRecords | None) -> None:
+        """Ask all checks; `root` holds the shards. Raises `ShardwrightError` as they do."""
+        for check in self.checks:
+            check(DatasetDraft(root, self.root, manifest, seen))
 
 
 def publish(
@@ -87,20 +139,20 @@ def publish(
     clearance: Clearance,
     seen: SeenRecords | None = None,
 ) -> Manifest:
-    """Write all companions, remove stale files, write the manifest, and then `report.html`.
+    """Write all companions, remove stale files, write the manifest, and then what follows it.
 
     Then the dataset of an overwriting build replaces the old one. If nothing is added to a dataset,
     the folder is left empty instead. `seen` are the records of that dataset that INPUT has.
 
     Raises:
-        BuildError: There are too many rejects, a limit of `--fail-on` is exceeded, a planned shard
-            is missing or was replaced, or another build has taken over the output.
+        BuildError: There are too many rejects, a check fails, a planned shard is missing or was
+            replaced, or another build has taken over the output.
     """
     _check_complete(shards, layout)
     root = publication.root
-    if publication.append and not layout.num_records:
+    if publication.grows and not layout.num_records:
         manifest = make_manifest(publication, shards, clearance)
-        check_publication(publication, root, manifest, seen)
+        publication.check(root, manifest, seen)
         # Before files are removed: they may be of another build by now.
         check_owner(root, clearance.fingerprint)
         remove_outputs(root)
@@ -111,33 +163,11 @@ def publish(
         try:
             manifest = _publish_in(root, publication, shards, layout, clearance, seen)
         except StorageError:
-            if publication.append:  # if `gc` has removed the generation, that is the reason
+            if publication.grows:  # if `gc` has removed the generation, that is the reason
                 check_owner(root, clearance.fingerprint, unpublished=clearance.unpublished)
             raise
     _remove_spooled(root)
     return manifest
-
-
-def check_publication(
-    publication: Publication, root: Folder, manifest: Manifest, seen: SeenRecords | None
-) -> None:
-    """Check the limits of `--fail-on` before a manifest is written to a folder.
-
-    Raises:
-        ShardwrightError: As `check_limits`.
-    """
-    append, fail_on, own = publication.append, publication.fail_on, publication.root
-    other = fail_on.against or (own if root != own else None)
-
-    def versions() -> tuple[Version | None, Version]:
-        old, new = None, (root, manifest)
-        if append is not None and seen is not None:
-            before, after = propose_versions(append, Additions.of(manifest, seen))
-            old, new = (append.root, before), (append.root, after)
-        return (old if other is None else (other, read_version(other))), new
-
-    number = 0 if seen is None else seen.num_unchanged
-    check_limits(fail_on, root, manifest, versions, num_unchanged=number)
 
 
 def _replace(
@@ -170,7 +200,7 @@ def _publish_in(
     seen: SeenRecords | None = None,
 ) -> Manifest:
     manifest = _with_estimate(make_manifest(publication, shards, clearance), shards, layout)
-    limits, folder = publication.limits, clearance.folder
+    limits = publication.limits
     num_records = manifest.num_records + clearance.num_unchanged
     stats = [split.stats for split in manifest.splits.values()]
     names = {*clearance.reject_files, *itertools.chain(*shards.examples.values())}
@@ -182,18 +212,15 @@ def _publish_in(
     # A repeated build keeps the manifest with its times, or each run would change a finished
     # dataset.
     published = _published_before(root, manifest)
-    pictures = None
-    if published is None:
-        pictures = sample_of(root, manifest)
-        manifest = with_found(root, with_timing(root, manifest), pictures)
-    else:
-        manifest = published
-    if publication.settings.get("near_duplicates"):
-        append = publication.append
-        grown = None if append is None else (append.root, append.read_base())
-        manifest = with_near_duplicates(root, manifest, clearance.near_duplicates, grown)
-    replaced = publication.root if folder else None
-    check_publication(publication, root, manifest, seen)
+    draft = DatasetDraft(
+        *(root, publication.root, published or manifest, seen),
+        is_new=published is None,
+        near_duplicates=clearance.near_duplicates,
+    )
+    for companion in publication.companions:
+        draft = replace(draft, manifest=companion.state(draft))
+    manifest = draft.manifest
+    publication.check(root, manifest, seen)
     files = {**clearance.reject_files, **shards.files}
     if naming.NEAR_DUPLICATES in manifest.files:
         files[naming.NEAR_DUPLICATES] = manifest.files[naming.NEAR_DUPLICATES]
@@ -202,7 +229,7 @@ def _publish_in(
     # Finding takes a while on large datasets, and another build may begin meanwhile, whose files
     # these steps would replace and remove.
     check_owner(root, clearance.fingerprint)
-    files |= write_companions(root, companion_files(manifest), is_new=True)
+    files |= _write_companions(root, publication, manifest)
     manifest = replace(manifest, files=files)
     # The files of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
@@ -216,25 +243,23 @@ def _publish_in(
     if manifest != published and not _commit(root, manifest, replaces=replaces):
         # Once more, now with the manifest that was first, whose times and sample stay.
         return _publish_in(root, publication, shards, layout, clearance, seen)
-    if manifest != published or root.num_bytes_of(naming.REPORT) is None:
-        _write_report(root, manifest, publication.fail_on.against or replaced, pictures)
+    for companion in publication.companions:
+        companion.follow(replace(draft, manifest=manifest, is_new=manifest != published))
     return manifest
 
 
-def _write_report(
-    root: Folder, manifest: Manifest, old: Folder | None, pictures: Sequence[Picture] | None
-) -> None:
-    """Write the page of a published dataset; a page that fails is no reason not to publish.
-
-    Raises:
-        BuildError: Another build has taken over the output.
-    """
-    page = report_bytes(root, manifest, old, pictures)
-    try:
-        check_owner(root, manifest.fingerprint)  # making it may take a while
-        root.write_bytes(naming.REPORT, page)
-    except StorageError as error:
-        _LOG.warning("%s is not written (`shardwright report` does): %s", naming.REPORT, error)
+def _write_companions(
+    root: Folder, publication: Publication, manifest: Manifest
+) -> dict[str, FileContent]:
+    """Write the companions' files, and return their contents by name."""
+    files: dict[str, bytes] = {}
+    for companion in publication.companions:
+        files.update(companion.files(manifest) or {})
+    # At once: each of them waits for a disk, or twice for a store.
+    with ThreadPoolExecutor(len(files) or 1) as pool:
+        for _ in pool.map(lambda file: root.write_if_new(*file), files.items()):
+            pass
+    return {name: FileContent.of(data) for name, data in files.items()}
 
 
 def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> bool:
@@ -299,11 +324,11 @@ def make_manifest(
         split: SplitInfo(
             split,
             tuple(sorted(infos, key=lambda info: info.index)),
-            shards.stats[split].to_json(),
+            {**as_published(total := shards.stats[split]), **publication.describe(total)},
         )
         for split, infos in sorted(shards.infos.items())
     }
-    manifest = Manifest(
+    return Manifest(
         name=publication.name,
         version=publication.version,
         schema=publication.schema.with_vocabularies(clearance.vocabularies),
@@ -314,7 +339,6 @@ def make_manifest(
         fingerprint=clearance.fingerprint,
         provenance=publication.provenance,
     )
-    return with_label_deviations(manifest)
 
 
 def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) -> Manifest:

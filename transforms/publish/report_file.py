@@ -1,21 +1,61 @@
-"""Make `report.html` of a build: its manifest does not state the page, and nothing checks it."""
+"""The statistics of a build, and `report.html`, which no manifest states and nothing checks."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwright.errors import ShardwrightError
+from shardwright.errors import ShardwrightError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.report.data import ReportData, collect
 from shardwright.report.page import report_html
 from shardwright.report.pictures import Picture
 from shardwright.storage.folder import Folder
+from shardwright.transforms.output_state import check_owner
+from shardwright.transforms.publish.found_statistics import sample_of, with_found
+from shardwright.transforms.publish.picture_statistics import pictures_json
+from shardwright.transforms.publish.publication import Companion, DatasetDraft
 
 MAX_COMPARED = 200_000  # records of both datasets; above that only manifests are compared
 _LOG = logging.getLogger("shardwright.publish")
+
+
+class Report(Companion):
+    """The companion that finds statistics, and writes the page of a published dataset.
+
+    Args:
+        against: The folder of a dataset whose differences it shows; None for those to the dataset
+            that the build replaces, if it does.
+    """
+
+    def __init__(self, against: Folder | None = None) -> None:
+        self._against = against
+        self._pictures: Sequence[Picture] | None = None  # read once for both
+
+    def describe(self, total: Mapping[str, Any]) -> Mapping[str, Any]:
+        return pictures_json(total)
+
+    def state(self, draft: DatasetDraft) -> Manifest:
+        self._pictures = sample_of(draft.root, draft.manifest) if draft.is_new else None
+        if self._pictures is None:
+            return draft.manifest
+        return with_found(draft.root, draft.manifest, self._pictures)
+
+    def follow(self, draft: DatasetDraft) -> None:
+        root, manifest = draft.root, draft.manifest
+        if not draft.is_new and root.num_bytes_of(naming.REPORT) is not None:
+            return
+        replaced = draft.dataset if draft.dataset != root else None
+        page = report_bytes(root, manifest, self._against or replaced, self._pictures)
+        try:
+            check_owner(root, manifest.fingerprint)  # making it may take a while
+            root.write_bytes(naming.REPORT, page)
+        except StorageError as error:
+            # A page that fails is no reason not to publish.
+            told = "%s is not written (`shardwright report` does): %s"
+            _LOG.warning(told, naming.REPORT, error)
 
 
 def report_bytes(

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from operator import add
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.stats_keys import FEATURES
-from shardwright.transforms.publish.number_sums import joined, published
-from shardwright.transforms.publish.picture_statistics import PictureSum
+from shardwright.format.manifest import Manifest
+from shardwright.format.stats_keys import (
+    CHANNELS,
+    FEATURES,
+    LABEL_DEVIATION,
+    LEAKS,
+    NEAR_KEYS,
+    SIGNALS,
+)
+from shardwright.transforms.publish.number_sums import published
 from shardwright.transforms.rejects import REJECTED_LABELS
 
 RANGES = ("image_length", "width", "height")
 _COUNTS = ("label", "format")
-_JOINED: Mapping[str, Callable[[int, int], int]] = {
-    "min": min,
-    "max": max,
-    "sum": add,
-    "count": add,
-}
+_OF_RANGE = ("min", "max", "sum", "count")
 _ALWAYS = tuple(f"{name}s" for name in _COUNTS)
 _ONLY_IF_ANY = ("fixes", REJECTED_LABELS)
 
@@ -63,47 +64,40 @@ def _count_values(column: pa.Array | pa.ChunkedArray) -> dict[str, int]:
     return {str(item["values"]): item["counts"] for item in counted}
 
 
-class StatsSum:
-    """The statistics of several shards together; its size does not grow with their number.
+def with_stats(manifest: Manifest, found: Mapping[str, Mapping[str, Any]]) -> Manifest:
+    """Return the manifest with more statistics, by split."""
+    splits = {
+        name: replace(split, stats={**split.stats, **found.get(name, {})})
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits)
 
-    Args:
-        part: The statistics of a shard; None for those of none.
-    """
 
-    def __init__(self, part: Mapping[str, Any] | None = None) -> None:
-        part = part or {}
-        # The keys in this order, which a sidecar does not keep.
-        self._ranges: dict[str, dict[str, int]] = {
-            name: {key: part[name][key] for key in _JOINED} for name in RANGES if name in part
-        }
-        self._counts = {
-            name: Counter[str](part.get(name, {})) for name in (*_ALWAYS, *_ONLY_IF_ANY)
-        }
-        self._features: dict[str, Mapping[str, Any]] = dict(part.get(FEATURES, {}))
-        self._pictures = PictureSum(part)
+def without_found(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a split's statistics without those that companions state."""
 
-    def add(self, other: StatsSum) -> None:
-        """Add another sum."""
-        for name, more in other._ranges.items():
-            if there := self._ranges.get(name):
-                more = {key: join(there[key], more[key]) for key, join in _JOINED.items()}
-            self._ranges[name] = more
-        for name, counter in self._counts.items():
-            counter.update(other._counts[name])
-        for name, numbers in other._features.items():
-            self._features[name] = joined(self._features.get(name, {}), numbers)
-        self._pictures.add(other._pictures)
+    def is_found(key: str) -> bool:
+        if key not in (SIGNALS, CHANNELS):
+            return key in (LABEL_DEVIATION, LEAKS, *NEAR_KEYS)
+        each = stats[key] if key == CHANNELS else next(iter(stats[key].values()), {})
+        return str(each.get("basis", "")).startswith("sample")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the statistics as published."""
-        counts = {
-            name: dict(sorted(counter.items(), key=lambda item: (len(item[0]), item[0])))
-            for name, counter in self._counts.items()
-            if counter or name in _ALWAYS
-        }
-        features = {
-            name: {"of": numbers["of"], **published(numbers)}
-            for name, numbers in sorted(self._features.items())
-        }
-        told = {FEATURES: features} if features else {}
-        return {**self._ranges, **counts, **told, **self._pictures.to_json()}
+    return {key: value for key, value in stats.items() if not is_found(key)}
+
+
+def as_published(total: Mapping[str, Any]) -> dict[str, Any]:
+    """Return statistics as published, of a sum of the parts of `describe_rows`."""
+    # The keys in this order, which a sidecar does not keep.
+    ranges = {
+        name: {key: total[name][key] for key in _OF_RANGE} for name in RANGES if name in total
+    }
+    counts = {
+        name: dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
+        for name in (*_ALWAYS, *_ONLY_IF_ANY)
+        if (found := total.get(name, {})) or name in _ALWAYS
+    }
+    features = {
+        name: {"of": numbers["of"], **published(numbers)}
+        for name, numbers in sorted(total.get(FEATURES, {}).items())
+    }
+    return {**ranges, **counts, **({FEATURES: features} if features else {})}

@@ -14,7 +14,8 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
 from shardwright.storage.folder import Folder
-from shardwright.transforms.changes.seen_records import SeenRecords, outdated_rows
+from shardwright.transforms.changes.seen_records import outdated_rows
+from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.reject_files import write_rejects
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.versions.changes import Operation, VersionChange
@@ -90,7 +91,7 @@ class Append:
         return base
 
 
-def check_gone(append: Append, seen: SeenRecords, *, is_partial: bool) -> None:
+def check_gone(append: Append, seen: SeenRecords, is_partial: bool) -> None:
     """Stop an append that would take away more records than it may.
 
     Args:

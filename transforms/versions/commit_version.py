@@ -6,7 +6,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.manifest import Manifest
-from shardwright.transforms.changes.seen_records import SeenRecords
+from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.versions.additions import Additions, Append, commit_additions
 
 

@@ -21,7 +21,8 @@ from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.stats_keys import CHANNELS
 from shardwright.storage.folder import Folder
-from shardwright.transforms.publish.statistics import RANGES, StatsSum, describe_rows
+from shardwright.transforms.publish.number_sums import merged
+from shardwright.transforms.publish.statistics import RANGES, as_published, describe_rows
 from shardwright.transforms.versions.changes import Removal, Shards, remove_rows, shards_of
 
 _COUNTS = ("labels", "formats")
@@ -96,13 +97,10 @@ def version_stats(parts: Iterable[Mapping[str, Any]], lost: pa.Table | None) -> 
     # As it was published, with statistics that cannot be added.
     if len(parts) == 1 and lost is None:
         return dict(parts[0])
-    total, channels = StatsSum(), []
-    for part in parts:
-        told = {name: part[name] for name in (*RANGES, *_COUNTS) if name in part}
-        total.add(StatsSum(told))
-        if CHANNELS in part:
-            channels.append(part[CHANNELS])
-    stats = total.to_json()
+    added = (*RANGES, *_COUNTS)
+    told = ({name: part[name] for name in added if name in part} for part in parts)
+    stats = as_published(merged(told))
+    channels = [part[CHANNELS] for part in parts if CHANNELS in part]
     if lost is not None:
         _subtract(stats, describe_rows(lost))
     return stats | ({CHANNELS: _merge_channels(channels)} if channels else {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
@@ -13,8 +13,8 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.reject_files import unpack_rejects
 from shardwright.transforms.reject_limits import RejectLimits
 from shardwright.transforms.reject_tally import RejectTally
-from shardwright.transforms.versions.additions import Append
 from shardwright.transforms.write.clearance import (
+    PlanCheck,
     clear,
     judge,
     place_rejects,
@@ -35,7 +35,7 @@ class ClearOutput(beam.PTransform):
         near_duplicates: The parts of their list, if they were looked for: (number, rows). Workers
             write them to temporary files.
         seen: The single SeenRecords, if the build adds to a dataset.
-        append: The append, then.
+        checks: Asked in turn, then.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ClearOutput(beam.PTransform):
         limits: RejectLimits,
         near_duplicates: beam.PCollection | None = None,
         seen: beam.PCollection | None = None,
-        append: Append | None = None,
+        checks: Sequence[PlanCheck] = (),
     ) -> None:
         super().__init__()
         self._request = request
@@ -58,7 +58,7 @@ class ClearOutput(beam.PTransform):
         self._limits = limits
         self._near_duplicates = near_duplicates
         self._seen = seen
-        self._append = append
+        self._checks = checks
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         tally = self._rejects | "Tally" >> beam.CombineGlobally(_TallyFn(self._request.partial))
@@ -75,7 +75,7 @@ class ClearOutput(beam.PTransform):
                 tally=AsSingleton(tally),
                 limits=self._limits,
                 seen=None if self._seen is None else AsSingleton(self._seen),
-                append=self._append,
+                checks=self._checks,
             )  # one Verdict
         )
         files = (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import google_crc32c
 import pyarrow as pa
@@ -14,10 +15,10 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.parquet import parquet_bytes
 from shardwright.storage.folder import Folder
-from shardwright.transforms.changes.seen_records import SeenRecords
 from shardwright.transforms.output_state import (
     Clearance,
     OutputRequest,
+    SeenRecords,
     clear_output,
     fingerprint_of,
 )
@@ -27,9 +28,13 @@ from shardwright.transforms.reject_files import naming_rejects, unpack_rejects, 
 from shardwright.transforms.reject_limits import RejectLimits, check_rejects
 from shardwright.transforms.reject_tally import RejectTally
 from shardwright.transforms.rejects import RejectReason
-from shardwright.transforms.versions.additions import Append, check_gone
 
 _ROWS_PER_FILE = 250_000  # a worker sorts those of a file in memory
+
+
+PlanCheck: TypeAlias = Callable[[SeenRecords, bool], None]
+"""Called with the records that INPUT has of the dataset it is added to, and whether INPUT could not
+be read to its end; raises a `BuildError` to stop the build before anything is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ def judge(
     tally: RejectTally,
     limits: RejectLimits,
     seen: SeenRecords | None = None,
-    append: Append | None = None,
+    checks: Sequence[PlanCheck] = (),
 ) -> Verdict:
     """Check the whole plan against OUTPUT, and record it there if its build may go on.
 
@@ -68,7 +73,7 @@ def judge(
         tally: The counts of all rejects so far.
         limits: The rejects that the build accepts; they are of all inputs, as the limits are.
         seen: The records of the dataset that the build adds to, as far as INPUT has them.
-        append: The append to that dataset.
+        checks: Asked in turn, then.
 
     Raises:
         BuildError: OUTPUT holds another build.
@@ -81,8 +86,9 @@ def judge(
         tally.check_complete(vocabularies)
         num_records = layout.num_records + num_unchanged
         check_rejects(reasons, num_records, limits, grows=seen is not None)
-        if append is not None and seen is not None:
-            check_gone(append, seen, is_partial=RejectReason.INCOMPLETE in reasons)
+        if seen is not None:
+            for check in checks:
+                check(seen, RejectReason.INCOMPLETE in reasons)
     # Kept, not raised: the rejects are written to files first, which the error then names.
     except BuildError as error:
         return Verdict(error, root, naming.reject_files(naming.FAILED_REJECTS, num_files))

@@ -7,7 +7,8 @@ index's row, so that rows of the new index never describe other bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,9 +27,8 @@ from shardwright.format.records import (
     frame_header,
 )
 from shardwright.format.schema import ExampleSchema
-from shardwright.images.decode import stored_image
 from shardwright.images.kinds import ImageInfo
-from shardwright.transforms.images.storing import ImageToStore
+from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.inputs.file_rules import Problem
 from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.publish.feature_statistics import described_features
@@ -37,17 +37,67 @@ from shardwright.transforms.references import (
     LABEL_INDEX,
     ORIGIN,
     RECORD_CRC,
+    concat,
     extra_name,
     set_column,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.write.examples import FramedRecords
-from shardwright.transforms.write.image_chunks import Chunk, MeasuredRecords, measure_records
 from shardwright.transforms.write.image_reads import ImageRead
+from shardwright.transforms.write.made_records import ImageToStore
 from shardwright.transforms.write.watchdog import watching
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_job import Chunk, ReadRows, RecordMaker, ShardRows, WriteJob
 
 _IMAGE_BYTES = "image_bytes"
+
+
+@dataclass(frozen=True)
+class CopiedRecords(RecordMaker):
+    """A maker that copies records.
+
+    Attributes:
+        hashes: The rule for hashes that an older dataset lacks, if its records can be hashed.
+    """
+
+    hashes: FeatureHashes | None = None
+    decodes, may_crash = False, False
+
+    def places(self, references: pa.RecordBatch) -> pa.RecordBatch:
+        return _record_places(references)
+
+    def make(self, rows: ReadRows, job: WriteJob) -> Chunk:
+        references = rows.references
+        hashes = references.column(HASH)
+        lacks_hashes = self.hashes is not None and hashes.null_count > 0
+        described = _described_in(job.schema, every=lacks_hashes)
+        found, faults = _read_copies(references, rows.reads, described)
+        intact = _intact(found, faults)
+        copies = [copy for copy, _ in intact]
+        ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
+        ids_of_copies = [ids[copy.row] for copy in copies]
+        with watching(references, job.image_seconds):
+            images = [ImageToStore(copy.image, copy.info) for copy in copies]
+            extra = job.measure(ids_of_copies, images)
+        return Chunk(
+            framed=_framed(intact),
+            rows=[rows.first_row + copy.row for copy in copies],
+            ids=ids_of_copies,
+            labels=[labels[copy.row] for copy in copies],
+            infos=[copy.info for copy in copies],
+            image_bytes=[copy.image_bytes for copy in copies],
+            rejects=[Reject(ids[n], uris[n], *faults[n]) for n in sorted(faults)],
+            fixes=Counter(),
+            extra=extra,
+            columns=_columns_of(copies, described, hashes, job.schema, self.hashes),
+        )
+
+    def described(self, shard: ShardRows) -> pa.RecordBatch | None:
+        return concat(shard.columns) if shard.columns else None
+
+    def index_columns(self, shard: ShardRows) -> Mapping[str, pa.Array]:
+        if self.hashes is None or not shard.columns:
+            return {}
+        return {HASH: concat(shard.columns).column(HASH)}
 
 
 class _Copy(NamedTuple):
@@ -103,7 +153,7 @@ class _Described(NamedTuple):
         return extra_name(self.key.decode())
 
 
-def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
+def _record_places(references: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of records to copy, at the places of the records instead of their images."""
     names = ["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN, HASH, RECORD_CRC]
     rows = references.select(names)
@@ -112,41 +162,6 @@ def record_places(references: pa.RecordBatch) -> pa.RecordBatch:
     # columns.
     rows = set_column(rows, "offset", pc.struct_field(rows.column(ORIGIN), "offset"))
     return set_column(rows, "num_bytes", pc.struct_field(rows.column(ORIGIN), "length"))
-
-
-def copy_chunk(
-    references: pa.RecordBatch, reads: Sequence[ImageRead], *, first_row: int, job: WriteJob
-) -> Chunk:
-    """Copy the records of some rows of a shard.
-
-    Args:
-        references: Rows from `record_places`.
-        reads: The read of each row's record.
-        first_row: The number of the first row in its shard.
-        job: The settings of all shards.
-    """
-    hashes = references.column(HASH)
-    lacks_hashes = job.hashes is not None and hashes.null_count > 0
-    described = _described_in(job.schema, every=lacks_hashes)
-    found, faults = _read_copies(references, reads, described)
-    intact = _intact(found, faults)
-    copies = [copy for copy, _ in intact]
-    ids, uris, labels = (references.column(n).to_pylist() for n in ("id", "uri", LABEL_INDEX))
-    ids_of_copies = [ids[copy.row] for copy in copies]
-    with watching(references, job.image_seconds):
-        signals = _measure(ids_of_copies, copies, job) if job.signals else None
-    return Chunk(
-        framed=_framed(intact),
-        rows=[first_row + copy.row for copy in copies],
-        ids=ids_of_copies,
-        labels=[labels[copy.row] for copy in copies],
-        infos=[copy.info for copy in copies],
-        image_bytes=[copy.image_bytes for copy in copies],
-        rejects=[Reject(ids[n], uris[n], *faults[n]) for n in sorted(faults)],
-        fixes=Counter(),
-        signals=signals,
-        columns=_columns_of(copies, described, hashes, job),
-    )
 
 
 def _read_copies(
@@ -219,11 +234,6 @@ def _framed(intact: Sequence[tuple[_Copy, int]]) -> FramedRecords:
     )
 
 
-def _measure(ids: Sequence[str], copies: Sequence[_Copy], job: WriteJob) -> MeasuredRecords:
-    images = [ImageToStore(copy.image, copy.info) for copy in copies]
-    return measure_records(ids, images, stored_image(job.schema))
-
-
 def _described_in(schema: ExampleSchema, *, every: bool) -> list[_Described]:
     features = schema.column_features if every else described_features(schema)
     stored = [feature.stored[0] for feature in features]
@@ -239,7 +249,11 @@ def _described_in(schema: ExampleSchema, *, every: bool) -> list[_Described]:
 
 
 def _columns_of(
-    copies: Sequence[_Copy], described: Sequence[_Described], hashes: pa.Array, job: WriteJob
+    copies: Sequence[_Copy],
+    described: Sequence[_Described],
+    hashes: pa.Array,
+    schema: ExampleSchema,
+    rule: FeatureHashes | None,
 ) -> pa.RecordBatch | None:
     """Return the columns of features with statistics, and the hashes of features; None if none.
 
@@ -247,19 +261,20 @@ def _columns_of(
         copies: The records.
         described: The features whose values they have.
         hashes: The hashes of all rows, null where the index has none.
-        job: The settings of all shards.
+        schema: The features.
+        rule: As in `CopiedRecords.hashes`.
     """
     columns = {
         one.column: pa.array([copy.values[number] for copy in copies], one.type)
         for number, one in enumerate(described)
     }
-    if job.hashes is not None:
+    if rule is not None:
         kept = hashes.take(pa.array([copy.row for copy in copies], pa.int64()))
         if hashes.null_count:
             # Hashes that the index has stay: they are of INPUT's columns, which a record may not
             # tell.
-            kept = pc.coalesce(kept, job.hashes.of_records(pa.RecordBatch.from_pydict(columns)))
-        names = [extra_name(each.stored[0].key) for each in described_features(job.schema)]
+            kept = pc.coalesce(kept, rule.of_records(pa.RecordBatch.from_pydict(columns)))
+        names = [extra_name(each.stored[0].key) for each in described_features(schema)]
         columns = {name: columns[name] for name in names} | {HASH: kept}
     return pa.RecordBatch.from_pydict(columns) if columns else None
 

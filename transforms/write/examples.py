@@ -24,8 +24,8 @@ from shardwright.format.example import bytes_entry_header, varint
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
 from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
 from shardwright.images.kinds import ImageInfo
-from shardwright.transforms.images.storing import ImageToStore
 from shardwright.transforms.references import LABEL_INDEX, extra_name, stacked
+from shardwright.transforms.write.made_records import ImageToStore
 
 T = TypeVar("T")
 

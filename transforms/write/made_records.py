@@ -1,28 +1,29 @@
-"""Make the record of a row: read, check and encode its image and additional images."""
+"""What becomes of a row: its image as it is stored, and its record without a frame."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import pyarrow as pa
+from shardwright.images.kinds import ImageInfo
 
-from shardwright.errors import ImageFault
-from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.transforms.images.masks import encode_mask
-from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.images.storing import (
-    NO_IMAGE,
-    ImageToStore,
-    check_stated_size,
-    store_image,
-    upright_size,
-)
-from shardwright.transforms.references import LABEL_INDEX, STATED_SIZE, extra_name, picture_columns
-from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
-from shardwright.transforms.write.write_job import WriteJob
 
-FurtherReads = Sequence[tuple[Feature, Sequence[ImageRead]]]  # one read per row
+class ImageToStore(NamedTuple):
+    """One image as a record holds it.
+
+    Attributes:
+        data: Its bytes; for an unchanged image, the same object that was given.
+        info: Their properties.
+        fixes: The names of the fixed faults; 'profile' if colors were converted to sRGB, and
+            `EXIF_KEPT` for an image that viewers turn by its EXIF and training does not.
+    """
+
+    data: bytes
+    info: ImageInfo
+    fixes: tuple[str, ...] = ()
+
+
+NO_IMAGE = ImageToStore(b"", ImageInfo("", 0, 0, 0))  # of a record that lacks the image
 
 
 class MadeRecord(NamedTuple):
@@ -43,142 +44,3 @@ class MadeRecord(NamedTuple):
     entries: bytes
     image: ImageToStore
     pictures: Mapping[str, ImageToStore]
-
-
-def image_name(image_id: str, uri: str) -> str:
-    """Return the name whose extension may tell the format.
-
-    That is the id of an archive's member, but a table's id may have no extension.
-    """
-    return image_id if "." in image_id else uri
-
-
-def stated_sizes(references: pa.RecordBatch) -> Sequence[Sequence[float] | None]:
-    """Return the size that each row's boxes were divided by; None if they were not."""
-    if STATED_SIZE not in references.schema.names:
-        return [None] * references.num_rows
-    found: list[list[float] | None] = references.column(STATED_SIZE).to_pylist()
-    return found
-
-
-class StoredRows:
-    """A maker of records that stores each row unchanged, as one record."""
-
-    def __init__(
-        self,
-        references: pa.RecordBatch,
-        reads: Sequence[ImageRead],
-        entries: Sequence[bytes],
-        job: WriteJob,
-    ) -> None:
-        self._ids, self._uris, self._labels = (
-            references.column(name).to_pylist() for name in ("id", "uri", LABEL_INDEX)
-        )
-        self._reads, self._entries, self._job = reads, entries, job
-        self._further = further_reads(references, reads, job.schema)
-        self._stated_sizes = stated_sizes(references)
-        self._has_masks = any(each.kind == FeatureKind.MASK for each, _ in self._further)
-        self._may_lack_image = job.schema.may_lack_image
-
-    def records_of(self, row: int) -> list[MadeRecord]:
-        """Return the record of a row, or raise ImageFault if it is rejected."""
-        job, image_id, read = self._job, self._ids[row], self._reads[row]
-        name = image_name(image_id, self._uris[row])
-        image, size = NO_IMAGE, None
-        # Where an image is required, a row without one goes on to `store_image`, which rejects no
-        # bytes.
-        if read is not NO_PICTURE or not self._may_lack_image:
-            data = read()
-            image = store_image(data, job.encode, check=job.check, name=name)
-            if (stated := self._stated_sizes[row]) is not None:
-                check_stated_size(data, stated, job.encode, check=job.check, stored=image)
-            if self._has_masks:
-                size = upright_size(data, job.encode, job.check, image)
-        pictures = take_pictures(self._further, row, job.check, job.encode, size)
-        return [MadeRecord(row, image_id, self._labels[row], self._entries[row], image, pictures)]
-
-
-def further_reads(
-    references: pa.RecordBatch, reads: Sequence[ImageRead], schema: ExampleSchema
-) -> FurtherReads:
-    """Return the reads of each additional image, in writing order.
-
-    Args:
-        references: The rows.
-        reads: Reads from `start_reads`: of each row, then of each column of additional images.
-        schema: The features.
-
-    Raises:
-        ValueError: The reads do not match the rows.
-    """
-    names, num_rows = picture_columns(references.schema), references.num_rows
-    if len(reads) != num_rows * (1 + len(names)):
-        raise ValueError(
-            f"{num_rows} rows with {len(names)} additional images each need one read per image, "
-            f"got {len(reads)}"
-        )
-    places = {
-        name: reads[(number + 1) * num_rows : (number + 2) * num_rows]
-        for number, name in enumerate(names)
-    }
-    return [
-        (feature, places[name])
-        for feature in schema.features
-        if (name := extra_name(feature.name)) in places
-    ]
-
-
-def take_pictures(
-    reads: FurtherReads,
-    row: int,
-    check: str,
-    options: EncodeOptions,
-    image_size: tuple[int, int] | None,
-) -> Mapping[str, ImageToStore]:
-    """Return the additional images to store of one row, by feature name.
-
-    An image that the record lacks has no bytes.
-
-    Raises:
-        ImageFault: An image is rejected, and its record with it; its text has the feature.
-    """
-    taken = {}
-    for feature, of_feature in reads:
-        try:
-            read = of_feature[row]
-            data = None if read is NO_PICTURE else read()
-        except ImageFault as fault:
-            # With the feature's name: a record may have several images, and the reject names one
-            # id.
-            raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault
-        taken[feature.name] = take_picture(data, feature, check, options, image_size)
-    return taken
-
-
-def take_picture(
-    data: bytes | None,
-    feature: Feature,
-    check: str,
-    options: EncodeOptions,
-    image_size: tuple[int, int] | None,
-) -> ImageToStore:
-    """Return one additional image to store, without bytes if the record lacks it.
-
-    Args:
-        data: The whole file, None without one.
-        feature: The feature.
-        check: As for `check_image`.
-        options: Those of the images.
-        image_size: Height and width of the record's image, as for `encode_mask`.
-
-    Raises:
-        ImageFault: The image is rejected; its text has the feature.
-    """
-    if data is None:
-        return NO_IMAGE
-    try:
-        if feature.kind == FeatureKind.MASK:
-            return ImageToStore(*encode_mask(data, options, check=check, image_size=image_size))
-        return store_image(data, options, check=check)
-    except ImageFault as fault:
-        raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault

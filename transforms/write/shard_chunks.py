@@ -29,14 +29,13 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import results_in_order
 from shardwright.transforms.child_process import Death, call_in_child
-from shardwright.transforms.images.pixels import PIXELS, pixels_for
+from shardwright.transforms.images.budget import PIXELS, pixels_for
 from shardwright.transforms.references import record_bytes
 from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.write.copied_records import copy_chunk, record_places
 from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
-from shardwright.transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
+from shardwright.transforms.write.image_chunks import chunk_bounds
 from shardwright.transforms.write.image_reads import read_ahead
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_job import Chunk, ReadRows, WriteJob
 
 T = TypeVar("T")
 
@@ -69,8 +68,7 @@ def make_chunks(
         job: The settings of all shards.
         all_begun: Set once the reads of the last chunk have started.
     """
-    if job.copies:
-        references = record_places(references)
+    references = job.maker.places(references)
     ahead = _read_ahead(job.computing_threads, _num_tasks(references, job))
     scale = _SCALE_ALONE if ahead.num_threads == 1 else 1
     tasks = _chunk_tasks(references, job, all_begun or threading.Event(), scale)
@@ -81,9 +79,7 @@ def _chunk_tasks(
     references: pa.RecordBatch, job: WriteJob, all_begun: threading.Event, scale: int
 ) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
-    # Copied records are encoded; the results of users' functions are encoded row by row instead.
-    is_made = not (job.copies or job.transforms)
-    entries = _entries_of(references, encoder) if is_made else iter(())
+    entries = _entries_of(references, encoder) if job.maker.encodes_rows else iter(())
 
     def chunks() -> Iterator[pa.RecordBatch]:
         for start, stop in chunk_bounds(record_bytes(references), scale):
@@ -97,11 +93,8 @@ def _chunk_tasks(
         # Encoded here, in the thread that makes tasks, in the order of the rows; the tasks may run
         # in any order.
         known = list(itertools.islice(entries, rows.num_rows))
-        if job.copies:
-            yield functools.partial(copy_chunk, rows, reads, first_row=first_row, job=job)
-        else:
-            make = functools.partial(make_chunk, entries=known, encoder=encoder)
-            yield functools.partial(make, rows, reads, first_row=first_row, job=job)
+        read = ReadRows(rows, reads, first_row, known, encoder)
+        yield functools.partial(job.maker.make, read, job)
         first_row += rows.num_rows
 
 

@@ -29,14 +29,13 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.reject_files import read_rejects, write_rejects
 from shardwright.transforms.rejects import RETRYABLE, Reject, count_reasons
-from shardwright.transforms.write.image_chunks import Chunk
 from shardwright.transforms.write.shard_chunks import (
     has_died,
     make_alone,
     make_chunks,
     noted_attempt,
 )
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_job import Chunk, WriteJob
 from shardwright.transforms.write.written_rows import WrittenRows
 
 Written = tuple[ShardSummary, list[Reject]]
@@ -172,7 +171,7 @@ def _finish_own(
         stats=rows.describe(table),
         # Before the sidecar, whose summary counts them: a finished shard has its list.
         reject_file=write_rejects(job.root, plan.name.rejects, rows.rejects),
-        signals_file=rows.write_signals(),
+        signals_file=rows.write_extra(),
     )
     return write_sidecar(job.root, summary, table), rows.rejects
 

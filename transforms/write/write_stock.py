@@ -37,16 +37,10 @@ from shardwright.transforms.reject_files import pack_rejects, unpack_rejects, wr
 from shardwright.transforms.rejects import count_reasons, rejects_in, rejects_to_table
 from shardwright.transforms.routing import Routed
 from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
-from shardwright.transforms.write.image_chunks import (
-    MEASURED,
-    Chunk,
-    chunk_bounds,
-    make_chunk,
-    measured,
-)
+from shardwright.transforms.write.image_chunks import MEASURED, chunk_bounds, measured
 from shardwright.transforms.write.image_reads import start_reads
 from shardwright.transforms.write.record_index import ORIGIN_SCHEMA, index_shard
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_job import Chunk, ReadRows, WriteJob
 from shardwright.transforms.write.written_rows import original_column
 
 _ORIGINS, _REJECTS = "origins", "rejects"
@@ -144,11 +138,9 @@ class _EncodeFn(beam.DoFn):
         encoder = ExampleEncoder(job.with_vocabularies(clearance.vocabularies).schema)
         count("images_in", references.num_rows)
         with timed("encode_chunk_msec"):
-            known = [] if job.transforms else encoder.encode_known(references)
+            known = encoder.encode_known(references) if job.maker.encodes_rows else []
             reads = start_reads(references, job.storage, job.threads)
-            chunk = make_chunk(
-                references, reads, first_row=0, entries=known, encoder=encoder, job=job
-            )
+            chunk = job.maker.make(ReadRows(references, reads, 0, known, encoder), job)
         for record in unframe(chunk.framed):
             yield name.split, record
         yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))

@@ -13,10 +13,8 @@ import pyarrow.compute as pc
 from shardwright.format.contents import FileContent
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA
-from shardwright.images.signals_file import signal_values, write_signals
 from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.publish.feature_statistics import describe_features
-from shardwright.transforms.publish.picture_statistics import describe_pictures
 from shardwright.transforms.publish.statistics import describe_rows
 from shardwright.transforms.references import (
     HASH,
@@ -25,17 +23,10 @@ from shardwright.transforms.references import (
     ORIGIN_TYPE,
     RECORD_CRC,
     SUFFIX,
-    concat,
 )
 from shardwright.transforms.rejects import Reject
-from shardwright.transforms.write.image_chunks import (
-    MEASURED,
-    Chunk,
-    MeasuredRecords,
-    join_records,
-    measured,
-)
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.image_chunks import MEASURED, measured
+from shardwright.transforms.write.write_job import Chunk, ShardRows, WriteJob
 
 _REFERENCED = ("uri", "etag", HASH, SUFFIX)
 
@@ -50,8 +41,8 @@ class WrittenRows:
     def __init__(self, plan: ShardPlan, job: WriteJob) -> None:
         self.rejects: list[Reject] = []
         self._name, self._job = plan.name, job
-        self._measured: list[MeasuredRecords] = []
-        self._copied: list[pa.RecordBatch] = []  # columns of copied records
+        self._measured: list[Any] = []  # `Chunk.extra` of each
+        self._copied: list[pa.RecordBatch] = []  # `Chunk.columns`
         self._references = plan.references
         self._rows: list[int] = []
         self._columns: dict[str, list[object]] = {
@@ -77,8 +68,8 @@ class WrittenRows:
         for name in MEASURED:
             columns[name] += measured(chunk, name)
         self.rejects += chunk.rejects
-        if chunk.signals is not None:
-            self._measured.append(chunk.signals)
+        if chunk.extra is not None:
+            self._measured.append(chunk.extra)
         if chunk.columns is not None:
             self._copied.append(chunk.columns)
         self._fixes += chunk.fixes
@@ -97,23 +88,17 @@ class WrittenRows:
             for name, values in self._columns.items()
         }
         columns |= {name: original_column(kept, name) for name in _REFERENCED}
-        if self._job.hashes is not None and self._copied:
-            columns[HASH] = concat(self._copied).column(HASH)
-        if self._job.transforms:
-            # A function's ids begin with the input's id, so the difference says where that ends.
-            lengths = (pc.utf8_length(ids) for ids in (columns["id"], kept.column("id")))
-            columns[SUFFIX] = pc.subtract(*lengths)
+        columns |= self._job.maker.index_columns(ShardRows(kept, columns["id"], self._copied))
         return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
 
     def _kept(self) -> pa.RecordBatch:
         """Return the references of the records."""
         return self._references.take(pa.array(self._rows, pa.int64()))
 
-    def write_signals(self) -> FileContent | None:
-        """Write the shard's file of signals, and return its content; None if there is none."""
-        if not self._job.signals:
-            return None
-        return write_signals(self._job.root, self._name, join_records(self._measured).rows)
+    def write_extra(self) -> FileContent | None:
+        """Write the shard's file of measurements, and return its content; None if unwanted."""
+        extra = self._job.extra
+        return None if extra is None else extra.write(self._job.root, self._name, self._measured)
 
     def describe(self, table: pa.Table) -> Mapping[str, Any]:
         """Return the statistics of the shard with this index."""
@@ -122,18 +107,13 @@ class WrittenRows:
         # By rows of the plan: a row that made any record is not rejected.
         rejected[self._rows] = False
         stats = describe_rows(table, self._fixes, labels.filter(pa.array(rejected)))
-        for batch in self._described():
-            stats |= describe_features(batch, self._job.schema)
-        if self._job.signals:
-            measured = join_records(self._measured)
-            stats |= describe_pictures(signal_values(measured.rows), measured.channels)
+        shard = ShardRows(self._kept(), table["id"], self._copied)
+        described = self._job.maker.described(shard)
+        if described is not None:
+            stats |= describe_features(described, self._job.schema)
+        if self._job.extra is not None:
+            stats |= self._job.extra.describe(self._measured)
         return stats
-
-    def _described(self) -> list[pa.RecordBatch]:
-        """Return one batch with the columns that statistics describe, or none."""
-        if self._job.copies:
-            return [concat(self._copied)] if self._copied else []
-        return [] if self._job.transforms else [self._kept()]  # those of results are not there
 
 
 def original_column(references: pa.RecordBatch, name: str) -> pa.Array:

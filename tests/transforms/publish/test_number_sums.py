@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.publish.number_sums import MAX_BINS, describe_numbers, joined, published
+from shardwright.transforms.publish.number_sums import MAX_BINS, describe_numbers, merged, published
 from tests.support.random_tests import examples
 
 Part = Mapping[str, Any]
@@ -33,7 +33,7 @@ def total(parts: list[Any]) -> Part:
     found: Part = {}
     for part in parts:
         (described,) = describe_numbers([part])
-        found = joined(found, json.loads(json.dumps(described)))  # as a sidecar stores it
+        found = merged([found, json.loads(json.dumps(described))])  # as a sidecar stores it
     return found
 
 
@@ -44,7 +44,7 @@ def test_the_order_of_parts_changes_no_byte(
 ) -> None:
     wanted = json.dumps(published(total(parts)))
     assert json.dumps(published(total(data.draw(st.permutations(parts))))) == wanted
-    both = joined(total(parts[cut:]), total(parts[:cut]))
+    both = merged([total(parts[cut:]), total(parts[:cut])])
     assert json.dumps(published(both)) == wanted
 
 

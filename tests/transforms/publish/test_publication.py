@@ -21,7 +21,9 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.local import FileInfo
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.packing import Layout, ShardCuts
+from shardwright.transforms.publish.companions import TfdsFiles
 from shardwright.transforms.publish.publication import Publication, make_manifest, publish
+from shardwright.transforms.publish.report_file import Report
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.reject_limits import RejectLimits
 from tests.support.build_helpers import stamps_of
@@ -50,7 +52,7 @@ def make_publication(root: Path, **changes: Any) -> Publication:
         provenance,
         LIMITS,
     )
-    return replace(Publication(*made), **changes)
+    return replace(Publication(*made, companions=(Report(), TfdsFiles())), **changes)
 
 
 def make_summaries(**rejects: int) -> list[ShardSummary]:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.publish.statistics import StatsSum, describe_rows
+from shardwright.transforms.publish.number_sums import merged
+from shardwright.transforms.publish.statistics import as_published, describe_rows
 
 SIDE = st.none() | st.integers(1, 9)
 COLUMNS = {
@@ -29,10 +30,7 @@ def describe(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    total = StatsSum()
-    for part in parts:
-        total.add(StatsSum(part))
-    return total.to_json()
+    return as_published(merged(parts))
 
 
 @given(rows=ROWS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.transforms.publish.written_shards import MAX_POINTS, Finished, timing_of
+from shardwright.transforms.publish.found_statistics import MAX_POINTS, Finished, timing_of
 from tests.support.build_helpers import build, manifest_of, png_of
 
 

@@ -1,4 +1,4 @@
-"""AssignSplits in a pipeline."""
+"""AssignSplits, DrawSplits and ListSplits in a pipeline."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from shardwright.transforms.references import set_column
 from shardwright.transforms.splits.assign_splits import AssignSplits
+from shardwright.transforms.splits.draw_splits import DrawSplits
+from shardwright.transforms.splits.list_splits import ListSplits
 from shardwright.transforms.splits.split_lists import SplitLists
-from shardwright.transforms.splits.split_rules import parse_split
+from shardwright.transforms.splits.split_rules import SplitCounts, parse_split
 from tests.support.helpers import Run, references, run_transform
 
 LABELS = [f"class {number % 5}" for number in range(300)]
@@ -21,9 +23,21 @@ PATIENTS = [f"patient {number // 6}" for number in range(300)]
 GROUPED = set_column(ALL, "group", pa.array(PATIENTS))
 
 
+def step(
+    rule: str | None, listed: SplitLists | None = None, **options: bool
+) -> AssignSplits | DrawSplits | ListSplits:
+    """Return the transform of a rule, as a build chooses it."""
+    parsed = None if rule is None else parse_split(rule)
+    if isinstance(parsed, SplitCounts) or (parsed is not None and any(options.values())):
+        drawn: AssignSplits | DrawSplits = DrawSplits(parsed, **options)
+    else:
+        drawn = AssignSplits(parsed)
+    return drawn if listed is None else ListSplits(listed, rule and drawn)
+
+
 def assign(rule: str | None = None, *, batch: Any = ALL, size: int = 31, **options: Any) -> Run:
     """Assign splits to 300 references in batches of a size."""
-    transform = AssignSplits(rule and parse_split(rule), **options)
+    transform = step(rule, **options)
     return run_transform(transform, [batch.slice(at, size) for at in range(0, 300, size)])
 
 
@@ -61,6 +75,11 @@ def test_drawn_splits(rule: str, counts: list[int], stratify: bool) -> None:
     assert ({cells[label, "test"] for label in LABELS} <= in_class) == stratify
 
 
+def test_exact_numbers_are_not_assigned_one_by_one() -> None:
+    with pytest.raises(ValueError, match="states exact numbers: use DrawSplits"):
+        AssignSplits(parse_split("test=37,train=rest"))
+
+
 def test_groups() -> None:
     run = assign("test=60,train=rest", batch=GROUPED, stratify=True, grouped=True)
     splits = splits_in(run)
@@ -69,8 +88,7 @@ def test_groups() -> None:
 
 
 def test_nothing() -> None:
-    rule = parse_split("test=0.5,train=rest")
-    for transform in (AssignSplits(), AssignSplits(rule, stratify=True)):
+    for transform in (step(None), step("test=0.5,train=rest", stratify=True)):
         run = run_transform(transform, [])
         assert (run.rows, run.rejects, run.counters) == ([], [], {})
 
@@ -96,7 +114,7 @@ def test_ids_not_listed_are_drawn(
 
 
 def test_ids_not_listed_are_rejects_without_a_rule(listed: SplitLists) -> None:
-    run = run_transform(AssignSplits(listed=listed), [references(["1", "295"])])
+    run = run_transform(ListSplits(listed), [references(["1", "295"])])
     assert [(row["id"], row["split"]) for row in run.rows] == [("295", "test")]
     assert run.rejects[0] == ("1", "unknown_split")
     assert run.counters == {"rejects_unknown_split": 1, "rejects_unused_id": 19}

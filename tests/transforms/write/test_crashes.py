@@ -23,6 +23,8 @@ from shardwright.transforms.user_code import UserTransform
 from shardwright.transforms.write import watchdog
 from shardwright.transforms.write.shard_chunks import has_died, noted_attempt
 from shardwright.transforms.write.shard_writing import write_shard
+from shardwright.transforms.write.stored_records import StoredRecords
+from shardwright.transforms.write.transformed_records import TransformedRecords
 from shardwright.transforms.write.watchdog import EXIT_STUCK
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support import user_transforms
@@ -38,9 +40,7 @@ def make_job(root: Path, *functions: Callable[..., object], seconds: float = 250
     return WriteJob(
         Folder(str(root)),
         image_classification().with_class_names(("a",)),
-        check="decode",
-        encode=EncodeOptions(),
-        transforms=tuple(map(UserTransform.find, names)),
+        TransformedRecords("decode", EncodeOptions(), tuple(map(UserTransform.find, names))),
         image_seconds=seconds,
     )
 
@@ -147,9 +147,9 @@ def test_only_a_death_leaves_a_note(plan: ShardPlan, tmp_path: Path) -> None:
 
 
 def test_nothing_is_noted_where_nothing_is_decoded(plan: ShardPlan, tmp_path: Path) -> None:
-    checked = make_job(tmp_path)
-    for job, is_noted in ((checked, True), (replace(checked, check="none"), False)):
+    for check, is_noted in (("decode", True), ("none", False)):
+        job = replace(make_job(tmp_path), maker=StoredRecords(check, EncodeOptions()))
         note_a_death(job, plan)
         write_shard(plan, job)
         assert has_died(*attempt_at(plan, job)) is not is_noted
-    assert replace(checked, check="none", encode=EncodeOptions("png")).may_crash
+    assert StoredRecords("none", EncodeOptions("png")).may_crash

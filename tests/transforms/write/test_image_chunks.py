@@ -20,17 +20,11 @@ from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.rejects import RejectReason as R
 from shardwright.transforms.write.examples import ExampleEncoder
-from shardwright.transforms.write.image_chunks import (
-    CHUNK_BYTES,
-    CHUNK_RECORDS,
-    Chunk,
-    chunk_bounds,
-    make_chunk,
-)
+from shardwright.transforms.write.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, chunk_bounds
 from shardwright.transforms.write.image_reads import ImageRead, start_reads
-from shardwright.transforms.write.made_records import image_name, take_pictures
 from shardwright.transforms.write.shard_chunks import make_chunks
-from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.stored_records import StoredRecords, image_name, take_pictures
+from shardwright.transforms.write.write_job import Chunk, ReadRows, WriteJob
 from tests.support.helpers import references
 from tests.support.random_tests import examples
 from tests.transforms.write.test_image_reads import PNG, batch_of, write
@@ -85,12 +79,12 @@ Reads = Sequence[ImageRead]
 def chunk_from(
     batch: pa.RecordBatch, reads: Reads | None = None, first_row: int = 0, **options: Any
 ) -> Chunk:
-    options = {"check": "header", "encode": KEEP, "threads": 2, **options}
+    maker = StoredRecords(**{"check": "header", "encode": KEEP, **options})
     schema = image_classification().with_class_names(("a",))
-    job, encoder = WriteJob(Folder("/nowhere"), schema, **options), ExampleEncoder(schema)
+    job, encoder = WriteJob(Folder("/nowhere"), schema, maker, 2), ExampleEncoder(schema)
     reads = start_reads(batch, job.storage, job.threads) if reads is None else reads
     entries = encoder.encode_known(batch)
-    return make_chunk(batch, reads, first_row=first_row, entries=entries, encoder=encoder, job=job)
+    return maker.make(ReadRows(batch, reads, first_row, entries, encoder), job)
 
 
 def test_good_rows_and_rejects_keep_their_own_places(tmp_path: Path) -> None:
@@ -167,5 +161,7 @@ def test_chunks_are_larger_for_a_thread_that_is_alone(
 ) -> None:
     batch = batch_of(*[write(tmp_path / "a", PNG)] * (2 * CHUNK_RECORDS + 2))
     schema = image_classification().with_class_names(("a",))
-    chunks = make_chunks(batch, WriteJob(Folder("/nowhere"), schema, "none", KEEP, threads))
+    chunks = make_chunks(
+        batch, WriteJob(Folder("/nowhere"), schema, StoredRecords("none", KEEP), threads)
+    )
     assert [len(chunk.rows) for chunk in chunks] == sizes

@@ -29,12 +29,14 @@ from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.output_state import Clearance
 from shardwright.transforms.plan.packing import Layout, ShardCuts
 from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.publish.companions import TfdsFiles
 from shardwright.transforms.publish.publication import Publication, publish
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.references import set_column
 from shardwright.transforms.reject_limits import RejectLimits
 from shardwright.transforms.write import shard_writing
 from shardwright.transforms.write.shard_writing import find_finished, write_records, write_shard
+from shardwright.transforms.write.stored_records import StoredRecords
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import leftovers_of, png_of, stamps_of
 from tests.support.helpers import file_references
@@ -150,7 +152,9 @@ def write(plan: ShardPlan, root: Folder, clearance: Clearance = CLEARANCE) -> Sh
 
 
 def make_job(root: Folder, clearance: Clearance = CLEARANCE) -> WriteJob:
-    return WriteJob(root, SCHEMA, "header", EncodeOptions(), threads=1).cleared(clearance)
+    return WriteJob(root, SCHEMA, StoredRecords("header", EncodeOptions()), threads=1).cleared(
+        clearance
+    )
 
 
 def test_a_late_writer_leaves_a_finished_shard_as_it_is(
@@ -217,7 +221,9 @@ def test_a_shard_that_is_not_as_written_is_not_published(plan: ShardPlan, tmp_pa
 
 
 def publish_in(summary: ShardSummary, root: Folder, clearance: Clearance = CLEARANCE) -> Manifest:
-    publication = Publication(root, "tiny", "1.0.0", SCHEMA, {}, {}, RejectLimits(1.0))
+    publication = Publication(
+        root, "tiny", "1.0.0", SCHEMA, {}, {}, RejectLimits(1.0), (TfdsFiles(),)
+    )
     return publish(WrittenShards([summary]), publication, LAYOUT, clearance)
 
 

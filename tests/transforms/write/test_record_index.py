@@ -21,6 +21,7 @@ from shardwright.transforms.plan.shard_plans import ShardPlan
 from shardwright.transforms.references import LABEL_INDEX
 from shardwright.transforms.write.record_index import ORIGIN_SCHEMA, index_shard
 from shardwright.transforms.write.shard_writing import write_shard
+from shardwright.transforms.write.stored_records import StoredRecords
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.damage import example, frame
 from tests.support.helpers import references
@@ -78,7 +79,9 @@ def test_a_planned_shard(tmp_path: Path, feature_names: str, encode: EncodeOptio
         extras=(),
     ).with_class_names(("a", "b"))
     out = Folder(str(tmp_path / "out"))
-    summary, _ = write_shard(make_plan(tmp_path, 70), WriteJob(out, schema, "header", encode, 2))
+    summary, _ = write_shard(
+        make_plan(tmp_path, 70), WriteJob(out, schema, StoredRecords("header", encode), 2)
+    )
     wanted = read_index(out, NAME).replace_schema_metadata(None)
     origin = wanted.select(ORIGIN_SCHEMA.names).cast(ORIGIN_SCHEMA)
     found, rows = index_shard(out, NAME, schema, origin.take(pa.array(range(69, -1, -1))))

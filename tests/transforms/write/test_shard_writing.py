@@ -30,6 +30,7 @@ from shardwright.transforms.write import image_reads
 from shardwright.transforms.write.image_chunks import CHUNK_RECORDS
 from shardwright.transforms.write.image_reads import ImageLocation
 from shardwright.transforms.write.shard_writing import find_finished, write_records, write_shard
+from shardwright.transforms.write.stored_records import StoredRecords
 from shardwright.transforms.write.write_job import WriteJob
 from tests.support.build_helpers import leftovers_of, png_of
 from tests.support.helpers import file_references
@@ -55,7 +56,7 @@ class Written:
 def make_job(root: Path, **changes: Any) -> WriteJob:
     schema = image_classification().with_class_names(("a",))
     return replace(
-        WriteJob(Folder(str(root)), schema, check="header", encode=EncodeOptions(), threads=2),
+        WriteJob(Folder(str(root)), schema, StoredRecords("header", EncodeOptions()), threads=2),
         **changes,
     )
 
@@ -248,7 +249,9 @@ def test_a_full_disk_leaves_no_new_shard_and_no_sidecar(written: Written, tmp_pa
 
 def test_an_unexpected_error_is_a_reject_and_retried(images: Paths, tmp_path: Path) -> None:
     plan = make_plan(images)
-    summary, rejects = write_shard(plan, make_job(tmp_path, check="glance"))
+    summary, rejects = write_shard(
+        plan, make_job(tmp_path, maker=StoredRecords("glance", EncodeOptions()))
+    )
     assert (summary.num_records, summary.rejects) == (0, {"internal_error": NUM_IMAGES})
     assert all("ValueError: check must be one of" in reject.detail for reject in rejects)
     assert not is_finished(tmp_path, plan)

@@ -24,6 +24,7 @@ from shardwright.transforms.rejects import Reject
 from shardwright.transforms.routing import Routed
 from shardwright.transforms.write import shard_writing
 from shardwright.transforms.write.shard_writing import write_records
+from shardwright.transforms.write.stored_records import StoredRecords
 from shardwright.transforms.write.write_job import WriteJob
 from shardwright.transforms.write.write_shards import WriteShards
 from tests.support.build_helpers import leftovers_of, png_of, stamps_of
@@ -61,7 +62,9 @@ def plans(tmp_path: Path) -> list[ShardPlan]:
 
 
 def job_of(root: Path) -> WriteJob:
-    return WriteJob(Folder(str(root)), image_classification(), "header", EncodeOptions(), 2)
+    return WriteJob(
+        Folder(str(root)), image_classification(), StoredRecords("header", EncodeOptions()), 2
+    )
 
 
 def write(root: Path, plans: list[ShardPlan], *, unpublished: bool = True) -> Run:

@@ -29,6 +29,7 @@ from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.routing import Routed
 from shardwright.transforms.write.examples import ExampleEncoder
+from shardwright.transforms.write.stored_records import StoredRecords
 from shardwright.transforms.write.write_job import WriteJob
 from shardwright.transforms.write.write_stock import (
     WriteWithBeam,
@@ -108,7 +109,7 @@ class _Write(beam.PTransform):
     def expand(self, plans: beam.PCollection) -> Routed:
         made = Clearance({"label": ("a", "b")}, "f", {}, True)
         clearance = plans.pipeline | "Clearance" >> beam.Create([made])
-        job = WriteJob(Folder(str(self._root)), SCHEMA, "header", self._encode, 2)
+        job = WriteJob(Folder(str(self._root)), SCHEMA, StoredRecords("header", self._encode), 2)
         write = WriteWithBeam(job, name="pets", shards=self._shards, clearance=clearance)
         return plans | write
 

@@ -2,63 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardwright.errors import ImageFault
-from shardwright.format.schema import Feature
+from shardwright.format.schema import ExampleSchema, Feature
 from shardwright.transforms.images.checks import check_image
 from shardwright.transforms.images.pixels import encode_png
-from shardwright.transforms.images.storing import (
-    NO_IMAGE,
-    ImageToStore,
-    check_stated_size,
-    store_image,
-    upright_size,
-)
+from shardwright.transforms.images.storing import check_stated_size, store_image, upright_size
 from shardwright.transforms.references import (
     LABEL_INDEX,
+    SUFFIX,
     extra_columns,
     name_of_extra,
     picture_columns,
 )
 from shardwright.transforms.rejects import RejectReason
-from shardwright.transforms.user_code import Picture, Record, apply_all
-from shardwright.transforms.write.examples import ExampleEncoder
-from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
-from shardwright.transforms.write.made_records import (
-    MadeRecord,
+from shardwright.transforms.user_code import Picture, Record, UserTransform, apply_all
+from shardwright.transforms.write.image_chunks import make_chunk
+from shardwright.transforms.write.image_reads import NO_PICTURE
+from shardwright.transforms.write.made_records import NO_IMAGE, ImageToStore, MadeRecord
+from shardwright.transforms.write.stored_records import (
+    StoredRecords,
     further_reads,
     image_name,
     stated_sizes,
     take_picture,
 )
-
-if TYPE_CHECKING:
-    from shardwright.transforms.write.write_job import WriteJob
+from shardwright.transforms.write.write_job import Chunk, ReadRows, ShardRows, WriteJob
 
 
-class TransformedRows:
-    """A maker of records that applies the user's functions to each row."""
+@dataclass(frozen=True)
+class TransformedRecords(StoredRecords):
+    """A maker of any number of records a row, by users' functions.
 
-    def __init__(
-        self,
-        references: pa.RecordBatch,
-        reads: Sequence[ImageRead],
-        encoder: ExampleEncoder,
-        job: WriteJob,
-    ) -> None:
-        self._references, self._reads, self._encoder, self._job = references, reads, encoder, job
-        self._further = further_reads(references, reads, job.schema)
+    Attributes:
+        transforms: The functions, in order.
+    """
+
+    transforms: tuple[UserTransform, ...]
+    encodes_rows, makes_other_ids = False, True
+
+    @property
+    def decodes(self) -> bool:
+        return True
+
+    @property
+    def may_crash(self) -> bool:
+        return True
+
+    def make(self, rows: ReadRows, job: WriteJob) -> Chunk:
+        return make_chunk(rows, _TransformedRows(rows, job.schema, self).records_of, job)
+
+    def described(self, shard: ShardRows) -> pa.RecordBatch | None:
+        """Return None: the index does not have the values of results."""
+
+    def index_columns(self, shard: ShardRows) -> Mapping[str, pa.Array]:
+        # A function's ids begin with the input's id, so the difference says where that ends.
+        lengths = (pc.utf8_length(ids) for ids in (shard.ids, shard.kept.column("id")))
+        return {SUFFIX: pc.subtract(*lengths)}
+
+
+class _TransformedRows:
+    """The rows of a chunk."""
+
+    def __init__(self, rows: ReadRows, schema: ExampleSchema, maker: TransformedRecords) -> None:
+        references, reads = rows.references, rows.reads
+        self._references, self._reads, self._encoder = references, reads, rows.encoder
+        self._schema, self._maker = schema, maker
+        self._further = further_reads(references, reads, schema)
         self._stated_sizes = stated_sizes(references)
         pictures = picture_columns(references.schema)
         self._keys = [name for name in extra_columns(references.schema) if name not in pictures]
-        features = job.schema.features
+        features = schema.features
         self._stored = {stored.key: stored for feature in features for stored in feature.stored}
-        self._class_names = {name: index for index, name in enumerate(job.schema.class_names)}
+        self._class_names = {name: index for index, name in enumerate(schema.class_names)}
 
     def records_of(self, row: int) -> list[MadeRecord]:
         """Return the records made of a row.
@@ -69,17 +92,17 @@ class TransformedRows:
         given = self._references.slice(row, 1).to_pylist()[0]
         return [
             self._made(row, given, record)
-            for record in apply_all(self._job.transforms, self._record(row, given))
+            for record in apply_all(self._maker.transforms, self._record(row, given))
         ]
 
     def _record(self, row: int, given: dict[str, Any]) -> Record:
         data = None
-        if self._reads[row] is not NO_PICTURE or not self._job.schema.may_lack_image:
+        if self._reads[row] is not NO_PICTURE or not self._schema.may_lack_image:
             data = self._reads[row]()
             # Before the function sees it: a damaged image is the input's fault, not the function's.
-            check_image(data, self._job.check, stored=False)
+            check_image(data, self._maker.check, stored=False)
             if (stated := self._stated_sizes[row]) is not None:
-                check_stated_size(data, stated, self._job.encode, check=self._job.check)
+                check_stated_size(data, stated, self._maker.encode, check=self._maker.check)
         features = {name_of_extra(name): given[name] for name in self._keys}
         pictures: dict[str, Picture | None] = {
             feature.name: None if reads[row] is NO_PICTURE else reads[row]()
@@ -89,7 +112,7 @@ class TransformedRows:
 
     def _made(self, row: int, given: dict[str, Any], record: Record) -> MadeRecord:
         self._refuse_unknown(record)
-        job, label = self._job, self._label_of(record)
+        maker, label = self._maker, self._label_of(record)
         columns = {**given, "id": record.id, "label": record.label, LABEL_INDEX: label}
         for name in self._keys:
             columns[name] = self._checked(record, name)
@@ -97,7 +120,7 @@ class TransformedRows:
         image, size = self._image_of(record)
         pictures = {
             feature.name: take_picture(
-                _picture(record, feature), feature, job.check, job.encode, size
+                _picture(record, feature), feature, maker.check, maker.encode, size
             )
             for feature, _ in self._further
         }
@@ -106,9 +129,9 @@ class TransformedRows:
 
     def _image_of(self, record: Record) -> tuple[ImageToStore, tuple[int, int] | None]:
         """Return the image to store, and its size as `upright_size` tells it."""
-        job, feature = self._job, self._job.schema.image
+        maker, feature = self._maker, self._schema.image
         if record.image is None:
-            if job.schema.may_lack_image:
+            if self._schema.may_lack_image:
                 return NO_IMAGE, None
             told = "a transform returned no image, and the feature of the image has no default"
             raise ImageFault(told, RejectReason.TRANSFORM)
@@ -117,8 +140,8 @@ class TransformedRows:
             raise ImageFault(f"{told}: declare it in --schema", RejectReason.TRANSFORM)
         name = _name_of(record)
         data = _encoded(record.image)
-        size = upright_size(data, job.encode, job.check)
-        return store_image(data, job.encode, check=job.check, name=name), size
+        size = upright_size(data, maker.encode, maker.check)
+        return store_image(data, maker.encode, check=maker.check, name=name), size
 
     def _refuse_unknown(self, record: Record) -> None:
         unknown = record.features.keys() - set(map(name_of_extra, self._keys))
