@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault, RecordFault
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import Source
 from shardwright.images.decode import StoredImage
 from shardwright.images.specs import CropImage, ImageTransform, MultiCrop
 from shardwright.reader.columns import ColumnReader
@@ -160,7 +159,7 @@ class BatchMaker:
             batch.cancel()
             raise
         # Labels are converted for all rows at once, after the tasks: it is one array operation.
-        batch.faults.update(self._columns.fill_indexed(batch.store, {Source.LABEL: batch.labels}))
+        batch.faults.update(self._columns.fill_indexed(batch.store, batch.labels))
         bad = [self._describe(batch, row) for row in sorted(batch.faults)]
         return self._collect(batch), bad
 

@@ -29,7 +29,6 @@ from shardwright.format.schema import (
     ExampleSchema,
     Feature,
     FeatureKind,
-    Source,
 )
 from shardwright.format.versions import number_of
 from shardwright.images.decode import stored_image
@@ -47,9 +46,9 @@ from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.encodings import Spec
 from shardwright.reader.options import ReaderOptions, share_of_cores
-from shardwright.reader.order import Order, ShuffledOrder, StoredOrder
+from shardwright.reader.order import I64, Order, ShuffledOrder, StoredOrder
 from shardwright.reader.permutation import derive_key
-from shardwright.reader.places import Places, PlaceTable
+from shardwright.reader.places import PlaceTable
 from shardwright.reader.record_reader import BadRecord, RecordReader
 from shardwright.reader.sampled_orders import MixedOrder, WeightedOrder
 from shardwright.reader.sampling import ClassSampling, RecordWeights, order_classes
@@ -147,9 +146,9 @@ class Engine:
 
     @classmethod
     def of_same(cls, options: ReaderOptions, fingerprint: str) -> Engine:
-        """Open a dataset again, in another process; raise `ChangedError` if it was replaced."""
+        """Open a dataset, and raise `ChangedError` if it has another fingerprint, unless ""."""
         engine = cls(options)
-        if engine.fingerprint != fingerprint:
+        if fingerprint and engine.fingerprint != fingerprint:
             raise ChangedError(
                 f"{' + '.join(options.datasets)} has changed since the reader was opened: open it "
                 "again"
@@ -196,13 +195,12 @@ class Engine:
         self._plan(batch.step.next_position)
         return finished
 
-    def read(self, places: Places) -> tuple[Batch, list[BadRecord]]:
-        """Read any records as one batch, a single one in the calling thread; raise as `finish`."""
-        count = len(places.rows)
+    def read(self, positions: I64) -> tuple[Batch, list[BadRecord]]:
+        """Read the records of any positions as a batch, one in the calling thread; as `finish`."""
+        count = len(positions)
         step = Step(start=0, num_places=count, num_rows=count, next_position=0, position=0)
-        return self._maker.finish(
-            self._maker.begin(step, places, self._running_pool() if count > 1 else None)
-        )
+        pool = self._running_pool() if count > 1 else None
+        return self._maker.finish(self._maker.begin(step, self.places.locate(positions), pool))
 
     def close(self) -> None:
         """Stop the threads and close the shards."""
@@ -242,7 +240,6 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
     columns = ColumnReader(
         schema,
         options.features,
-        indexed=frozenset({Source.LABEL}),
         image=image if isinstance(image, CropImage) else None,
     )
     if options.image is not None and columns.image is None:

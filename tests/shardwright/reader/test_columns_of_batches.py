@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import Source
 from shardwright.reader.class_encodings import MultiHot, OneHot
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.encodings import Encoding
@@ -18,23 +17,17 @@ from tests.support import damage
 from tests.support.column_records import CLASSES, GARDEN, SCHEMA, fill, plain, record
 
 
-@pytest.mark.parametrize(("features", "indexed", "needs_record"), [
-    (["image", "label"], {Source.LABEL}, False),
-    (["image"], (), False),
-    ({"label": OneHot()}, {Source.LABEL}, False),
-    (["label"], (), True),
-    (["image", "label", "id"], {Source.LABEL}, True),
-    (["image", "label", "id"], {Source.LABEL, Source.ID}, False),
-    (["label", "count"], {Source.LABEL}, True),
+@pytest.mark.parametrize(("features", "needs_record"), [
+    (["image", "label"], False), (["image"], False), ({"label": OneHot()}, False),
+    (["image", "label", "id"], True), (["label", "count"], True),
 ])  # fmt: skip
-def test_need_of_the_record(features: Any, indexed: Any, needs_record: bool) -> None:
+def test_need_of_the_record(features: Any, needs_record: bool) -> None:
     """A needed record gives all features: `fill_indexed` does nothing."""
-    columns = ColumnReader(SCHEMA, features, indexed=indexed)
+    columns = ColumnReader(SCHEMA, features)
     assert columns.needs_record == needs_record
     if needs_record:
-        assert not columns.index_sources
         store = columns.allocate(1)
-        assert columns.fill_indexed(store, {Source.LABEL: np.array([0])}) == {}
+        assert columns.fill_indexed(store, np.array([0])) == {}
         columns.fill(store, 0, record())
         assert plain(columns.finish(store))["label"] == [2]
 
@@ -48,32 +41,17 @@ def test_labels_from_the_index_are_those_of_the_records(encoding: Encoding | Non
         damage.example({"image/class/label": [label], "image/class/text": [text]})
         for label, text in zip(labels, texts, strict=True)
     ]
-    columns = ColumnReader(GARDEN, features, indexed={Source.LABEL})
-    assert columns.index_sources == {Source.LABEL}
+    columns = ColumnReader(GARDEN, features)
     store = columns.allocate(4)
-    assert columns.fill_indexed(store, {Source.LABEL: np.array(labels)}) == {}
+    assert columns.fill_indexed(store, np.array(labels)) == {}
     assert plain(columns.finish(store)) == plain(fill(ColumnReader(GARDEN, features), records))
-
-
-def test_sizes_and_ids_from_the_index() -> None:
-    names = ["image/filename", "image/format", "image/height", "image/width"]
-    columns = ColumnReader(GARDEN, names, indexed=set(Source) - {Source.COLUMN})
-    assert columns.index_sources == {Source.ID, Source.FORMAT, Source.HEIGHT, Source.WIDTH}
-    store = columns.allocate(2)
-    texts, sizes = np.array(["Löwe.png", "b"], object), np.array([3, 4], np.int32)
-    wide = sizes.astype(np.int64)
-    given = {Source.ID: texts, Source.FORMAT: texts, Source.HEIGHT: sizes, Source.WIDTH: wide}
-    assert columns.fill_indexed(store, given) == {}
-    found = columns.finish(store)
-    assert plain(found) == dict(zip(names, [["Löwe.png", "b"]] * 2 + [[3, 4]] * 2, strict=True))
-    assert {column.dtype for column in found.values()} == {np.dtype(object), np.dtype(np.int64)}  # type: ignore[union-attr]
 
 
 def test_labels_of_the_index_without_a_place() -> None:
     features = {"image/class/label": OneHot(), "image/class/text": None}
-    columns = ColumnReader(GARDEN, features, indexed={Source.LABEL})
+    columns = ColumnReader(GARDEN, features)
     store = columns.allocate(4)
-    faults = columns.fill_indexed(store, {Source.LABEL: np.array([1, 3, 2, -1])})
+    faults = columns.fill_indexed(store, np.array([1, 3, 2, -1]))
     assert {row: str(fault) for row, fault in faults.items()} == {
         1: "feature 'image/class/label' is 3; labels of 3 classes are 0 to 2",
         3: "feature 'image/class/label' is -1; labels of 3 classes are 0 to 2",
@@ -83,13 +61,10 @@ def test_labels_of_the_index_without_a_place() -> None:
         "image/class/label": [[0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]],
         "image/class/text": ["bee", "", "Löwe", ""],
     }
-    names = ["image/class/text", "image/filename"]
-    texts = ColumnReader(GARDEN, names, indexed={Source.LABEL, Source.ID})
-    given = {Source.LABEL: np.array([-1, 2]), Source.ID: np.array(["a", None], object)}
-    faults = texts.fill_indexed(texts.allocate(2), given)
+    texts = ColumnReader(GARDEN, ["image/class/text"])
+    faults = texts.fill_indexed(texts.allocate(2), np.array([-1, 2]))
     assert {row: str(fault) for row, fault in faults.items()} == {
         0: "feature 'image/class/text' is the name of label -1, but there are 3 classes",
-        1: "feature 'image/filename' is missing in the index",
     }
 
 
