@@ -8,7 +8,7 @@ dict of arrays:
     # Once per batch, whole columns; returns row -> ExampleFault.
     faults = columns.fill_indexed(store, labels)
     # From any thread, each row once; raises ExampleFault.
-    image = columns.fill(store, row, block, start, stop)
+    image, _ = columns.fill(store, row, block, start, stop)
     # {"label": float32 [b, classes], "tags": SparseColumn}
     batch = columns.finish(store, kept=mask, pad=False)
 
@@ -20,8 +20,8 @@ dict of arrays:
   into an array of its own.
 - `fill` writes a row only once the whole record is parsed, or leaves it as allocated and raises.
   The error has the feature, the value found and the schema's rule; the caller adds shard and row.
-- If boxes and masks move with the image, `fill` holds their values and those of the other lists of
-  the boxes' objects. `move` sets these columns, when it is known which part of the image is shown.
+- If boxes and masks move with the image, `fill` returns their values and those of the other lists
+  of the boxes' objects. `move` sets these columns, when it is known which part of it is shown.
 - `finish` with `kept` (bool [b]) drops the other rows; with `pad=True` they stay, as zeros, empty
   strings and empty lists.
 - `columns.features` are the requested features but the image, `columns.encodings` their encodings
@@ -44,7 +44,7 @@ from shardwright.images.crops import View
 from shardwright.images.masks import show_mask
 from shardwright.images.specs import CropImage
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.object_lists import HELD, Held, ObjectLists
+from shardwright.reader.object_lists import ObjectLists
 from shardwright.reader.own_encodings import MaskPixels, natural_encoding
 from shardwright.reader.values import SparseColumn
 from shardwright.sizes import counted
@@ -113,21 +113,17 @@ class ColumnReader:
         self.needs_record = any(feature.source not in _INDEXED for feature in self.features)
         held = (*(self.objects.features if self.objects else ()), *self.masks)
         moved = (*held, self.objects.mask) if self.objects else held
+        self.moves = bool(held)
+        self._held = _keys_of(held)
         self._parsed = [
             (feature, self.encodings[feature.name], _keys_of([feature]))
             for feature in self.features
             if feature not in moved
         ]
-        self._num_held = len(held)
-        self.moves = bool(held)
-        if held:
-            # Parsed with the record, but set by `move` only: which objects are shown is known after
-            # the crop is drawn.
-            self._parsed.append((HELD, Held(), _keys_of(held)))
-        keys = [key for _, _, stored in self._parsed for key, _ in stored]
-        self._keys = frozenset(
-            keys + [self.image.name.encode() for _ in [self.image] if self.image]
-        )
+        stored = [*self._held, *(pair for *_, keys in self._parsed for pair in keys)]
+        self._keys = {key for key, _ in stored}
+        if self.image is not None:
+            self._keys.add(self.image.name.encode())
 
     def spec(self, batch: int | None) -> dict[str, Spec]:
         """Return (shape, dtype) of each column of a finished batch, without the image.
@@ -143,11 +139,10 @@ class ColumnReader:
 
     def allocate(self, batch: int) -> Store:
         """Return blank columns of `batch` rows, for `fill` and `finish`."""
-        store = {
+        return {
             feature.name: self.encodings[feature.name].allocate(feature, batch)
             for feature in self.features
         }
-        return store | {HELD.name: np.empty(batch, object)} if self.moves else store
 
     def fill_indexed(self, store: Store, labels: npt.NDArray[np.int64]) -> dict[int, ExampleFault]:
         """Set whole columns from the labels in the index, [b], -1 for none.
@@ -182,7 +177,7 @@ class ColumnReader:
 
     def fill(
         self, store: Store, row: int, block: Block, start: int = 0, stop: int | None = None
-    ) -> memoryview | None:
+    ) -> tuple[memoryview | None, list[Values]]:
         """Set the columns of one row that the index does not have.
 
         Args:
@@ -190,7 +185,8 @@ class ColumnReader:
 
         Returns:
             The bytes of the image if requested, else None: those of `block`, without a copy, unless
-            the record is in a form that only protobuf reads.
+            the record is in a form that only protobuf reads. And the values for `move`: which
+            objects are shown is known after the crop is drawn.
 
         Raises:
             ExampleFault: The bytes are not a tf.Example, or a requested feature is missing, differs
@@ -207,27 +203,27 @@ class ColumnReader:
             encoded.append(
                 (feature.name, encoding.encode(feature, values[0] if len(values) == 1 else values))
             )
+        held = [_checked_values(told, found, spans.get(key)) for key, told in self._held]
         for name, value in encoded:
             store[name][row] = value
-        return image
+        return image, held
 
-    def move(self, store: Store, row: int, view: View | None) -> None:
+    def move(self, store: Store, row: int, held: Sequence[Values], view: View | None) -> None:
         """Set the columns that move with the image, of a row that `fill` has set.
 
         Args:
+            held: Their values, as `fill` has returned them.
             view: What is shown of the image; None for a record without one, which shows no object.
 
         Raises:
             ExampleFault: Values do not fit their encoding, or the boxes.
             ImageFault: A mask cannot be decoded, or does not fit the image.
         """
-        held = store[HELD.name][row]
-        values = held if self._num_held > 1 else [held]
-        count = self._num_held - len(self.masks)
+        count = len(held) - len(self.masks)
         if self.objects is not None:
-            for feature, items in self.objects.move(values[:count], view):
+            for feature, items in self.objects.move(held[:count], view):
                 store[feature.name][row] = self.encodings[feature.name].encode(feature, items)
-        for feature, (data,) in zip(self.masks, values[count:], strict=True):
+        for feature, (data,) in zip(self.masks, held[count:], strict=True):
             if data and view is not None:
                 store[feature.name][row] = show_mask(feature, data, view)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.errors import BadExampleError, UsageError
 from shardwright.images.specs import MultiCrop, TrainImage
@@ -145,10 +146,10 @@ class ExampleSource:
         if self._owner != os.getpid() or self._engine.threads != threads:
             self._open()
 
-    @property
-    def num_random(self) -> int:
-        """The number of records whose images differ in each epoch: all or none."""
-        return len(self) * isinstance(self.options.image, TrainImage | MultiCrop)
+    def marks(self) -> NDArray[np.uint8]:
+        """Return the zeros that `tell_repeats` takes at first."""
+        is_random = isinstance(self.options.image, TrainImage | MultiCrop)
+        return np.zeros(len(self) * is_random + 1, np.uint8)
 
     @property
     def fingerprint(self) -> str:
@@ -172,22 +173,22 @@ class ExampleSource:
         return self._engine
 
 
-def tell_repeats(read: Any, numbers: Iterable[int], message: str, *values: object) -> None:
-    """Warn, once, of images that come again as those of the same epoch.
+def tell_repeats(marks: Any, numbers: Iterable[int], message: str, *values: object) -> None:
+    """Warn, once, of random images that come again as those of the same epoch.
 
     Args:
-        read: uint8 [`ExampleSource.num_random`], an array, or a tensor that processes share: 1 for
-            records that were read in this epoch, 2 for all once that was told.
+        marks: An array, or a tensor that processes share: 1 for each record that was read in this
+            epoch, and last for a warning that was given.
         numbers: Those that are read now.
         message: The warning, for these values.
     """
-    places = [number for number in numbers if 0 <= number < len(read)]
+    places = [number for number in numbers if 0 <= number < len(marks) - 1]
     if not places:
         return
-    if read[places].max() == 1:
+    if marks[places].max() and not marks[-1]:
+        marks[-1] = 1
         _LOG.warning(message, *values)
-        read[:] = 2
-    read[places] = read[places].clip(1)
+    marks[places] = 1
 
 
 def _check_order(options: ReaderOptions) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grain
-import numpy as np
 
 from shardwright.errors import UsageError
 from shardwright.reader.batches import Batch
@@ -125,7 +124,7 @@ class GrainExamples(grain.MapDataset[Example]):
         super().__init__()
         self._source = ExampleSource(reader.options)
         self._length = len(self._source)
-        self._read = np.zeros(self._source.num_random, np.uint8)  # as those of the first epoch
+        self._read = self._source.marks()  # as those of the first epoch
 
     def __len__(self) -> int:
         return self._length

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -195,13 +196,9 @@ def _common_size(manifest: Manifest, split: str, image: Feature) -> tuple[int, i
 @tf.autograph.experimental.do_not_convert
 def _single_examples(batches: tf.data.Dataset, reader: Reader) -> tf.data.Dataset:
     """Return the rows of batches; what is ragged in a batch of images is dense in each."""
-
-    def rows_of(*batch: Any) -> tf.data.Dataset:
-        columns = batch if len(batch) > 1 else batch[0]
-        rows = tf.data.Dataset.range(tf.shape(tf.nest.flatten(columns)[0], tf.int64)[0])
-        return rows.map(lambda row: tf.nest.map_structure(lambda column: _at(column, row), columns))
-
-    rows = batches.flat_map(rows_of)
+    rows = batches.unbatch().map(
+        lambda *row: tf.nest.map_structure(_dense, row[0] if len(row) == 1 else row)
+    )
     if reader.options.max_bad_records:
         return rows
     is_endless = reader.options.epochs is None
@@ -209,14 +206,8 @@ def _single_examples(batches: tf.data.Dataset, reader: Reader) -> tf.data.Datase
     return rows.apply(tf.data.experimental.assert_cardinality(length))
 
 
-def _at(column: Any, row: tf.Tensor) -> Any:
-    if isinstance(column, tf.SparseTensor):
-        mine, size = column.indices[:, 0] == row, column.shape[1]
-        shape = column.dense_shape[1:] if size is None else tf.constant([size], tf.int64)
-        indices = tf.boolean_mask(column.indices[:, 1:], mine)
-        return tf.SparseTensor(indices, tf.boolean_mask(column.values, mine), shape)
-    found = column[row]
-    return found.to_tensor() if isinstance(found, tf.RaggedTensor) else found
+def _dense(column: Any) -> Any:
+    return column.to_tensor() if isinstance(column, tf.RaggedTensor) else column
 
 
 # No function here has Python control flow by a tensor, and to look for it takes seconds.

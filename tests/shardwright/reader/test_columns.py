@@ -17,7 +17,7 @@ from shardwright.reader.list_encodings import Dense, Sparse
 from shardwright.reader.options import features_of
 from shardwright.reader.values import SparseColumn
 from tests.support import damage
-from tests.support.column_records import GARDEN, RECORD, SCHEMA, fill, plain, record
+from tests.support.column_records import RECORD, SCHEMA, fill, plain, record
 
 
 def test_all_features_as_stored() -> None:
@@ -71,7 +71,7 @@ def test_only_wanted_features_are_parsed(names: Sequence[str]) -> None:
         parse_example(data)
     columns = ColumnReader(SCHEMA, names)
     store = columns.allocate(1)
-    image = columns.fill(store, 0, data)
+    image, _ = columns.fill(store, 0, data)
     assert (image is not None) == ("image" in names) == (columns.image is not None)
     assert list(columns.finish(store)) == [name for name in dict.fromkeys(names) if name != "image"]
 
@@ -79,7 +79,7 @@ def test_only_wanted_features_are_parsed(names: Sequence[str]) -> None:
 def test_the_image_is_not_copied() -> None:
     columns = ColumnReader(SCHEMA, ["image"])
     block = b"before" + record() + b"after"
-    image = columns.fill(columns.allocate(1), 0, block, 6, len(block) - 5)
+    image, _ = columns.fill(columns.allocate(1), 0, block, 6, len(block) - 5)
     assert isinstance(image, memoryview)
     assert image.obj is block
     assert image == RECORD["image"][0]
@@ -90,26 +90,8 @@ def test_an_image_in_a_form_that_only_protobuf_reads() -> None:
     data = damage.example({"image": RECORD["image"]}) + damage.example({"label": [1]})
     columns = ColumnReader(SCHEMA, ["image", "label"])
     store = columns.allocate(1)
-    assert columns.fill(store, 0, data) == RECORD["image"][0]
+    assert columns.fill(store, 0, data)[0] == RECORD["image"][0]
     assert plain(columns.finish(store)) == {"label": [1]}
-
-
-def test_model_garden_names_stay_flat() -> None:
-    stored = {
-        "image/encoded": [b"png"], "image/filename": [b"x"], "image/format": [b"png"],
-        "image/height": [3], "image/width": [4], "image/class/label": [1],
-        "image/class/text": [b"bee"],
-    }  # fmt: skip
-    features = {
-        "image/encoded": None, "image/class/label": OneHot(), "image/class/text": None,
-        "image/width": None,
-    }  # fmt: skip
-    columns = ColumnReader(GARDEN, features)
-    assert columns.image is not None
-    assert columns.image.name == "image/encoded"
-    assert plain(fill(columns, [damage.example(stored)])) == {
-        "image/class/label": [[0, 1, 0]], "image/class/text": ["bee"], "image/width": [4],
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("features", "what"), [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -105,16 +104,3 @@ def test_a_record_with_a_fault_leaves_its_row_as_it_was() -> None:
         columns.fill(store, 1, record(ratio=None))
     wanted = {"id": ["a/Löwe.png", ""], "label": [2, 0], "ratio": [0.5, 0]}
     assert plain(columns.finish(store)) == wanted
-
-
-def test_rows_from_many_threads_in_any_order() -> None:
-    tags = MultiHot(vocabulary=["a", "b"])
-    features = {"label": OneHot(), "id": None, "boxes": None, "tags": tags}
-    columns = ColumnReader(SCHEMA, features)
-    records = [
-        record(label=[row % 3], id=[b"%d" % row], boxes=list(range(row % 5))) for row in range(600)
-    ]
-    store = columns.allocate(600)
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda row: columns.fill(store, row, records[row]), reversed(range(600))))
-    assert plain(columns.finish(store)) == plain(fill(columns, records))

@@ -145,23 +145,6 @@ def test_faults(feature: Feature, values: dict[str, Any], message: str) -> None:
         fill(feature, [values])
 
 
-@pytest.mark.parametrize(("feature", "values", "fault"), [
-    (BOXES, {"b": [1.0] * 6}, "feature 'b' has 6 values, the schema says a multiple of 4"),
-    (Feature("m", K.MULTI_LABEL), {"m": [1, 9]},
-     "feature 'm': 9 is not one of the 4 classes (0 to 3)"),
-    (BAG, {"w/indices": [-1], "w/values": [1.0]},
-     "feature 'w/indices': -1 is not one of the 4 classes (0 to 3)"),
-    (Feature("t", K.TENSOR), {"t": [EYE_PROTO]},
-     "feature 't' is a tensor [2, 2] of float32, the schema says [] of any type"),
-    (Feature("p", K.MASK), {"p": [b""]}, "feature 'p' is an image of 0 bytes"),
-    (Feature("p", K.IMAGE, encoding="tensor"), {"p": [EYE_PROTO]},
-     "feature 'p' is a tensor [2, 2] of float32, the schema says [] of any type"),
-])  # fmt: skip
-def test_faults_of_verify(feature: Feature, values: dict[str, Any], fault: str) -> None:
-    schema = ExampleSchema((feature,), vocabularies={feature.name: NAMES})
-    assert list(ExampleChecker(schema).faults(parsed(values))) == [fault]
-
-
 def test_lists_of_arrays_take_no_coordinates() -> None:
     schema = ExampleSchema((BOXES,))
     with pytest.raises(UsageError, match="Sparse takes lists of single values: use Dense"):

@@ -132,15 +132,6 @@ def test_any_host_any_state_and_any_process_reads_the_same_boxes(scenes: str) ->
         assert_same(found, wanted)
 
 
-@pytest.mark.long_but_first
-@pytest.mark.parametrize("image", [CROP, PADDED], ids=["lists", "padded"])
-def test_processes_make_the_same_boxes(scenes: str, image: Any) -> None:
-    options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "pad"}
-    with read(scenes, image, processes=2, **options) as reader:
-        for found, wanted in zip(reader, read(scenes, image, **options), strict=True):
-            assert_same(found, wanted)
-
-
 def test_examples_are_rows_of_batches(scenes: str) -> None:
     for image in (CROP, PADDED):
         reader = read(scenes, image, remainder="keep")
@@ -172,12 +163,6 @@ def test_encodings_apply_to_what_is_left(scenes: str) -> None:
         for row, labels in enumerate(theirs[LABEL]):
             assert ours[LABEL][row].tolist() == [*labels, *[-1] * (4 - len(labels))]
             np.testing.assert_array_equal(ours[BOX][row, : len(labels)], theirs[BOX][row])
-
-
-def test_boxes_without_other_lists(scenes: str) -> None:
-    for found, wanted in zip(read(scenes, features=["image", BOX]), read(scenes), strict=True):
-        assert list(found) == ["image", BOX]
-        assert_same(found, {name: wanted[name] for name in found})
 
 
 @pytest.mark.parametrize(("image", "features", "message"), [

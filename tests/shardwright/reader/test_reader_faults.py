@@ -18,7 +18,7 @@ from shardwright.errors import BadRecordError, NotADatasetError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
 from tests.support import build_helpers as builds
-from tests.support.damage import build, first_shard, write_images
+from tests.support.damage import first_shard
 from tests.support.readers import ids_of
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -101,14 +101,6 @@ def test_images_and_labels_do_not_need_a_sound_frame(dataset: Path) -> None:
     what = "the checksum of the image bytes does not match the index"
     with pytest.raises(BadRecordError, match=what):
         images()
-
-
-def test_without_checks_a_flipped_byte_passes(dataset: Path) -> None:
-    name = first_shard(dataset)
-    flip(dataset / name.shard, rows(dataset, name)[4]["image_offset"] + 30)
-
-    reader = make_reader(dataset, check=False)
-    assert sum(len(batch["image"]) for batch in reader) == reader.num_records
 
 
 def test_more_bad_records_than_allowed_end_it(dataset: Path) -> None:
@@ -196,20 +188,6 @@ def test_a_disk_that_fails(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "pread", fail)
     with pytest.raises(StorageError, match=r"tfrecord-0.* cannot be read: Input/output error"):
         ids_of(make_reader(dataset))
-
-
-def test_images_that_do_not_decode_are_bad_records(tmp_path: Path) -> None:
-    root = write_images(tmp_path / "images", 4, ["ape", "bee"])
-    broken = (root / "bee" / "1.png").read_bytes()[:60] + b"no more of it"
-    (root / "bee" / "broken.png").write_bytes(broken)
-    dataset = build(root, tmp_path / "set", "--check", "none")
-
-    with pytest.raises(BadRecordError, match=r"record \d+ at byte"):
-        list(make_reader(dataset, image=sw.EvalImage(8)))
-    reader = make_reader(dataset, image=sw.EvalImage(8), max_bad_records=1)
-    wanted = [f"{label}/{number}.png" for label in ("ape", "bee") for number in range(4)]
-    assert sorted(ids_of(reader)) == wanted
-    assert len(reader.bad_records) == 1
 
 
 @pytest.mark.long

@@ -17,7 +17,6 @@ from tests.support.cached_datasets import (
     at,
     behind,
     put_dataset,
-    wait_for_downloads_ahead,
 )
 from tests.support.shard_readings import IN_ORDER, NUM_SHARDS, Reading, numbers_downloaded
 
@@ -92,24 +91,6 @@ def test_epochs_and_runs_in_order_download_the_shards_that_do_not_fit(
     fewest, epochs = NUM_SHARDS - room, counts[1:]
     assert min(epochs) >= fewest, counts
     assert max(epochs) <= fewest + 2, counts
-
-
-@pytest.mark.parametrize("room", [4, 8])
-def test_downloads_by_several_threads_keep_to_the_cap(
-    root: Folder, s3_proxy: FaultProxy, tmp_path: Path, room: int
-) -> None:
-    """The speed of the threads decides how many downloads there are, within these bounds."""
-    settings, orders = at(tmp_path, room * SIZE), SHUFFLED[:3]
-    with Reading(behind(root, s3_proxy), settings, at_a_time=2) as reading:
-        for order in orders:
-            reading.read_epochs([order], window=2, waits=False)
-            assert reading.source.cache
-            wait_for_downloads_ahead(reading.source.cache)
-            # Room is made under a lock before each download, whatever the speed.
-            found = tmp_path.rglob("noise-*-of-*")
-            assert sum(path.stat().st_size for path in found) <= room * SIZE
-    # No order of downloads beats one that knows the future.
-    assert len(numbers_downloaded(s3_proxy)) >= fewest_downloads(orders, room)
 
 
 @pytest.mark.usefixtures("one_at_a_time")
