@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import operator
 import os
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
@@ -58,20 +57,13 @@ class ExampleSource:
 
     def __init__(self, options: ReaderOptions, fingerprint: str = "") -> None:
         self._fingerprint = fingerprint
-        self._lock = threading.Lock()
         self._owner = 0  # the process that opened the dataset; 0 for none
         self.options = options
         if fingerprint:  # a copy, which opens the dataset on first use
             return
         _check_order(options)
         self.options = replace(
-            options,
-            processes=None,
-            shuffle=False,
-            window=None,
-            sampling=None,
-            epochs=None,
-            remainder=Remainder.KEEP,
+            options, processes=None, shuffle=False, window=None, remainder=Remainder.KEEP
         )
         self._open()
         for name, encoding in self._engine.columns.encodings.items():
@@ -165,11 +157,10 @@ class ExampleSource:
         return index % size
 
     def _engine_here(self) -> Engine:
-        # Locks that other threads held at the fork stay locked forever in the child.
+        # Locks that other threads held at the fork stay locked forever in the child. Here without a
+        # lock: at worst two threads open the dataset.
         if self._owner != os.getpid():
-            with self._lock:
-                if self._owner != os.getpid():
-                    self._open()
+            self._open()
         return self._engine
 
 

@@ -229,13 +229,6 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         self._read.fill_(0)
 
 
-def as_torch(
-    reader: Reader, *, map_style: bool = False, channels_first: bool = True
-) -> ReaderBatches | ReaderExamples:
-    """Return `ReaderExamples` if `map_style`, else `ReaderBatches`."""
-    return (ReaderExamples if map_style else ReaderBatches)(reader, channels_first=channels_first)
-
-
 def _share_of_threads(options: ReaderOptions, num_workers: int) -> int:
     if options.threads is None:
         return share_of_cores(num_workers)

@@ -14,7 +14,6 @@ import pytest
 from shardwright.cache import shards as cache_shards
 from shardwright.cache.shards import PART, ShardCache
 from shardwright.errors import MissingError, StorageError, ThrottledError, TimedOutError
-from shardwright.storage.cancellation import CanceledError, cancelable
 from shardwright.storage.downloads import PART_BYTES
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
@@ -130,17 +129,6 @@ def test_another_takes_over_from_one_that_is_killed(big: Big) -> None:
     assert len(downloads(big.proxy)) == NUM_PARTS
     assert not part.exists()
     assert big.read() == big.data
-
-
-def test_threads_download_one_copy(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
-    with (
-        ShardCache(behind(root, s3_proxy), at(tmp_path)) as cache,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        before = len(s3_proxy.requests)
-        found = pool.map(lambda number: len(content(cache, NAMES[number % 4])), range(64))
-        assert set(found) == {1000}
-        assert len(s3_proxy.requests) == before + 4
 
 
 def test_a_long_wait_for_another_process_is_said(
@@ -276,14 +264,6 @@ def test_in_the_background_and_open_shard_raises_what_failed(
     assert [thread.name for thread in threads if "shardwright-cache" in thread.name] == []
 
 
-def test_ending_with_downloads_ahead(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
-    s3_proxy.add(Fault("latency", None, method="GET", path_contains="tfrecord", latency_msec=200))
-    reader = start_reader(behind(root, s3_proxy), at(tmp_path), "cache.fetch(names); say('going')")
-    assert reader.line() == "going"
-    assert reader.finish() == ""
-    assert len(downloads(s3_proxy)) <= 3
-
-
 @pytest.mark.parametrize("end", ["", "cache.close(); os._exit(0)"])
 def test_ending_while_the_store_fails(
     root: Folder, s3_proxy: FaultProxy, tmp_path: Path, end: str
@@ -295,18 +275,6 @@ def test_ending_while_the_store_fails(
     assert reader.line() == "going"
     noise.wait_until(lambda: len(s3_proxy.requests) > 9)
     assert reader.finish() == "", "long before the deadline"
-
-
-def test_a_canceled_download_leaves_nothing(
-    root: Folder, s3_proxy: FaultProxy, tmp_path: Path
-) -> None:
-    canceled = threading.Event()
-    s3_proxy.add(Fault("status", None, status=503, path_contains="tfrecord"))
-    with ShardCache(behind(root, s3_proxy), at(tmp_path)) as cache:
-        canceled.set()
-        with pytest.raises(CanceledError):
-            cancelable(canceled, cache.open_shard, NAMES[0])
-        assert files_in(tmp_path) == []
 
 
 def in_mounted(folder: Path, mount: str, root: Folder, cache: Path, code: str) -> str:

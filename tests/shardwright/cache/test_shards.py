@@ -99,15 +99,6 @@ def test_a_part_that_is_on_its_way_stays(
         assert noise.shards_in(tmp_path) == [3]
 
 
-def test_a_removed_shard_is_read_to_its_end(root: Folder, tmp_path: Path) -> None:
-    with ShardCache(root, at(tmp_path, SIZE)) as cache:
-        descriptor = cache.open_shard(NAMES[0])
-        touch(cache, 1)
-        assert noise.shards_in(tmp_path) == [1]
-        assert os.pread(descriptor, 2 * SIZE, 0) == root.read_bytes(NAMES[0].shard)
-        os.close(descriptor)
-
-
 @pytest.mark.long
 def test_more_processes_than_there_is_room_for(
     root: Folder, s3_proxy: FaultProxy, tmp_path: Path
@@ -128,14 +119,6 @@ for name in names * 5:
     with ShardCache(root, at(tmp_path, 3 * SIZE)) as cache:
         touch(cache, 0, 1, 2, 3)
     assert len(noise.shards_in(tmp_path)) == 3
-
-
-@pytest.mark.parametrize(
-    ("max_bytes", "ahead"), [(SIZE, 0), (2 * SIZE - 1, 0), (3 * SIZE, 1), (10**9, 8)]
-)
-def test_shards_ahead(root: Folder, tmp_path: Path, max_bytes: int, ahead: int) -> None:
-    with ShardCache(root, at(tmp_path, max_bytes)) as cache:
-        assert cache.shards_ahead(NAMES, 1) == ahead
 
 
 def test_more_at_a_time_than_the_cap(root: Folder, tmp_path: Path) -> None:

@@ -137,14 +137,6 @@ def test_classes_in_turn(labels: list[int], weights: Any, seed: int, data: st.Da
         assert Counter(counts[record] for record in members) == often
 
 
-@given(LABELS, SEEDS, st.lists(st.integers(0, 10**6), max_size=10))
-def test_any_place_alone(labels: list[int], seed: int, positions: list[int]) -> None:
-    order = class_order(labels, {label: 1.0 + label for label in set(labels) - {-1}}, seed=seed)
-    alone = [drawn_at(order, [position])[0] for position in positions]
-    assert drawn_at(order, positions) == alone
-    assert drawn_at(pickle.loads(pickle.dumps(order)), positions) == alone
-
-
 @examples(40)
 @given(
     st.lists(st.tuples(st.integers(4, 60), st.integers(1, 9)), min_size=1, max_size=4),
