@@ -39,6 +39,7 @@ from shardwright.reader.steps import Bounds, Steps
 from shardwright.reader.values import SparseColumn
 
 _SHARE_KEY = "share"  # in the state of a worker
+_MOST_WORKERS = 1024
 _NO_END = -1  # in place of the position where a pass ends
 _NEXT, _BY_WORKERS, _TURN = range(3)
 _RECENT = 16  # passes of workers at once
@@ -297,9 +298,10 @@ class SharedPasses(Passes):
 
     def __init__(self, steps: Steps, passes: Passes) -> None:
         self._numbers = torch.zeros(3, dtype=torch.int64).share_memory_()
-        # Of each recent pass of workers: their key, and its bounds.
+        # Of each recent turn, a pass of workers: their key, and its bounds; and the turn itself
+        # for each worker that has joined it.
         self._turns = torch.zeros((_RECENT, 3), dtype=torch.int64).share_memory_()
-        self._num_joined = 0  # by this worker
+        self._joined = torch.zeros((_RECENT, _MOST_WORKERS), dtype=torch.int64).share_memory_()
         super().__init__(steps, passes.next_start)
         self.last = passes.last
         self._lock = _lock()
@@ -311,7 +313,7 @@ class SharedPasses(Passes):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=state["_lock"] or _lock())
-        for value in (self._numbers, self._turns):
+        for value in (self._numbers, self._turns, self._joined):
             value.share_memory_()
 
     @property
@@ -326,9 +328,7 @@ class SharedPasses(Passes):
     @property
     def last(self) -> Pass | None:
         """The pass begun last, by workers or here."""
-        if not self._numbers[_BY_WORKERS]:
-            return self._last
-        return self._bounds(int(self._numbers[_TURN]) % _RECENT)
+        return self._bounds(int(self._numbers[_TURN])) if self._numbers[_BY_WORKERS] else self._last
 
     @last.setter
     def last(self, last: Pass | None) -> None:
@@ -342,12 +342,11 @@ class SharedPasses(Passes):
             worker: `torch.utils.data.get_worker_info()`.
             resume: Bounds of the share to resume from; None for a new pass.
         """
-        # The workers of a pass have seeds that follow one another, and another pass other seeds, or
-        # is the next one of persistent workers.
-        self._num_joined += 1
-        key = hash((worker.seed - worker.id, worker.num_workers, self._num_joined))
-        slot = self._begin_turn(key, resume) if worker.id == 0 else self._find_turn(key)
-        of = self._bounds(slot)
+        # The workers of a pass have seeds that follow one another, and another pass other seeds.
+        key = hash((worker.seed - worker.id, worker.num_workers))
+        turn = self._begin_turn(key, resume) if worker.id == 0 else self._find_turn(key, worker.id)
+        self._joined[turn % _RECENT, worker.id] = turn
+        of = self._bounds(turn)
         start, of.stop = resume or (self._steps.skip(of.start, worker.id), of.stop)
         of.position = start
         return of
@@ -356,21 +355,24 @@ class SharedPasses(Passes):
         of = self.begin() if resume is None else self.resume(*resume)
         with self._lock:
             turn = int(self._numbers[_TURN]) + 1
-            slot = turn % _RECENT
             stop = _NO_END if of.stop is None else of.stop
-            self._turns[slot, 1:] = torch.tensor([of.start, stop])
-            self._turns[slot, 0] = key  # last: others go on as soon as they see it
+            self._turns[turn % _RECENT] = torch.tensor([key, of.start, stop])
             self._numbers[_BY_WORKERS] = 1
-            self._numbers[_TURN] = turn
-        return slot
+            self._numbers[_TURN] = turn  # last: others go on as soon as they see it
+        return turn
 
-    def _find_turn(self, key: int) -> int:
-        while not (found := (self._turns[:, 0] == key).nonzero()).numel():
+    def _find_turn(self, key: int, worker_id: int) -> int:
+        """Return the turn of this key; persistent workers keep theirs, and join each turn once."""
+        while True:
+            newest = int(self._numbers[_TURN])
+            for turn in range(newest, max(newest - _RECENT, 0), -1):
+                slot = turn % _RECENT
+                if self._turns[slot, 0] == key and self._joined[slot, worker_id] != turn:
+                    return turn
             time.sleep(_WAIT_SECONDS)
-        return int(found)
 
-    def _bounds(self, slot: int) -> Pass:
-        _, start, stop = self._turns[slot].tolist()
+    def _bounds(self, turn: int) -> Pass:
+        _, start, stop = self._turns[turn % _RECENT].tolist()
         # Nobody knows how far the workers are.
         return Pass(start, None if stop == _NO_END else stop, max(start, stop), is_ahead=True)
 

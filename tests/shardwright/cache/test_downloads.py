@@ -13,7 +13,7 @@ import pytest
 
 from shardwright.cache import shards as cache_shards
 from shardwright.cache.shards import PART, ShardCache
-from shardwright.errors import MissingError, StorageError, ThrottledError, TimedOutError
+from shardwright.errors import MissingError, StorageError
 from shardwright.storage.downloads import PART_BYTES
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
@@ -152,21 +152,6 @@ def test_a_long_wait_for_another_process_is_said(
         assert coming.result(timeout=60) == root.read_bytes(NAMES[0].shard)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        on_shard("reset", 2, at_byte=1_000_000),
-        on_shard("truncate", 2, at_byte=1_000_000),
-        on_shard("status", 2),
-    ],
-    ids=lambda fault: fault.kind,
-)
-def test_transient_errors_are_retried(big: Big, fault: Fault) -> None:
-    big.proxy.add(fault)
-    assert big.read() == big.data
-    assert big.proxy.hits(fault) == fault.times
-
-
 def test_a_bit_flipped_in_transit_is_downloaded_once_more(big: Big) -> None:
     big.proxy.add(fault := on_shard("corrupt", 1, at_byte=77))
     assert big.read() == big.data
@@ -212,34 +197,6 @@ def test_a_shard_that_differs_from_its_manifest(
         assert files_in(tmp_path / "cache") == []
         put_object(server, uri, data)
         assert content(cache, SHARD) == data
-
-
-@pytest.mark.long_but_first
-@pytest.mark.parametrize(
-    ("fault", "error", "message"),
-    [
-        (
-            Fault("status", None, path_contains="tfrecord"),
-            ThrottledError,
-            " cannot be read: .* 503",
-        ),
-        (on_shard("stall"), TimedOutError, ": .* did not respond"),
-    ],
-    ids=["throttled", "stalled"],
-)
-def test_a_store_that_keeps_failing_is_an_error(
-    big: Big, fault: Fault, error: type[StorageError], message: str
-) -> None:
-    remote = behind(big.root, big.proxy, read_timeout="1", deadline="1")
-    with ShardCache(remote, at(big.cache)) as cache:
-        big.proxy.add(fault)
-        with pytest.raises(StorageError, match=f"tfrecord-00000-of-00001{message}") as caught:
-            cache.open_shard(SHARD)
-        served = "while other objects are served" in str(caught.value)
-        assert isinstance(caught.value, error) or served
-        assert files_in(big.cache) == []
-        big.proxy.clear()
-        assert content(cache, SHARD) == big.data
 
 
 def test_in_the_background_and_open_shard_raises_what_failed(

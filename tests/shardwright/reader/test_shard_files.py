@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import os
-import random
 import re
 import resource
 import stat
@@ -113,26 +112,6 @@ def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: 
         inside.clear()
         del block
     assert many.num_open == 0
-
-
-@pytest.mark.parametrize("times", [600, pytest.param(10_000, marks=pytest.mark.long)])
-def test_threads_share_few_open_files(many: Shards, times: int, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
-
-    def work(seed: int) -> int:
-        choose = random.Random(seed)
-        good = 0
-        for _ in range(times):
-            shard = choose.randrange(12)
-            with files.open(shard) as descriptor:
-                if choose.random() < 0.05:
-                    time.sleep(0.0005)  # let the others in
-                good += os.pread(descriptor, SIZE, 0) == many.contents[shard]
-        return good
-
-    with closing(ShardFiles(many.refs)) as files, ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(work, range(8))) == [times] * 8
-        assert many.num_open <= 3
 
 
 def test_parts_of_one_shard_are_one_file(tmp_path: Path) -> None:

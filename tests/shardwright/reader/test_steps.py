@@ -179,23 +179,6 @@ def test_an_epoch_has_its_steps_and_only_the_last_is_short(reading: FiniteReadin
         assert (skipped, steps.count_steps(0)) == (size, epochs * steps.steps_per_epoch)
 
 
-@examples(60)
-@given(READINGS, st.integers(1, 3), st.data())
-def test_passes_follow_one_another(
-    reading: FiniteReading, number: int, data: st.DataObject
-) -> None:
-    """Pass n has the steps of the first one, `epochs` epochs later each."""
-    size, _, _, epochs = reading
-    steps, shift = hosts(reading, 1)[0], number * size * epochs
-    first = list(walk(steps))
-    later = list(walk(steps, shift))
-    assert [step.position for step in later] == [step.position + shift for step in first]
-    assert [step.num_places for step in later] == [step.num_places for step in first]
-    start = data.draw(st.sampled_from(later)).position
-    assert steps.pass_end(start) == later[-1].next_position == shift + size * epochs
-    assert steps.count_steps(start) == sum(step.position >= start for step in later)
-
-
 @pytest.mark.parametrize("epochs", [None, 10**12])
 def test_far_positions_take_no_longer(epochs: int | None) -> None:
     """ImageNet for a trillion epochs: no step is counted one by one."""
