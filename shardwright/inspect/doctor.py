@@ -239,7 +239,7 @@ def _time_reading(engine: Engine, places: Places) -> tuple[float, float, list[An
     )
     parse = _msec(
         lambda: images.extend(
-            engine.columns.fill(store, row, *frame) for row, frame in enumerate(frames)
+            engine.columns.fill(store, row, *frame)[0] for row, frame in enumerate(frames)
         ),
         count,
     )
