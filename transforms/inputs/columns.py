@@ -101,7 +101,7 @@ class Columns:
     def features(self) -> tuple[Feature, ...]:
         """The features of the extra columns. Raises `BuildError` if tf.Example cannot hold one."""
         kinds = dict(zip(self.columns.names, self.columns.types, strict=True))
-        objects = () if self.structs is None else self.structs.features
+        objects = () if self.structs is None else self.structs.values.features
         return (*(self._feature_of(name, kinds[name]) for name in self.extras), *objects)
 
     def names_in(self, extra: str) -> tuple[str, ...] | None:
