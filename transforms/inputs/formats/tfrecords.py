@@ -400,32 +400,20 @@ class _Every(frozenset[bytes]):
 _EVERY = _Every()
 
 
-def list_records(
-    source: TFRecordSource,
-    file: InputFile,
-    frames: Iterator[RecordSpan | RecordFault],
-    place: ImagePlace | SpoolWriter,
-) -> Rows:
-    """Yield the records of one file as references, and a reject for each invalid one.
-
-    Args:
-        source: INPUT.
-        file: The file; its name begins the ids of records without one, its split is their default.
-        frames: The file's records and faults, from its start.
-        place: The file itself, or the writer of the spool that images are copied to.
-    """
-    layout, rows = source.layout, _raw_rows(source.layout, file, frames, place)
-    # A record without an image has the place of the others.
-    file = file._replace(uri=place.uri)
-    return list_rows(layout, source.request, file, rows, None, etag=place.etag)
-
-
 def _raw_rows(
     layout: RecordLayout,
     file: InputFile,
     frames: Iterator[RecordSpan | RecordFault],
     place: ImagePlace | SpoolWriter,
 ) -> Iterator[RawRows | Reject]:
+    """Yield the records of one file as rows, and a reject for each invalid one.
+
+    Args:
+        layout: The columns of the rows.
+        file: The file; its name begins the ids of rejects.
+        frames: The file's records and faults, from its start.
+        place: The file itself, or the writer of the spool that images are copied to.
+    """
     maker = _RowMaker(layout, place)
     rows: list[NumberedRow] = []
     num_bytes = num_rows = 0
@@ -564,16 +552,18 @@ def _list_file(source: TFRecordSource, part: str) -> Rows:
         told = "the file is empty: it has no records"
         yield Reject(file.name, file.uri, RejectReason.OTHER_FILE, told)
         return
-    with open_tfrecord(part, storage) as (stream, compression):
-        if compression is None or not source.layout.has_images:
-            frames = read_frames(stream, None if compression else state.num_bytes)
-            yield from list_records(source, file, frames, ImagePlace(part, 0, *state))
-            return
-        # A compressed file cannot be read at an offset, so its images go to the spool.
-        yield from spooled_part(
-            source.request,
-            file,
-            state,
-            lambda writer: list_records(source, file, read_frames(stream), writer),
-            columns=source.layout.to_json(),
-        )
+    layout, request = source.layout, source.request
+    with open_tfrecord(part, storage) as (stream, is_compressed):
+        frames = read_frames(stream, None if is_compressed else state.num_bytes)
+
+        def make(place: ImagePlace | SpoolWriter) -> Rows:
+            rows = _raw_rows(layout, file, frames, place)
+            # A record without an image has the place of the others.
+            there = file._replace(uri=place.uri)
+            return list_rows(layout, request, there, rows, None, etag=place.etag)
+
+        if is_compressed and layout.has_images:
+            # It cannot be read at an offset, so its images go to the spool.
+            yield from spooled_part(request, file, state, make, columns=layout.to_json())
+        else:
+            yield from make(ImagePlace(part, 0, *state))
