@@ -78,20 +78,17 @@ def npy(array: Any, **options: Any) -> bytes:
 HUGE = npy(ARRAYS["x_test"]).replace(b"(9, 5, 4)", b"(9, 5, 4" + b"0" * 20 + b")")
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (npy(ARRAYS["x_test"])[:-1], "the file ends inside an array"),
-        (npy(np.asfortranarray(ARRAYS["x_test"])), "has Fortran order"),
-        (npy(np.array([{}], object), allow_pickle=True), "has objects"),
-        (npy(np.array(5)), "has a single value"),
-        (npy(ARRAYS["x_test"]).replace(b"(9, 5, 4)", b"(9,-5, 4)"), "a row has 1 to"),
-        (npy(np.zeros((3, 0), np.uint8)), "a row has 1 to"),
-        (HUGE, "cannot be read as NumPy arrays"),
-        (b"\x93NUMPY\x09\x00", "cannot be read as NumPy arrays"),
-        (b"", "cannot be read as NumPy arrays"),
-    ],
-)
+@pytest.mark.parametrize(("data", "message"), [
+    (npy(ARRAYS["x_test"])[:-1], "the file ends inside an array"),
+    (npy(np.asfortranarray(ARRAYS["x_test"])), "has Fortran order"),
+    (npy(np.array([{}], object), allow_pickle=True), "has objects"),
+    (npy(np.array(5)), "has a single value"),
+    (npy(ARRAYS["x_test"]).replace(b"(9, 5, 4)", b"(9,-5, 4)"), "a row has 1 to"),
+    (npy(np.zeros((3, 0), np.uint8)), "a row has 1 to"),
+    (HUGE, "cannot be read as NumPy arrays"),
+    (b"\x93NUMPY\x09\x00", "cannot be read as NumPy arrays"),
+    (b"", "cannot be read as NumPy arrays"),
+])  # fmt: skip
 def test_a_damaged_file_is_named(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "x.npy").write_bytes(data)
 

@@ -91,23 +91,20 @@ def test_one_array_has_a_record_in_each_row() -> None:
     assert [*records_of(named)] == [{"size": 1, "weight": 0.5}, {"size": 2, "weight": 1.5}]
 
 
-@pytest.mark.parametrize(
-    ("value", "key"),
-    [
-        (np.zeros(3, np.float32), "features"),
-        (np.zeros(3, np.uint8), "features"),
-        ([1.5, 2], "features"),
-        (1.5, "features"),
-        (PIXELS[0], "image"),
-        (PIXELS[0, 0], "image"),
-        (np.zeros((4, 4), np.float32), "image"),
-        (png_of(1), "image"),
-        ("a.png", "image"),
-        (["a.png"], "image"),
-        (Path("a.png"), "image"),
-        (None, "image"),
-    ],
-)
+@pytest.mark.parametrize(("value", "key"), [
+    (np.zeros(3, np.float32), "features"),
+    (np.zeros(3, np.uint8), "features"),
+    ([1.5, 2], "features"),
+    (1.5, "features"),
+    (PIXELS[0], "image"),
+    (PIXELS[0, 0], "image"),
+    (np.zeros((4, 4), np.float32), "image"),
+    (png_of(1), "image"),
+    ("a.png", "image"),
+    (["a.png"], "image"),
+    (Path("a.png"), "image"),
+    (None, "image"),
+])  # fmt: skip
 def test_the_first_of_a_pair_is_an_image_or_features(value: Any, key: str) -> None:
     (record,) = records_of([(value, 1)])
 
@@ -132,21 +129,18 @@ def test_what_pandas_lacks_is_missing() -> None:
     assert [record["size"] for record in records_of(table)] == [1.5, None]
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("photos/", "got 'photos/'; `shardwright build` reads files and folders"),
-        (Path("photos"), "`shardwright build` reads files"),
-        (42, "got int; for a function that makes them, pass shards="),
-        ([b"bytes"], "a record must be a dict, or a pair of input and label, got bytes"),
-        ((PIXELS, np.arange(4)), "of one length, got 2 arrays of lengths"),
-        ((PIXELS, np.arange(5), np.arange(5)), "got 3 arrays"),
-        (np.array(3), "got int"),
-        (pd.Series([1, 2]), "got one column .Series.: name it"),
-        (pa.table([pa.array([1])] * 2, names=["a", "a"]), "two columns called 'a'"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), [
+    ("photos/", "got 'photos/'; `shardwright build` reads files and folders"),
+    (Path("photos"), "`shardwright build` reads files"),
+    (42, "got int; for a function that makes them, pass shards="),
+    ([b"bytes"], "a record must be a dict, or a pair of input and label, got bytes"),
+    ((PIXELS, np.arange(4)), "of one length, got 2 arrays of lengths"),
+    ((PIXELS, np.arange(5), np.arange(5)), "got 3 arrays"),
+    (np.array(3), "got int"),
+    (pd.Series([1, 2]), "got one column .Series.: name it"),
+    (pa.table([pa.array([1])] * 2, names=["a", "a"]), "two columns called 'a'"),
+    (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'"),
+])  # fmt: skip
 def test_what_is_no_source_of_records_is_refused(source: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         list(records_of(source))
@@ -187,16 +181,12 @@ def test_pillow_images_of_every_mode_become_png(mode: str) -> None:
 NUMBERS = (np.arange(64) * 1000).reshape(8, 8)
 
 
-@pytest.mark.parametrize(
-    ("image", "stored"),
-    [
-        (Image.fromarray(NUMBERS.astype(np.int32)), NUMBERS),
-        (Image.frombytes("I;16B", (8, 8), NUMBERS.astype(">u2").tobytes()), NUMBERS),
-        (Image.fromarray(NUMBERS > 9000), np.where(NUMBERS > 9000, 255, 0)),
-        (Image.new("La", (1, 1), (100, 50)), np.array([[[255, 255, 255, 50]]])),
-    ],
-    ids=["I", "I;16B", "1", "La"],
-)
+@pytest.mark.parametrize(("image", "stored"), [
+    (Image.fromarray(NUMBERS.astype(np.int32)), NUMBERS),
+    (Image.frombytes("I;16B", (8, 8), NUMBERS.astype(">u2").tobytes()), NUMBERS),
+    (Image.fromarray(NUMBERS > 9000), np.where(NUMBERS > 9000, 255, 0)),
+    (Image.new("La", (1, 1), (100, 50)), np.array([[[255, 255, 255, 50]]])),
+], ids=["I", "I;16B", "1", "La"])  # fmt: skip
 def test_pillow_images_keep_their_values(image: Any, stored: np.ndarray[Any, Any]) -> None:
     encoded = picture_bytes(simple_value(image))
     assert encoded is not None
@@ -226,15 +216,11 @@ def test_a_mask_has_the_numbers_of_a_palette_and_an_image_its_colors() -> None:
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(two))), numbers > 9)
 
 
-@pytest.mark.parametrize(
-    ("value", "simple"),
-    [
-        (np.ma.masked_array([1, 2], mask=[0, 1]), [1, None]),
-        (np.ma.masked_array([1, 2], mask=[0, 1])[1], None),
-        (np.datetime64("2020-01-01T00:00:00.000000001"), datetime(2020, 1, 1)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("value", "simple"), [
+    (np.ma.masked_array([1, 2], mask=[0, 1]), [1, None]),
+    (np.ma.masked_array([1, 2], mask=[0, 1])[1], None),
+    (np.datetime64("2020-01-01T00:00:00.000000001"), datetime(2020, 1, 1)),
+], ids=str)  # fmt: skip
 def test_values_that_are_no_numbers_become_none(value: Any, simple: Any) -> None:
     assert simple_value(value) == simple
 
@@ -252,20 +238,17 @@ def test_a_value_is_taken_at_once() -> None:
     assert simple_value(bytearray(b"x")) == b"x"
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (png_of(1), True),
-        (Path("a.png"), True),
-        (PIXELS[0], True),
-        (np.zeros((3, 4, 2), np.uint8), False),
-        (np.zeros((3, 4, 3), np.float32), False),
-        (np.zeros((0, 4, 3), np.uint8), False),
-        (b"bytes", False),
-        ("a.png", False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("value", "expected"), [
+    (png_of(1), True),
+    (Path("a.png"), True),
+    (PIXELS[0], True),
+    (np.zeros((3, 4, 2), np.uint8), False),
+    (np.zeros((3, 4, 3), np.float32), False),
+    (np.zeros((0, 4, 3), np.uint8), False),
+    (b"bytes", False),
+    ("a.png", False),
+    (None, False),
+])  # fmt: skip
 def test_images_are_known_by_their_values(value: Any, expected: bool) -> None:
     assert is_picture(value) is expected
 
@@ -285,22 +268,19 @@ def test_the_text_of_columns_is_the_same_in_every_process() -> None:
     assert columns_of(x=1, label="a", words=["b"]).flat == ("x", "label", "words")
 
 
-@pytest.mark.parametrize(
-    ("first", "value", "detail"),
-    [
-        (1, "one", "key 'x' must be int64, got 'one'"),
-        (1, 1.5, "key 'x' must be int64, got 1.5"),
-        (1, 1 << 70, "key 'x' must be int64"),
-        (1, "5", "key 'x' must be int64, got '5'"),
-        ([1], [1.5], "key 'x' must be list<item: int64>, got [1.5]"),
-        ([1], np.array([1.5]), "key 'x' must be list<item: int64>"),
-        (True, 2, "key 'x' must be bool, got 2"),
-        ("one", 1, "key 'x' must be string, got 1"),
-        ([1], ["a"], "key 'x' must be list<item: int64>"),
-        (PIXELS[0], 5, "an image must be a uint8 or uint16 array"),
-        (PIXELS[0], np.zeros((4, 4)), "or a path, got float64"),
-    ],
-)
+@pytest.mark.parametrize(("first", "value", "detail"), [
+    (1, "one", "key 'x' must be int64, got 'one'"),
+    (1, 1.5, "key 'x' must be int64, got 1.5"),
+    (1, 1 << 70, "key 'x' must be int64"),
+    (1, "5", "key 'x' must be int64, got '5'"),
+    ([1], [1.5], "key 'x' must be list<item: int64>, got [1.5]"),
+    ([1], np.array([1.5]), "key 'x' must be list<item: int64>"),
+    (True, 2, "key 'x' must be bool, got 2"),
+    ("one", 1, "key 'x' must be string, got 1"),
+    ([1], ["a"], "key 'x' must be list<item: int64>"),
+    (PIXELS[0], 5, "an image must be a uint8 or uint16 array"),
+    (PIXELS[0], np.zeros((4, 4)), "or a path, got float64"),
+])  # fmt: skip
 def test_values_that_do_not_fit_are_rejects(
     pool: ThreadPoolExecutor, first: Any, value: Any, detail: str
 ) -> None:
@@ -315,36 +295,13 @@ def test_values_that_do_not_fit_are_rejects(
     assert detail in reject.detail
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape", "value", "fault"),
-    [
-        (
-            FeatureKind.BOX,
-            (None, 4),
-            np.zeros((4, 2)),
-            "must have the shape (any, 4), got float64 (4",
-        ),
-        (
-            FeatureKind.FLOAT32,
-            (2, 3),
-            np.zeros((3, 2)),
-            "must have the shape (2, 3), got float64 (3",
-        ),
-        (
-            None,
-            None,
-            np.zeros((1, 2), np.float64),
-            "must be a int16 array of shape (1, 2), got float",
-        ),
-        (
-            None,
-            None,
-            np.zeros((2, 1), np.int16),
-            "must be a int16 array of shape (1, 2), got int16",
-        ),
-        (None, None, [1.0, 2.0], "must be a int16 array of shape (1, 2), got [1.0, 2.0]"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "shape", "value", "fault"), [
+    (FeatureKind.BOX, (None, 4), np.zeros((4, 2)), "must have the shape (any, 4), got float64 (4"),
+    (FeatureKind.FLOAT32, (2, 3), np.zeros((3, 2)), "must have the shape (2, 3), got float64 (3"),
+    (None, None, np.zeros((1, 2), np.float64), "must be a int16 array of shape (1, 2), got float"),
+    (None, None, np.zeros((2, 1), np.int16), "must be a int16 array of shape (1, 2), got int16"),
+    (None, None, [1.0, 2.0], "must be a int16 array of shape (1, 2), got [1.0, 2.0]"),
+])  # fmt: skip
 def test_arrays_of_another_shape_or_dtype_are_rejects(
     kind: FeatureKind | None, shape: Any, value: Any, fault: str, pool: ThreadPoolExecutor
 ) -> None:
@@ -405,22 +362,16 @@ def test_integers_of_a_float_feature_are_no_limit_for_later_records() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("records", "columns", "message"),
-    [
-        ([], {}, "there are no records"),
-        ([{1: PIXELS[0]}], {}, "must be texts, got 1"),
-        (
-            [{"image": PIXELS[0], "x": 1}, {"image": PIXELS[0], "x": "a"}],
-            {},
-            "cannot be stored as one feature",
-        ),
-        ([{"label": "cat"}], {}, "no column of the records holds encoded images"),
-        ([{"a": PIXELS[0], "b": PIXELS[0]}], {}, "choose the main one with --image-column"),
-        ([{"image": PIXELS[0]}], {"label": "x"}, "--label-column 'x' is not in the records"),
-        ([{"image": PIXELS[0], "id": 1.5}], {}, "key 'id' holds double"),
-    ],
-)
+@pytest.mark.parametrize(("records", "columns", "message"), [
+    ([], {}, "there are no records"),
+    ([{1: PIXELS[0]}], {}, "must be texts, got 1"),
+    ([{"image": PIXELS[0], "x": 1}, {"image": PIXELS[0], "x": "a"}], {},
+     "cannot be stored as one feature"),
+    ([{"label": "cat"}], {}, "no column of the records holds encoded images"),
+    ([{"a": PIXELS[0], "b": PIXELS[0]}], {}, "choose the main one with --image-column"),
+    ([{"image": PIXELS[0]}], {"label": "x"}, "--label-column 'x' is not in the records"),
+    ([{"image": PIXELS[0], "id": 1.5}], {}, "key 'id' holds double"),
+])  # fmt: skip
 def test_records_that_are_no_dataset_are_refused(
     records: Any, columns: dict[str, str], message: str
 ) -> None:

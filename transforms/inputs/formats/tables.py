@@ -679,10 +679,6 @@ def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
         yield set_column(batch, "uri", pa.repeat(table.path_of(name), batch.num_rows))
 
 
-def _is_empty(texts: pa.Array) -> pa.Array:
-    return pc.equal(texts, "")
-
-
 def _is_unreadable(uris: pa.Array) -> pa.Array:
     """Return which addresses are not of objects."""
     hidden = pc.ends_with(uris, _HIDDEN_QUERY)
@@ -696,14 +692,15 @@ def _text_rules(
     table: TableLayout, where: str
 ) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array], RejectReason, str]]:
     """Yield (column, test for bad values, reason, detail); details begin with `where`."""
+    is_empty = partial(pc.equal, "")
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
         yield (
             "uri",
-            _is_empty,
+            is_empty,
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: the image column {escaped(repr(table.image))} is empty",
         )
-    yield "id", _is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
+    yield "id", is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
     if table.flags is not None:
         detail = f"{where}row {{row}}: each class must be 0 or 1"
         yield extra_name(_LABELS), pc.is_null, RejectReason.BAD_VALUE, detail
