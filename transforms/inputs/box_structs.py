@@ -28,6 +28,7 @@ from shardwright.transforms.inputs.box_rows import (
     place_boxes,
     within_a_pixel,
 )
+from shardwright.transforms.inputs.label_values import class_texts, names_of
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import extra_name
 from shardwright.transforms.rejects import Reject
@@ -81,7 +82,7 @@ class BoxStructs:
 
     def with_names(self, names: tuple[str, ...]) -> BoxStructs:
         """Return the column with names for its class numbers; () if they have none."""
-        if not names:
+        if not names or all(one.kind != pa.int64() for one in self.values.objects[:1]):
             return self
         objects = tuple(
             one._replace(kind=pa.string()) if one.feature == boxes.LABEL else one
@@ -129,13 +130,15 @@ class BoxStructs:
         yield from place_boxes(bare, rows, edges, values, numbers, stated, storage, faults)
 
     def _values(self, fields: dict[str, pa.Array], column: ObjectColumn) -> pa.Array:
+        """Return the values of a field; a class is null if it is none."""
         values = fields[column.name]
-        names = self.values.class_names
-        if column.feature != boxes.LABEL or not names:
+        if column.feature != boxes.LABEL:
             return values.cast(column.kind)
-        numbers = values.to_pylist()
-        told = [names[one] if one is not None and 0 <= one < len(names) else one for one in numbers]
-        return pa.array([None if one in (None, -1) else str(one) for one in told], pa.string())
+        texts, bad = class_texts(values, column.name)
+        classes = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts)
+        if not self.values.class_names:
+            return classes.cast(column.kind)
+        return names_of(classes.cast(pa.int64()), self.values.class_names)
 
 
 def with_structs(rows: Rows, structs: BoxStructs | None, storage: StorageOptions) -> Rows:

@@ -7,6 +7,7 @@ with a fraction are values to predict and no classes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -81,3 +82,17 @@ def can_be_classes(values: pa.Array) -> bool:
     """Return whether a column with these first values may hold labels, and no fractions."""
     values = plain(values)
     return not (pa.types.is_floating(values.type) and class_texts(values, "")[1].any())
+
+
+def names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
+    """Return the class name of each number.
+
+    -1, which data sets use for an unknown class, becomes null; other numbers become text.
+    """
+    numbers = numbers.cast(pa.int64())
+    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
+    named = pa.array(names, pa.string()).take(
+        pc.if_else(known, numbers, pa.scalar(None, pa.int64()))
+    )
+    stated = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, pa.int64()), numbers)
+    return pc.coalesce(named, stated.cast(pa.string()))

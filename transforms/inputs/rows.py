@@ -42,6 +42,7 @@ from shardwright.transforms.inputs.label_values import (
     can_be_classes,
     check_labels,
     class_texts,
+    names_of,
 )
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
@@ -401,22 +402,8 @@ def _named(column: pa.Array, names: Sequence[str] | None) -> pa.Array:
     if names is None:
         return column
     if not is_list(column.type):
-        return _names_of(column, names)
+        return names_of(column, names)
     lists = column.cast(pa.list_(column.type.value_type))
     return pa.ListArray.from_arrays(
-        lists.offsets, _names_of(lists.values, names), mask=lists.is_null()
+        lists.offsets, names_of(lists.values, names), mask=lists.is_null()
     )
-
-
-def _names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
-    """Return the class name of each number.
-
-    -1, which data sets use for an unknown class, becomes null; other numbers become text.
-    """
-    numbers = numbers.cast(pa.int64())
-    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
-    named = pa.array(names, pa.string()).take(
-        pc.if_else(known, numbers, pa.scalar(None, pa.int64()))
-    )
-    stated = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, pa.int64()), numbers)
-    return pc.coalesce(named, stated.cast(pa.string()))

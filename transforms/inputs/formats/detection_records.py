@@ -19,6 +19,7 @@ from google.protobuf.text_encoding import CUnescape
 from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.features.lists import empty_as_null
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import (
     MOST_FRACTION,
@@ -28,6 +29,7 @@ from shardwright.transforms.inputs.box_rows import (
     place_boxes,
 )
 from shardwright.transforms.inputs.columns import Columns
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.stated_features import RecordStatistics
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import extra_name, reference_schema
@@ -132,6 +134,11 @@ class DetectionKeys:
             told = f"its box {corners[place].tolist()} must be fractions of the image, 0 to 1"
             faults.setdefault(int(rows[place]), told)
         values = {one.feature: self._values(fields[one.name], one) for one in self.columns.objects}
+        if boxes.LABEL in values:
+            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
+            for place in np.flatnonzero(unknown).tolist():
+                told = f"{self.columns.objects[0].name!r} has no class in UTF-8 for its box"
+                faults.setdefault(int(rows[place]), told)
         bare = batch.drop_columns([extra_name(key) for key in self.stored])
         yield from place_boxes(bare, rows, corners, values, numbers, None, storage, faults)
 
@@ -140,25 +147,35 @@ class DetectionKeys:
             return values
         if self.names:
             found = [self.names.get(number, str(number)) for number in values.to_pylist()]
-        else:
-            found = [text.decode(errors="replace").strip() for text in values.to_pylist()]
-        return pa.array(found, pa.string())
+            return pa.array(found, pa.string())
+        try:
+            return empty_as_null(values.cast(pa.string()))
+        except pa.ArrowInvalid:
+            return empty_as_null(pa.array(map(_text_of, values.to_pylist()), pa.string()))
+
+
+def _text_of(data: bytes) -> str | None:
+    """Return a text, None if it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def read_label_map(folder: Folder) -> dict[int, str]:
     """Return class number -> name of the label map (.pbtxt) in a folder, {} if there is none.
 
     Raises:
-        UsageError: There are several, or it is not UTF-8.
+        UsageError: There are several, or it is neither UTF-8 nor UTF-16.
     """
     found = {}
     for name in folder.names():
         if not name.endswith(".pbtxt"):
             continue
         try:
-            text = folder.read_bytes(name, max_bytes=_MAX_MAP_BYTES).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{folder.path(name)} must be UTF-8: {error}") from error
+            text = decode_text(folder.read_bytes(name, max_bytes=_MAX_MAP_BYTES))
+        except UnicodeError as error:
+            raise UsageError(f"{folder.path(name)} is {error}") from error
         if items := dict(_items(text)):
             found[name] = items
     if len(found) > 1:

@@ -415,8 +415,11 @@ def _of_flags(
     request: SourceRequest, path: str, files: Sequence[str], columns: pa.Schema
 ) -> TableLayout:
     """Return Roboflow's table of several classes: the image's name, and a column for each class."""
-    image, *classes = columns.names
-    names = tuple(name.strip() for name in classes)
+    missing = f"is not in {path}, which has the columns {quoted(columns.names)}"
+    given = find_roles(columns.names, request.columns, missing, lambda *_: False, {"image": ()})
+    image = given["image"] or columns.names[0]
+    kinds = {image: pa.string(), **dict.fromkeys(columns.names, pa.string())}  # the image first
+    names = tuple(name.strip() for name in [*kinds][1:])
     check_names(path, names)
     return TableLayout(
         path=path,
@@ -427,13 +430,15 @@ def _of_flags(
         storage=request.storage,
         image_root=request.image_root,
         files=tuple(files),
-        flags=pa.schema([(name, pa.string()) for name in columns.names]),
+        flags=pa.schema(kinds),
     )
 
 
 def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of 0 and 1 with the names of their classes; null for other values."""
-    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in rows.columns[1:]]
+    assert table.flags is not None
+    image, *classes = map(rows.column, table.flags.names)  # a file may have another order
+    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in classes]
     names = table.known[_LABELS].names
     labels = [
         [name for name, flag in zip(names, flags, strict=True) if flag == "1"]
@@ -441,7 +446,7 @@ def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
         else None
         for flags in zip(*texts, strict=True)
     ]
-    columns = [pc.utf8_trim_whitespace(rows.column(0)), pa.array(labels, pa.list_(pa.string()))]
+    columns = [pc.utf8_trim_whitespace(image), pa.array(labels, pa.list_(pa.string()))]
     return pa.RecordBatch.from_arrays(columns, schema=table.columns)
 
 
