@@ -135,10 +135,9 @@ class BoxStructs:
         if column.feature != boxes.LABEL:
             return values.cast(column.kind)
         texts, bad = class_texts(values, column.name)
-        classes = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts)
-        if not self.values.class_names:
-            return classes.cast(column.kind)
-        return names_of(classes.cast(pa.int64()), self.values.class_names)
+        if names := self.values.class_names:
+            texts = names_of(values, names)
+        return pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts).cast(column.kind)
 
 
 def with_structs(rows: Rows, structs: BoxStructs | None, storage: StorageOptions) -> Rows:

@@ -89,10 +89,9 @@ def names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
 
     -1, which data sets use for an unknown class, becomes null; other numbers become text.
     """
-    numbers = numbers.cast(pa.int64())
-    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
-    named = pa.array(names, pa.string()).take(
-        pc.if_else(known, numbers, pa.scalar(None, pa.int64()))
-    )
-    stated = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, pa.int64()), numbers)
-    return pc.coalesce(named, stated.cast(pa.string()))
+    texts, bad = class_texts(numbers, "")
+    whole = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts).cast(pa.int64())
+    known = pc.and_(pc.greater_equal(whole, 0), pc.less(whole, len(names)))
+    named = pa.array(names, pa.string()).take(pc.if_else(known, whole, pa.scalar(None, pa.int64())))
+    others = pc.if_else(pc.equal(texts, "-1"), pa.scalar(None, pa.string()), texts)
+    return pc.coalesce(named, others)

@@ -356,13 +356,12 @@ def _labels(raw: pa.RecordBatch, layout: Columns, problems: list[Problem | None]
     name = layout.label
     if name is None:
         return pa.nulls(raw.num_rows, pa.string())
-    if name in layout.class_names:
-        return _named(raw.column(name), layout.class_names[name])
     texts, bad = class_texts(raw.column(name), name)
     for row in np.flatnonzero(bad).tolist():
         problem = RejectReason.BAD_VALUE, f"the label {texts[row]} {NOT_A_CLASS}"
         problems[row] = problems[row] or problem
-    return texts
+    names = layout.class_names.get(name)
+    return texts if names is None else names_of(raw.column(name), names)
 
 
 def _find_pictures(

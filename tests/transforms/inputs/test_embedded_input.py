@@ -192,3 +192,20 @@ def test_broken_files(tmp_path: Path) -> None:
     write(tmp_path / "in" / "b.parquet", hub(1))
     rows, rejects = listed(source_of(tmp_path / "in", tmp_path / "spool"))
     assert (len(rows), rejects) == (1, {"a.parquet": "incomplete"})
+
+
+@pytest.mark.parametrize(("labels", "found", "rejected"), [
+    (pa.array([0, -1, None]), [CLASSES[0], None, None], {}),
+    (pa.array([0.0, 2.0, None]), [CLASSES[0], CLASSES[2], None], {}),
+    (pa.array([0, 2, 0]).dictionary_encode(), [CLASSES[0], CLASSES[2], CLASSES[0]], {}),
+    (pa.array([*[1.0] * ROWS_AT_A_TIME, 1.5]), [CLASSES[1]] * ROWS_AT_A_TIME,
+     {f"x.parquet#{ROWS_AT_A_TIME}": "bad_value"}),
+])  # fmt: skip
+def test_names_of_class_numbers_of_any_type(
+    tmp_path: Path, labels: pa.Array, found: list[str | None], rejected: dict[str, str]
+) -> None:
+    """As pandas writes a column with a gap, which keeps the names in the metadata."""
+    table = hub(len(labels))
+    table = table.set_column(1, "label", labels).replace_schema_metadata(table.schema.metadata)
+    rows, rejects = listed(source_of(write(tmp_path / "x.parquet", table), tmp_path / "spool"))
+    assert ([row["label"] for row in rows], rejects) == (found, rejected)

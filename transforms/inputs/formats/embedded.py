@@ -47,6 +47,7 @@ _PARQUET = (".parquet", ".pq")
 _ARROW = (".arrow", ".feather", ".ipc")
 _METADATA = b"huggingface"
 _ODD_METADATA = (KeyError, TypeError, ValueError, AttributeError)
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating)  # pandas makes floats of a gap
 _FILE_MAGIC = b"ARROW1"
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
@@ -136,7 +137,7 @@ def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
     return {
         name: names
         for name, names in found.items()
-        if names and name in kinds and pa.types.is_integer(kinds[name])
+        if names and name in kinds and any(test(kinds[name]) for test in _NUMBERS)
     }
 
 

@@ -29,7 +29,6 @@ from shardwright.transforms.inputs.columns import (
 from shardwright.transforms.inputs.file_rules import size_problem
 from shardwright.transforms.inputs.formats.detection_records import DetectionKeys
 from shardwright.transforms.inputs.formats.stated_features import (
-    NOTHING_STATED,
     RecordStatistics,
     Stated,
     is_sequence_example,
@@ -346,7 +345,7 @@ def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
     if not files and request.forced:  # of any name
         files = find_files(request, bool)
     if not files:
-        return (), NOTHING_STATED
+        return (), Stated()
     stated = read_stated(Folder(os.path.dirname(files[0].uri), request.storage, None))
     if stated.shards is not None:
         # If it names none of them, it does not speak of these files.
