@@ -58,7 +58,7 @@ class Columns:
         known: Column -> its feature, if that does not follow from its type.
         declared: Column with a role that fills a feature of a schema, too -> the feature's kind.
         brought: The columns that become features; None for all without a role.
-        structs: The column of objects with boxes (`box_structs.BoxStructs`), or None.
+        structs: The column of objects with boxes (`box_rows.BoxStructs`), or None.
     """
 
     columns: pa.Schema

@@ -19,7 +19,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
 from shardwright.transforms.features.lists import empty_as_null, is_list
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.box_structs import HEADER_SIZE, BoxStructs
+from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     Columns,

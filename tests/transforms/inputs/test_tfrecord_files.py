@@ -22,7 +22,7 @@ from shardwright.format.records import (
     frame_header,
 )
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.inputs.formats.tfrecord_files import (
+from shardwright.transforms.inputs.formats.tfrecords import (
     is_tfrecord_name,
     open_tfrecord,
     read_frames,

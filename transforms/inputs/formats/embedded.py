@@ -21,7 +21,7 @@ from shardwright.format.schema import PICTURES, FeatureKind
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.features.lists import is_list, value_type
-from shardwright.transforms.inputs.box_structs import with_structs
+from shardwright.transforms.inputs.box_rows import with_structs
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
