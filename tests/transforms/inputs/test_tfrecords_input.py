@@ -228,10 +228,12 @@ def test_folders_of_tfx_and_one_that_is_not_read(
     assert "in extra, too, which are not read" in caplog.text
 
 
+@pytest.mark.parametrize("kind", [int, float])
 @pytest.mark.parametrize("labels", ["label.labels.txt", "labels.txt"])
-def test_class_names_beside_the_files(tmp_path: Path, labels: str) -> None:
-    unknown = [example(image=png_of(3), label=-1), example(image=png_of(4), label=7)]
-    write_records(tmp_path / "x.tfrecord", [*pictures(3), *unknown])
+def test_class_names_beside_the_files(tmp_path: Path, labels: str, kind: type[float]) -> None:
+    numbers = [0, 1, 2, -1, 7]
+    records = [example(image=png_of(row), label=kind(one)) for row, one in enumerate(numbers)]
+    write_records(tmp_path / "x.tfrecord", records)
     (tmp_path / labels).write_text("b\na\nc\n")
     source = source_of(tmp_path)
     assert source.class_names == ("b", "a", "c")

@@ -181,7 +181,7 @@ def make_layout(
         value = seen.stored(key)
         kinds[key] = value if feature.stored_shape == () else pa.list_(value)
     label = roles["label"]
-    names = stated.class_names_of(label) if label and kinds[label] == pa.int64() else None
+    names = stated.class_names_of(label) if label and kinds[label] != pa.string() else None
     return RecordLayout(
         columns=pa.schema([*kinds.items(), *boxes.items()]),
         detection=detection,
