@@ -40,14 +40,6 @@ def test_a_table(tmp_path: Path) -> None:
     assert run.counters == {f"rejects_{reason}": number for reason, number in numbers.items()}
 
 
-@pytest.mark.parametrize("name", ["folder", "t.csv"])
-def test_nothing(tmp_path: Path, name: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "t.csv").write_text("image,label\n")
-    run = run_transform(ListImages(detect(str(tmp_path / name), NONE)))
-    assert (run.rows, run.rejects, run.counters) == ([], [], {})
-
-
 def test_one_machine_lists_a_long_prefix_whole() -> None:
     """Its parts would be found by requests one after another, and it has one process to list it."""
     source = FolderSource(

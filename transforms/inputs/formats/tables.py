@@ -6,10 +6,13 @@ images, or boxes of images (`box_rows`).
 
 from __future__ import annotations
 
+import csv
 import itertools
 import logging
 import os
+import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -28,8 +31,7 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.features.lists import empty_as_null, is_list, is_text
 from shardwright.transforms.inputs.boundary import keep_inside
-from shardwright.transforms.inputs.box_rows import BoxColumns, list_images
-from shardwright.transforms.inputs.box_structs import BoxStructs, with_structs
+from shardwright.transforms.inputs.box_rows import BoxColumns, BoxStructs, list_images, with_structs
 from shardwright.transforms.inputs.boxes import ImageSize, read_size
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
@@ -47,7 +49,7 @@ from shardwright.transforms.inputs.columns import (
 )
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS, has_image_name
 from shardwright.transforms.inputs.folder_contents import has_wildcard
-from shardwright.transforms.inputs.formats.label_codes import names_of_codes
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     TABLE_EXTENSIONS,
     read_first_rows,
@@ -102,6 +104,10 @@ _BOX_ROLES = {
 }
 CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
 _SUFFIXES = ("", ".jpg", ".jpeg", ".png")
+# Labels of Open Images, and files with their names: a code and a name in each line, in newer ones
+# below a line of column names (https://storage.googleapis.com/openimages/web/download_v7.html).
+_CODE = re.compile(r"/[gmt]/\w+")
+_FILE = re.compile(r".*class-descriptions.*\.csv", re.IGNORECASE)
 _PROBES = 5  # images looked up to find the folder of all
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
@@ -415,8 +421,11 @@ def _of_flags(
     request: SourceRequest, path: str, files: Sequence[str], columns: pa.Schema
 ) -> TableLayout:
     """Return Roboflow's table of several classes: the image's name, and a column for each class."""
-    image, *classes = columns.names
-    names = tuple(name.strip() for name in classes)
+    missing = f"is not in {path}, which has the columns {quoted(columns.names)}"
+    given = find_roles(columns.names, request.columns, missing, lambda *_: False, {"image": ()})
+    image = given["image"] or columns.names[0]
+    kinds = {image: pa.string(), **dict.fromkeys(columns.names, pa.string())}  # the image first
+    names = tuple(name.strip() for name in [*kinds][1:])
     check_names(path, names)
     return TableLayout(
         path=path,
@@ -427,13 +436,15 @@ def _of_flags(
         storage=request.storage,
         image_root=request.image_root,
         files=tuple(files),
-        flags=pa.schema([(name, pa.string()) for name in columns.names]),
+        flags=pa.schema(kinds),
     )
 
 
 def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of 0 and 1 with the names of their classes; null for other values."""
-    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in rows.columns[1:]]
+    assert table.flags is not None
+    image, *classes = map(rows.column, table.flags.names)  # a file may have another order
+    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in classes]
     names = table.known[_LABELS].names
     labels = [
         [name for name, flag in zip(names, flags, strict=True) if flag == "1"]
@@ -441,7 +452,7 @@ def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
         else None
         for flags in zip(*texts, strict=True)
     ]
-    columns = [pc.utf8_trim_whitespace(rows.column(0)), pa.array(labels, pa.list_(pa.string()))]
+    columns = [pc.utf8_trim_whitespace(image), pa.array(labels, pa.list_(pa.string()))]
     return pa.RecordBatch.from_arrays(columns, schema=table.columns)
 
 
@@ -679,10 +690,6 @@ def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
         yield set_column(batch, "uri", pa.repeat(table.path_of(name), batch.num_rows))
 
 
-def _is_empty(texts: pa.Array) -> pa.Array:
-    return pc.equal(texts, "")
-
-
 def _is_unreadable(uris: pa.Array) -> pa.Array:
     """Return which addresses are not of objects."""
     hidden = pc.ends_with(uris, _HIDDEN_QUERY)
@@ -696,14 +703,15 @@ def _text_rules(
     table: TableLayout, where: str
 ) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array], RejectReason, str]]:
     """Yield (column, test for bad values, reason, detail); details begin with `where`."""
+    is_empty = partial(pc.equal, "")
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
         yield (
             "uri",
-            _is_empty,
+            is_empty,
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: the image column {escaped(repr(table.image))} is empty",
         )
-    yield "id", _is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
+    yield "id", is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
     if table.flags is not None:
         detail = f"{where}row {{row}}: each class must be 0 or 1"
         yield extra_name(_LABELS), pc.is_null, RejectReason.BAD_VALUE, detail
@@ -853,3 +861,37 @@ def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBa
         yield from reject_rows(batch, mask, reason, detail)
     batch = keep_rows(batch, (sizes > 0) & (sizes <= MAX_IMAGE_BYTES))
     yield set_column(batch, "num_bytes", batch.column("num_bytes").cast(pa.int64()))
+
+
+def names_of_codes(labels: pa.Array, folder: str, request: SourceRequest) -> dict[str, str]:
+    """Return code -> name; {} if the first labels are no codes, or no file has their names.
+
+    Args:
+        labels: The first labels of a table.
+        folder: The table's folder.
+        request: The request for INPUT.
+
+    Raises:
+        UsageError: A file of names is neither UTF-8 nor UTF-16.
+        StorageError: The folder or a file cannot be read.
+    """
+    first = next((label for label in labels.to_pylist() if label), "")
+    if _CODE.fullmatch(str(first)) is None:
+        return {}
+    found: dict[str, str] = {}
+    for name in filter(_FILE.fullmatch, request.listings.look_in(folder).files):
+        path = f"{folder}/{name}"
+        try:
+            text = decode_text(files_of(path, request.storage).read_bytes(path))
+        except UnicodeError as error:
+            raise UsageError(f"{path} is {error}") from error
+        found |= {row[0]: row[1] for row in csv.reader(text.splitlines()) if len(row) > 1}
+    if not found:
+        _LOG.warning(
+            "the labels of %s are codes such as %s: for their names, put Open Images' "
+            "class-descriptions.csv or class-descriptions-boxable.csv into %s",
+            *(request.uri, first, folder),
+        )
+    # Some codes share a name, and stay classes of their own.
+    counts = Counter(found.values())
+    return {code: name if counts[name] == 1 else f"{name} ({code})" for code, name in found.items()}
