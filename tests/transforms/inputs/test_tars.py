@@ -15,7 +15,7 @@ from shardwright.errors import ImageFault, UsageError
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.formats import archives
-from shardwright.transforms.inputs.formats.tars import is_tar_name, tar_stem
+from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.write.image_reads import ImageLocation as Picture
 from shardwright.transforms.write.image_reads import read_remote_image
@@ -203,7 +203,7 @@ def test_images_beside_archives_are_what_a_folder_is_about(tmp_path: Path) -> No
 def test_names() -> None:
     names = ("a.tar", "b/a.TAR.GZ", "a.b.tgz", "a.tar.zst", "a.zip")
     assert [tar_stem(name) for name in names] == ["a", "b/a", "a.b", "a", "a.zip"]
-    assert [name for name in names if not is_tar_name(name)] == ["a.zip"]
+    assert [name for name in names if not TarSource.is_name(name)] == ["a.zip"]
 
 
 def test_zstd(tmp_path: Path) -> None:

@@ -70,14 +70,15 @@ def test_the_official_layout(tmp_path: Path) -> None:
     assert [row["stated_size"] for row in rows] == sizes
 
 
-def test_several_years_in_a_devkit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("above", ["", "VOCdevkit/", "data/"])
+def test_several_years_in_a_devkit(tmp_path: Path, above: str) -> None:
     for year in ("VOC2007", "VOC2012"):
-        kit(tmp_path, f"{year}/")
+        kit(tmp_path, f"{above}{year}/")
     source, rows, rejects = det.listed(tmp_path)
     assert (source.states_splits, rejects) == (True, [])
     assert columns_of(rows, "id", "split")[2:4] == [
-        ("VOC2007/JPEGImages/ü c.png", "validation"),
-        ("VOC2012/JPEGImages/a.png", "train"),
+        (f"{above}VOC2007/JPEGImages/ü c.png", "validation"),
+        (f"{above}VOC2012/JPEGImages/a.png", "train"),
     ]
 
 
@@ -115,9 +116,11 @@ def test_other_layouts(tmp_path: Path, images: str, labels: str) -> None:
     ] == [(f"{name}.png", None, labels) for name, labels in det.LABELS.items()]
 
 
-@pytest.mark.parametrize(("images", "labels"), [("", ""), ("/images", "/annotations")])
-def test_split_folders(tmp_path: Path, images: str, labels: str) -> None:
-    for split, name in (("train", "a"), ("Valid", "b")):
+@pytest.mark.parametrize(("above", "images", "labels"), [
+    ("", "", ""), ("", "/images", "/annotations"), ("data/", "/images", "/annotations"),
+])  # fmt: skip
+def test_split_folders(tmp_path: Path, above: str, images: str, labels: str) -> None:
+    for split, name in ((f"{above}train", "a"), (f"{above}Valid", "b")):
         det.write(tmp_path, {**det.pictures(split + images, [name]), **xmls(split + labels, name)})
     source, rows, rejects = det.listed(tmp_path)
     assert (source.states_splits, rejects) == (True, [])
@@ -253,9 +256,9 @@ def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path, size: str) -> 
 def test_attributes_of_an_object() -> None:
     flags = "<truncated>1</truncated><difficult> 1 </difficult>"
     more = f"<pose>Left</pose>{flags}<part><name>head</name></part>"
-    label = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
-    assert label.size == (det.HEIGHT, det.WIDTH)
-    assert label.objects == (("Größe", (2, 1, 6, 4), "left", True, True),)
+    size, objects = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
+    assert size == (det.HEIGHT, det.WIDTH)
+    assert objects == [(1, (2, 1, 6, 4), ("Größe", "left", 1, 1), None)]
 
 
 def test_deeply_nested_xml() -> None:

@@ -334,7 +334,7 @@ def test_an_invalid_shape_of_keypoints(shape: str) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_objects_or_a_bad_line(data: bytes) -> None:
     with contextlib.suppress(BadLine):
-        assert all(0 <= item.label < 3 for item in parse_yolo(data, num_classes=3))
+        assert all(item.values[0] in det.CLASSES for item in parse_yolo(data, det.CLASSES))
 
 
 @given(st.text(max_size=300))

@@ -242,11 +242,11 @@ class OpenArchive(NamedTuple):
     """An archive that is open.
 
     Attributes:
-        members: Yields all its files.
+        members: All its files.
         in_place: True if their bytes can be read where they are; else they go to the spool.
     """
 
-    members: Callable[[], Iterator[Member]]
+    members: Iterator[Member]
     in_place: bool
 
 
@@ -254,7 +254,7 @@ class OpenArchive(NamedTuple):
 class ArchiveSource(FilesSource):
     """Archives of images.
 
-    A subclass is a format of archives, `kind` in words.
+    A subclass is a format of archives, `kind` in words, whose names have one of its `endings`.
 
     Attributes:
         layout: The meaning of folders and names.
@@ -262,12 +262,13 @@ class ArchiveSource(FilesSource):
 
     has_top_folders = True
     kind: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]
     layout: ArchiveLayout
 
-    @staticmethod
-    def is_name(name: str) -> bool:
+    @classmethod
+    def is_name(cls, name: str) -> bool:
         """Return whether an archive's file may have this name."""
-        raise NotImplementedError
+        return name.lower().endswith(cls.endings)
 
     @staticmethod
     def open(
@@ -319,7 +320,7 @@ class ArchiveSource(FilesSource):
             archive = Archive(self, file, state_of(part, request.storage))
             with self.open(part, request.storage, archive.state.num_bytes, True) as found:
                 if found.in_place:
-                    yield from self.list_members(archive, found.members(), None)
+                    yield from self.list_members(archive, found.members, None)
                     return
                 # A compressed stream cannot be entered at an offset, so its images are copied once,
                 # in order.
@@ -327,7 +328,7 @@ class ArchiveSource(FilesSource):
                     request,
                     file,
                     archive.state,
-                    lambda writer: self.list_members(archive, found.members(), writer),
+                    lambda writer: self.list_members(archive, found.members, writer),
                     format=self.name,
                     **self.rules(),
                 )
@@ -377,7 +378,7 @@ class ArchiveSource(FilesSource):
         try:
             size = state_of(uri, storage).num_bytes
             with cls.open(uri, storage, size, False) as archive:
-                for member in archive.members():
+                for member in archive.members:
                     if path_problem(member.path) is None:
                         paths.append(member.path)
                         if (

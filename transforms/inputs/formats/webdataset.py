@@ -36,7 +36,7 @@ from shardwright.transforms.inputs.formats.archives import (
     until_fault,
 )
 from shardwright.transforms.inputs.formats.record_columns import NOT_FITTING
-from shardwright.transforms.inputs.formats.tars import TarReader, TarSource, tar_stem
+from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.label_values import can_be_classes, class_text
@@ -547,16 +547,15 @@ def _samples_of(
 ) -> Iterator[Sample]:
     """Yield the first samples of a shard that can be read, without the places of images."""
     try:
-        state = state_of(archive.uri, request.storage)
-        members = TarReader(archive.uri, request.storage, state.num_bytes).members()
-        samples = read_samples(members, None, keys_have_dots=keys_have_dots)
-        num_bytes = 0
-        for number, sample in enumerate(islice(samples, _LOOK_SAMPLES)):
-            if isinstance(sample, Sample):
-                yield sample
-                num_bytes += sum(sample.sizes.values())
-            if number >= LEAST_LOOK and num_bytes > LOOK_BYTES:
-                return
+        size, num_bytes = state_of(archive.uri, request.storage).num_bytes, 0
+        with TarSource.open(archive.uri, request.storage, size, False) as tar:
+            samples = read_samples(tar.members, None, keys_have_dots=keys_have_dots)
+            for number, sample in enumerate(islice(samples, _LOOK_SAMPLES)):
+                if isinstance(sample, Sample):
+                    yield sample
+                    num_bytes += sum(sample.sizes.values())
+                if number >= LEAST_LOOK and num_bytes > LOOK_BYTES:
+                    return
     except (ArchiveFault, MissingError):  # reported when the archive is listed
         return
 
