@@ -256,9 +256,8 @@ def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path, size: str) -> 
 def test_attributes_of_an_object() -> None:
     flags = "<truncated>1</truncated><difficult> 1 </difficult>"
     more = f"<pose>Left</pose>{flags}<part><name>head</name></part>"
-    size, objects = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
-    assert size == (det.HEIGHT, det.WIDTH)
-    assert objects == [(1, (2, 1, 6, 4), ("Größe", "left", 1, 1), None)]
+    [found] = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
+    assert found == (1, (2, 1, 6, 4), ("Größe", "left", 1, 1), (det.HEIGHT, det.WIDTH))
 
 
 def test_deeply_nested_xml() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import BuildError, StorageError
@@ -14,7 +12,7 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.boxes import ImageSize, ObjectRows, with_objects
+from shardwright.transforms.inputs.boxes import ImageObject, object_rows, sizes_of, with_objects
 from shardwright.transforms.inputs.companions import image_key
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.foreign_text import decode_text
@@ -26,22 +24,6 @@ from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
-
-
-class TreeObject(NamedTuple):
-    """An object of an image.
-
-    Attributes:
-        number: Its number or line in the label file.
-        box: Its ymin, xmin, ymax and xmax: fractions, or pixels with a `size`.
-        values: Its other values.
-        size: The height and width of its image in pixels.
-    """
-
-    number: int
-    box: tuple[float, ...]
-    values: tuple[object, ...]
-    size: ImageSize | None = None
 
 
 def list_tree(
@@ -184,7 +166,7 @@ def list_labelled(
     images: Sequence[ImageRow],
     labels: Iterable[ImageRow],
     storage: StorageOptions,
-    parse: Callable[[ImageRow, str, bytes], Sequence[TreeObject] | Problem],
+    parse: Callable[[str, bytes], Sequence[ImageObject] | Problem],
     columns: Mapping[str, pa.DataType],
     split_of_path: Callable[[str], str | None],
     *,
@@ -200,14 +182,14 @@ def list_labelled(
         images: The images.
         labels: Their label files, which share the `image_key`.
         storage: Options of their store.
-        parse: Returns the objects of an image, given its label file's path and content, or why
-            there are none.
-        columns: Name and type of each of `TreeObject.values`.
+        parse: Returns the objects of a label file, given its path and content, or why there are
+            none.
+        columns: Name and type of each of `ImageObject.values`.
         split_of_path: Returns the split of an image's path.
         kind: The label files in words.
         without_split: Why an image without a split is a reject; None if it is none.
         without_label: Why an image without a label file is a reject; None if it has no objects.
-        in_pixels: True if objects have a `size`.
+        in_pixels: True if boxes are in pixels.
         extras: Returns further columns of images.
     """
     labels_of: dict[tuple[str, ...], list[ImageRow]] = defaultdict(list)
@@ -232,13 +214,11 @@ def list_labelled(
         contents = dict(read_labels([label for _, label in batch if label], storage))
         kept: list[ImageRow] = []
         rows: list[int] = []
-        objects: list[TreeObject] = []
+        objects: list[ImageObject] = []
         for image, file in batch:
             content = contents[file] if file else b""
             parsed = (
-                parse(image, file.id if file else "", content)
-                if isinstance(content, bytes)
-                else content
+                parse(file.id if file else "", content) if isinstance(content, bytes) else content
             )
             if isinstance(parsed, tuple):
                 yield image.reject(*parsed)
@@ -247,27 +227,11 @@ def list_labelled(
             kept.append(image)
             objects += parsed
         if kept:
-            found_objects = _object_rows(kept, rows, objects, columns, in_pixels=in_pixels)
+            sizes = None
+            if in_pixels:
+                stated = dict(zip(rows, (one.size for one in objects), strict=True))
+                uris = [image.uri for image in kept]
+                sizes = sizes_of([stated.get(row) for row in range(len(kept))], rows, uris, storage)
+            ids = [image.id for image in kept]
+            found_objects = object_rows(ids, rows, objects, columns, sizes)
             yield from with_objects(image_references(kept), found_objects, extras(kept))
-
-
-def _object_rows(
-    images: Sequence[ImageRow],
-    rows: Sequence[int],
-    objects: Sequence[TreeObject],
-    columns: Mapping[str, pa.DataType],
-    *,
-    in_pixels: bool,
-) -> ObjectRows:
-    """Return the objects of images, given the row of each one's image."""
-    values = {
-        name: pa.array([one.values[place] for one in objects], kind)
-        for place, (name, kind) in enumerate(columns.items())
-    }
-    names = [f"{images[row].id}#{one.number}" for row, one in zip(rows, objects, strict=True)]
-    edges = np.array([one.box for one in objects], float).reshape(-1, 4)
-    sizes = None
-    if in_pixels:
-        sizes = np.array([one.size for one in objects], float).reshape(-1, 2)
-        edges /= np.tile(sizes, 2)
-    return ObjectRows(np.array(rows, np.int64), edges, values, names, sizes)

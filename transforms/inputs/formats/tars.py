@@ -106,11 +106,10 @@ def _open(
             mode = "r|"  # it cannot seek
         elif compression:
             file = stack.enter_context(_OPENERS[compression](file))
-        yield stack.enter_context(
-            tarfile.open(
-                mode=mode, fileobj=file, tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
-            )
+        tar = tarfile.open(  # noqa: SIM115 - it has nothing of its own to close
+            mode=mode, fileobj=file, tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
         )
+        yield tar
 
 
 def _members(

@@ -20,13 +20,12 @@ import pyarrow as pa
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.boxes import ImageSize, read_size, stated_size
+from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, stated_size
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, image_key, probes
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.folder_contents import read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.formats.label_trees import (
-    TreeObject,
     by_kind,
     has_split_folders,
     list_labelled,
@@ -81,8 +80,8 @@ class BadLabel(Exception):  # noqa: N818 - a fault of the file, not of the progr
     """An invalid label file; the message is one line."""
 
 
-def parse_voc(data: bytes) -> tuple[ImageSize | None, list[TreeObject]]:
-    """Return the size that a file states, or None, and its objects, as TFDS does.
+def parse_voc(data: bytes) -> Iterator[ImageObject]:
+    """Yield the objects of a file as TFDS does, with boxes in pixels.
 
     The values of an object are its class, pose in lower case, and the flags truncated and difficult
     as 0 or 1. A missing flag is 0, a missing pose "unspecified".
@@ -99,7 +98,7 @@ def parse_voc(data: bytes) -> tuple[ImageSize | None, list[TreeObject]]:
     if root.tag != "annotation":
         raise BadLabel(f"its root is <{root.tag[:50]}>, not <annotation>")
     sides = (_number(root, f"size/{side}") for side in ("height", "width"))
-    return stated_size(*sides), list(_objects(root))
+    return _objects(root, stated_size(*sides))
 
 
 class _Builder(TreeBuilder):
@@ -116,7 +115,7 @@ def _encoding_fault(data: bytes) -> str:
     return ""
 
 
-def _objects(root: Element) -> Iterator[TreeObject]:
+def _objects(root: Element, size: ImageSize | None) -> Iterator[ImageObject]:
     for number, element in enumerate(root.findall("object"), 1):
         name = element.findtext("name", "").strip()
         if not name:
@@ -129,7 +128,7 @@ def _objects(root: Element) -> Iterator[TreeObject]:
             edges.append(value)
         pose = element.findtext("pose", "").strip().lower() or _NO_POSE
         flags = (element.findtext(flag, "").strip() == "1" for flag in ("truncated", "difficult"))
-        yield TreeObject(number, tuple(edges), (name, pose, *map(int, flags)))
+        yield ImageObject(number, tuple(edges), (name, pose, *map(int, flags)), size)
 
 
 def _number(element: Element, path: str) -> float | None:
@@ -259,7 +258,7 @@ class VocSource(InputSource):
             found[_IMAGES],
             found[_LABELS],
             self.storage,
-            self._objects_of,
+            _objects_of,
             _OBJECT_TYPES,
             split_of_path,
             kind="xml files",
@@ -269,14 +268,12 @@ class VocSource(InputSource):
             extras=masks_of,
         )
 
-    def _objects_of(self, image: ImageRow, path: str, data: bytes) -> list[TreeObject] | Problem:
-        try:
-            size, objects = parse_voc(data)
-        except BadLabel as fault:
-            return RejectReason.BAD_VALUE, f"{path}: {fault}"
-        if objects and size is None:
-            size = read_size(image.uri, self.storage) or boxes.UNKNOWN_SIZE
-        return [one._replace(size=size) for one in objects]
+
+def _objects_of(path: str, data: bytes) -> list[ImageObject] | Problem:
+    try:
+        return list(parse_voc(data))
+    except BadLabel as fault:
+        return RejectReason.BAD_VALUE, f"{path}: {fault}"
 
 
 def _bases(request: SourceRequest) -> list[str]:

@@ -27,6 +27,7 @@ from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.boundary import outside_problem
+from shardwright.transforms.inputs.boxes import ImageObject
 from shardwright.transforms.inputs.companions import image_key, probes
 from shardwright.transforms.inputs.file_rules import (
     SPLIT_FOLDERS,
@@ -37,14 +38,12 @@ from shardwright.transforms.inputs.file_rules import (
 from shardwright.transforms.inputs.folder_contents import read_start, read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.formats.label_trees import (
-    TreeObject,
     by_kind,
     has_split_folders,
     list_labelled,
     list_tree,
     listed_splits,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import reference_schema
 from shardwright.transforms.rejects import RejectReason
@@ -72,7 +71,7 @@ class PointShape(NamedTuple):
 
 def parse_yolo(
     data: bytes, names: Sequence[str], point_shape: PointShape | None = None
-) -> Iterator[TreeObject]:
+) -> Iterator[ImageObject]:
     """Yield the objects of a file: a class, the JSON of a polygon or "", and (x, y, visibility)s.
 
     The polygon is as COCO's, a list in a list, but in fractions.
@@ -100,7 +99,7 @@ def parse_yolo(
 
 def _object_of(
     words: list[str], line: int, names: Sequence[str], point_shape: PointShape | None
-) -> TreeObject:
+) -> ImageObject:
     label, *values = map(float, words)
     if not (label.is_integer() and 0 <= label < len(names)):
         raise ValueError(f"invalid class {words[0]}: there are {len(names)}, counted from 0")
@@ -125,7 +124,7 @@ def _object_of(
         xs, ys = values[::2], values[1::2]
         box = min(ys), min(xs), max(ys), max(xs)
     polygon = "" if is_box else json.dumps([values], separators=(",", ":"))
-    return TreeObject(line, box, (names[int(label)], polygon, points))
+    return ImageObject(line, box, (names[int(label)], polygon, points))
 
 
 def _keypoints_of(values: list[float], shape: PointShape) -> tuple[tuple[float, ...], ...]:
@@ -380,7 +379,7 @@ class YoloSource(InputSource):
             without_split=(RejectReason.UNKNOWN_SPLIT, unplaced) if self.places else None,
         )
 
-    def _objects_of(self, _: ImageRow, path: str, data: bytes) -> list[TreeObject] | Problem:
+    def _objects_of(self, path: str, data: bytes) -> list[ImageObject] | Problem:
         try:
             return list(parse_yolo(data, self.names, self.point_shape))
         except BadLine as fault:
