@@ -173,12 +173,6 @@ def _take(
             raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {member.path!r}")
 
 
-def is_webdataset(samples: Sequence[Sample]) -> bool:
-    """Return whether at least half of the images share a key with a label, caption or json."""
-    num_images = sum(bool(sample.image_suffixes) for sample in samples)
-    return 0 < num_images <= 2 * num_paired(samples)
-
-
 def num_paired(samples: Sequence[Sample]) -> int:
     """Return the number of images that share a key with a label, caption or json."""
     return sum(
@@ -426,8 +420,9 @@ def _fields_of(sample: Sample) -> Mapping[str, Any]:
 
 
 def _text_of(sample: Sample, suffix: str) -> str | None:
+    data = sample.texts.get(suffix)
     try:
-        return decode_text(sample.texts[suffix]) if suffix in sample.texts else None
+        return None if data is None else decode_text(data)
     except UnicodeError as error:
         raise ValueError(f"the .{suffix} is {error}") from error
 
@@ -474,7 +469,9 @@ class WebDatasetSource(TarSource):
         if not archives:
             return None
         starts, keys_have_dots = _first_samples(archives, request)
-        if not request.forced and not is_webdataset(starts[0]):
+        num_images = sum(bool(sample.image_suffixes) for sample in starts[0])
+        # At least half of the images share a key with a label, caption or json.
+        if not request.forced and not 0 < num_images <= 2 * num_paired(starts[0]):
             return None
         found = list(chain.from_iterable(starts))
         if not found:
@@ -486,7 +483,7 @@ class WebDatasetSource(TarSource):
             request,
             [
                 ArchiveStart(
-                    [f"{one.key}.{suffix}" for one in start for suffix in one.sizes], whole=False
+                    [f"{one.key}.{suffix}" for one in start for suffix in one.sizes], False, {}
                 )
                 for start in starts
             ],
