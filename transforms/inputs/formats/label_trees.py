@@ -34,7 +34,7 @@ def list_tree(
     Args:
         root: The folder.
         storage: Options of its store.
-        folders: As for `folders.walk`.
+        folders: As for `folders.listed_below`.
 
     Raises:
         BuildError: A link leads out of `folders`.
