@@ -74,11 +74,6 @@ def test_rates_and_cores() -> None:
     assert "JPEGs can be decoded faster: install a C compiler" in format_diagnosis(slow, None)
 
 
-@pytest.mark.parametrize(("text", "rate"), [("1786", 1786.0), ("1e3", 1000.0)])
-def test_targets(text: str, rate: float) -> None:
-    assert parse_target(text) == rate
-
-
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "", "x8"])
 def test_no_targets(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"must be images/s above 0"):
