@@ -226,6 +226,58 @@ class BoxColumns:
             },
         )
 
+    def list_images(
+        self, rows: Rows, num_bytes: int, locate: Locate, storage: StorageOptions
+    ) -> Rows:
+        """Yield the images of a table with their objects in the order of its rows, and rejects.
+
+        Args:
+            rows: Batches of `read`, and rejects.
+            num_bytes: The bytes of its rows, which decide the number of buckets.
+            locate: Looks up images: yields references with their length, and rejects.
+            storage: Options of the images' stores.
+
+        Raises:
+            BuildError: The temporary folder is full, heights and widths are those of boxes, or
+                points may be corners or centers.
+        """
+        file, buckets = BatchFile(), defaultdict[int, list[Place]](list)
+        num_buckets = 1 << (num_bytes >> _BUCKET_BITS).bit_length()
+        largest, counts = 0.0, np.zeros(2, np.int64)
+        for found in rows:
+            if isinstance(found, Reject):
+                yield found
+                continue
+            paths = found.column("uri").dictionary_encode()
+            # Of a sorted table, a path is hashed once.
+            hashes = hash64(paths.dictionary, "shardwright/boxes")[paths.indices.to_numpy()]
+            for bucket, piece in spread_rows(found, hashes, num_buckets):
+                buckets[bucket].append(file.add(piece))
+            edges = _stacked(found, _EDGES)
+            largest = max(largest, np.abs(edges[np.isfinite(edges)]).max(initial=0.0))
+            if self.size:
+                sides = edges[:, 3:1:-1] - edges[:, 1::-1]
+                is_inside = edges[:, :2].min(axis=1) > 0
+                counts += (
+                    is_inside.sum(),
+                    ((sides == _stacked(found, _SIZE)).all(axis=1) & is_inside).sum(),
+                )
+        if 2 * counts[1] > counts[0]:
+            raise BuildError(
+                f"the columns {' and '.join(self.size)} hold heights and widths of boxes, and must "
+                "hold those of images: rename them, or leave them out"
+            )
+        if self.part == 0 and folded(self.edges[0])[-1] == "x" and 0 < largest <= MOST_FRACTION:
+            x, y, *_ = map(repr, self.edges)
+            raise BuildError(
+                f"the boxes are fractions, and {x} and {y} may be their corners or their centers: "
+                "rename them to xmin and ymin, or to x_center and y_center"
+            )
+        for bucket in sorted(buckets):
+            whole = concat([file.read(place) for place in buckets.pop(bucket)])
+            for images in _by_image(whole):
+                yield from _images_in(images, self, locate, storage, largest > MOST_FRACTION)
+
 
 def _may_hold(kind: pa.DataType, edges: tuple[str, ...]) -> bool:
     """Return whether a column may hold edges of boxes, or lists of them."""
@@ -305,60 +357,6 @@ def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], dict[int, str]]:
             except ValueError:
                 odd[row] = text[:40]
     return numbers, odd
-
-
-def list_images(
-    rows: Rows, columns: BoxColumns, num_bytes: int, locate: Locate, storage: StorageOptions
-) -> Rows:
-    """Yield the images of a table with their objects in the order of its rows, and rejects.
-
-    Args:
-        rows: Batches of `BoxColumns.read`, and rejects.
-        columns: The table's columns.
-        num_bytes: The bytes of its rows, which decide the number of buckets.
-        locate: Looks up images: yields references with their length, and rejects.
-        storage: Options of the images' stores.
-
-    Raises:
-        BuildError: The temporary folder is full, heights and widths are those of boxes, or points
-            may be corners or centers.
-    """
-    file, buckets = BatchFile(), defaultdict[int, list[Place]](list)
-    num_buckets = 1 << (num_bytes >> _BUCKET_BITS).bit_length()
-    largest, counts = 0.0, np.zeros(2, np.int64)
-    for found in rows:
-        if isinstance(found, Reject):
-            yield found
-            continue
-        paths = found.column("uri").dictionary_encode()
-        # Of a sorted table, a path is hashed once.
-        hashes = hash64(paths.dictionary, "shardwright/boxes")[paths.indices.to_numpy()]
-        for bucket, piece in spread_rows(found, hashes, num_buckets):
-            buckets[bucket].append(file.add(piece))
-        edges = _stacked(found, _EDGES)
-        largest = max(largest, np.abs(edges[np.isfinite(edges)]).max(initial=0.0))
-        if columns.size:
-            sides = edges[:, 3:1:-1] - edges[:, 1::-1]
-            is_inside = edges[:, :2].min(axis=1) > 0
-            counts += (
-                is_inside.sum(),
-                ((sides == _stacked(found, _SIZE)).all(axis=1) & is_inside).sum(),
-            )
-    if 2 * counts[1] > counts[0]:
-        raise BuildError(
-            f"the columns {' and '.join(columns.size)} hold heights and widths of boxes, and must "
-            "hold those of images: rename them, or leave them out"
-        )
-    if columns.part == 0 and folded(columns.edges[0])[-1] == "x" and 0 < largest <= MOST_FRACTION:
-        x, y, *_ = map(repr, columns.edges)
-        raise BuildError(
-            f"the boxes are fractions, and {x} and {y} may be their corners or their centers: "
-            "rename them to xmin and ymin, or to x_center and y_center"
-        )
-    for bucket in sorted(buckets):
-        whole = concat([file.read(place) for place in buckets.pop(bucket)])
-        for images in _by_image(whole):
-            yield from _images_in(images, columns, locate, storage, largest > MOST_FRACTION)
 
 
 def _by_image(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -588,6 +586,14 @@ class BoxStructs:
         values = replace(self.values, objects=objects, class_names=names)
         return BoxStructs(self.column, values)
 
+    def in_rows(self, rows: Rows, storage: StorageOptions) -> Rows:
+        """Yield rows with these objects."""
+        for found in rows:
+            if isinstance(found, Reject):
+                yield found
+            else:
+                yield from self.with_objects(found, storage)
+
     def with_objects(self, batch: pa.RecordBatch, storage: StorageOptions) -> Rows:
         """Yield references with `objects` in place of the column, and rejects.
 
@@ -635,15 +641,6 @@ class BoxStructs:
         if names := self.values.class_names:
             texts = names_of(values, names)
         return pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts).cast(column.kind)
-
-
-def with_structs(rows: Rows, structs: BoxStructs | None, storage: StorageOptions) -> Rows:
-    """Yield rows with the objects of a column of structs, if there is one."""
-    for found in rows:
-        if isinstance(found, Reject) or structs is None:
-            yield found
-        else:
-            yield from structs.with_objects(found, storage)
 
 
 def _objects_of(fields: dict[str, pa.DataType], box: str, label: str | None) -> BoxColumns:

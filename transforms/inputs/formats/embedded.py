@@ -21,7 +21,6 @@ from shardwright.format.schema import PICTURES, FeatureKind
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.features.lists import is_list, value_type
-from shardwright.transforms.inputs.box_rows import with_structs
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
@@ -247,7 +246,8 @@ class EmbeddedSource(RowsSource):
                 yield incomplete(file.name, part, fault, num_rows)
 
         rows = spooled_part(request, file, state, make, columns=self.layout.to_json())
-        yield from with_structs(rows, self.layout.structs, request.storage)
+        structs = self.layout.structs
+        yield from rows if structs is None else structs.in_rows(rows, request.storage)
 
 
 def _layout_of(
