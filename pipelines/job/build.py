@@ -32,6 +32,7 @@ from shardwright.transforms.images.options import EncodeOptions, Overlays
 from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.folder_contents import has_wildcard, matching
+from shardwright.transforms.inputs.formats.box_tables import Objects
 from shardwright.transforms.inputs.formats.tables import TableSource, open_label_table
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
@@ -400,7 +401,13 @@ def label_table_of(
     columns = {**options.columns, "size": None}
     request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
     folders = source.folders
-    return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)
+    return open_label_table(
+        request,
+        key=options.labels_key,
+        root=absolute(root),
+        folders=folders,
+        finder=Objects(),
+    )
 
 
 def label_source(source: InputSource, table: TableSource | None) -> InputSource:

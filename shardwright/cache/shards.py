@@ -21,11 +21,10 @@ import os
 import stat
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -46,7 +45,6 @@ from shardwright.errors import (
 )
 from shardwright.format.contents import file_crc32c
 from shardwright.format.index import parse_index, read_index_of
-from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import LATEST, VersionKey
@@ -74,20 +72,26 @@ class ShardCache:
 
     Args:
         dataset: The dataset's folder.
-        manifest: Its manifest. Shards of different builds are cached separately.
-        settings: The cache's folder and cap.
+        settings: The cache's folder and cap; None for the default.
+        version: Of the dataset. Shards of different builds are cached separately.
 
     Attributes:
         root: The folder of its files in the store.
+        manifest: That of the version; from the cache, with a warning, if the store is unreachable.
         max_bytes: The cap of the whole cache.
 
     Raises:
-        StorageError: The cache's folder cannot be made.
+        NotADatasetError: There is no finished dataset.
+        StorageError: The store cannot be read, and the manifest is not in the cache; or the cache's
+            folder cannot be made.
     """
 
-    def __init__(self, dataset: Folder, manifest: Manifest, settings: CacheSettings) -> None:
-        self._dataset, self.root = dataset, dataset.below(manifest.folder)
-        self.manifest, self._settings = manifest, settings
+    def __init__(
+        self, dataset: Folder, settings: CacheSettings | None = None, version: VersionKey = LATEST
+    ) -> None:
+        self._settings = settings = settings or CacheSettings.of()
+        self.manifest = manifest = read_manifest_or_cached(dataset, settings, version)
+        self.root = dataset.below(manifest.folder)
         self.max_bytes = settings.open()
         self._shards = dict(manifest.named_shards())
         folder = Folder(dataset_folder(settings, dataset), top=settings.folder)
@@ -104,7 +108,6 @@ class ShardCache:
         self._places: dict[ShardName, int] = {}
         self._healed: set[ShardName] = set()
         self.start_anew()
-        _all_caches.add(self)
 
     def start_anew(self) -> None:
         """Forget the downloads in progress, which a forked process does not have."""
@@ -114,26 +117,6 @@ class ShardCache:
             _DOWNLOADS_AT_A_TIME, thread_name_prefix="shardwright-cache"
         )
         self._coming: dict[ShardName, Future[None]] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        settings = CacheSettings(self._settings.folder, self.max_bytes)
-        return ShardCache, (self._dataset, self.manifest, settings)
-
-    @classmethod
-    def open(
-        cls, root: Folder, settings: CacheSettings | None = None, version: VersionKey = LATEST
-    ) -> ShardCache:
-        """Open the cache of a version of a dataset.
-
-        If the store is unreachable, the manifest comes from the cache, with a warning.
-
-        Raises:
-            NotADatasetError: There is no finished dataset.
-            StorageError: The store cannot be read, and the manifest is not in the cache; or the
-                cache's folder cannot be made.
-        """
-        settings = settings or CacheSettings.of()
-        return cls(root, read_manifest_or_cached(root, settings, version), settings)
 
     def __enter__(self) -> ShardCache:
         return self
@@ -477,14 +460,3 @@ def _folders(path: str) -> list[str]:
     with suppress(FileNotFoundError), os.scandir(path) as entries:
         return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
     return []
-
-
-_all_caches: weakref.WeakSet[ShardCache] = weakref.WeakSet()
-
-
-def _start_all_anew() -> None:
-    for cache in list(_all_caches):
-        cache.start_anew()
-
-
-os.register_at_fork(after_in_child=_start_all_anew)

@@ -233,16 +233,8 @@ class Feature:
     def to_json(self) -> dict[str, Any]:
         """Return name, kind and source, and the other values that are not defaults."""
         record: dict[str, Any] = {
-            "name": self.name,
-            "kind": str(self.kind),
-            "source": str(self.source),
-        }
-        record |= {
-            key: list(value) for key in ("shape", "names", "keys") if (value := getattr(self, key))
-        }
-        record |= {
-            key: value
-            for key in ("encoding", "dtype", "normalize", "column", "sequence", "separator")
+            key: value if isinstance(value, str) else list(value)
+            for key in _STATED
             if (value := getattr(self, key))
         }
         if self.default is not None:
@@ -252,6 +244,11 @@ class Feature:
         return record
 
 
+# In the order of the manifest.
+_STATED = (
+    *("name", "kind", "source", "shape", "names", "keys"),
+    *("encoding", "dtype", "normalize", "column", "sequence", "separator"),
+)
 _VALUES_OF = attrgetter(*(each.name for each in fields(Feature)))
 
 

@@ -2,7 +2,8 @@
 
 A dictionary holds a long text once, and a few bytes name it in 100,000 rows: 7 kB decode to 6 GB.
 So before rows are decoded, their size is bounded by the pages and by the longest shared text.
-Metadata may misstate the pages, so their headers are read.
+Metadata may misstate the pages, so their headers are read. Those of a column cannot be asked of
+Arrow, whose getters end the process on many a changed byte (25.0.1).
 
 The format: https://parquet.apache.org/docs/file-format/data-pages and Thrift's compact protocol,
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.

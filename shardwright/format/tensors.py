@@ -27,15 +27,6 @@ _NAMES = {
 }  # fmt: skip
 _NUMBERS = {name: number for number, name in _NAMES.items()} | {"bfloat16": _BFLOAT16}
 TENSOR_DTYPES = (*_NAMES.values(), "string")  # the dtypes that a schema may declare
-# The list with a type's values if `tensor_content` is empty; all other types use `int_val`.
-_LISTS = {
-    "float32": "float_val", "float64": "double_val", "complex64": "scomplex_val",
-    "complex128": "dcomplex_val", "int64": "int64_val", "uint32": "uint32_val",
-    "uint64": "uint64_val", "bool": "bool_val", "float16": "half_val", "bfloat16": "half_val",
-}  # fmt: skip
-# A protobuf message has at most 2 GiB, but one listed value may stand for any number of elements.
-_MAX_BYTES = 2**31
-
 
 _Tensor = message_classes(
     "tensor.proto",
@@ -46,17 +37,7 @@ _Tensor = message_classes(
             "int32 dtype = 1",
             "TensorShape tensor_shape = 2",
             "bytes tensor_content = 4",
-            "repeated float float_val = 5",
-            "repeated double double_val = 6",
-            "repeated int32 int_val = 7",
             "repeated bytes string_val = 8",
-            "repeated float scomplex_val = 9",
-            "repeated int64 int64_val = 10",
-            "repeated bool bool_val = 11",
-            "repeated double dcomplex_val = 12",
-            "repeated int32 half_val = 13",
-            "repeated uint32 uint32_val = 16",
-            "repeated uint64 uint64_val = 17",
         ],
     },
 )["Tensor"]
@@ -98,13 +79,14 @@ def _to_bytes(value: Any) -> bytes:
 
 
 def parse_tensor_proto(data: bytes) -> npt.NDArray[Any]:
-    """Return the array of a serialized TensorProto, with `tensor_content` or a list of values.
+    """Return the array of a serialized TensorProto, as `tf.io.serialize_tensor` writes it.
 
     Strings become an object array of `bytes`. bfloat16, which NumPy lacks, becomes float32, which
     holds it exactly. The array may be read-only.
 
     Raises:
-        ExampleFault: `data` is not a TensorProto, or of a type that NumPy does not have.
+        ExampleFault: `data` is not a TensorProto, is of a type that NumPy does not have, or lists
+            numbers instead of stating their bytes, as `tf.make_tensor_proto` does.
     """
     try:
         message = _Tensor.FromString(data)
@@ -121,49 +103,26 @@ def _values(message: Any, count: int) -> npt.NDArray[Any]:
     if message.dtype == _STRING:
         strings = np.empty(len(message.string_val), object)
         strings[:] = list(message.string_val)
-        return _fill(strings, count, b"")
+        if len(strings) != count:
+            raise ExampleFault(
+                f"a serialized tensor of {count} elements with {len(strings)} values"
+            )
+        return strings
     name = "bfloat16" if message.dtype == _BFLOAT16 else _NAMES.get(message.dtype)
     if name is None:
         raise ExampleFault(
             f"a serialized tensor of DataType {message.dtype}, which NumPy does not support"
         )
     stored = np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
-    if message.tensor_content:
-        if len(message.tensor_content) != count * stored.itemsize:
-            raise ExampleFault(
-                f"a serialized tensor of {count} {name} values in "
-                f"{counted(len(message.tensor_content), 'byte')}"
-            )
-        values = np.frombuffer(message.tensor_content, stored)
-    else:
-        values = _fill(_listed(message, name, stored), count, 0)
+    if len(message.tensor_content) != count * stored.itemsize:
+        raise ExampleFault(
+            f"a serialized tensor of {count} {name} values in "
+            f"{counted(len(message.tensor_content), 'byte')}: write it with tf.io.serialize_tensor"
+        )
+    values = np.frombuffer(message.tensor_content, stored)
     if name == "bfloat16":  # the upper half of a float32
         return (values.astype(np.uint32) << 16).view(np.float32)
     return values
-
-
-def _listed(message: Any, name: str, stored: np.dtype[Any]) -> npt.NDArray[Any]:
-    numbers = getattr(message, _LISTS.get(name, "int_val"))
-    if name in ("complex64", "complex128"):  # real and imaginary parts alternate
-        return np.array(numbers[: len(numbers) // 2 * 2], stored.type(0).real.dtype).view(stored)
-    if name in ("float16", "bfloat16"):  # their bits
-        return np.array(numbers, np.int32).astype(np.uint16).view(stored)
-    return (
-        np.array(numbers, np.int32).astype(stored)
-        if name not in _LISTS
-        else np.array(numbers, stored)
-    )
-
-
-def _fill(values: npt.NDArray[Any], count: int, nothing: Any) -> npt.NDArray[Any]:
-    """Return `count` values: a TensorProto's short list repeats its last value, or `nothing`."""
-    missing = count - len(values)
-    if missing < 0 or count * values.dtype.itemsize > _MAX_BYTES:
-        raise ExampleFault(f"a serialized tensor of {count} elements with {len(values)} values")
-    if not missing:
-        return values
-    last = np.full(missing, values[-1] if len(values) else nothing, values.dtype)
-    return np.concatenate([values, last])
 
 
 def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:

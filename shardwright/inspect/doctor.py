@@ -39,10 +39,28 @@ from shardwright.terminal import join_lines, print_safely
 
 _SAMPLE_RECORDS, _AUGMENTED_IMAGES = 256, 64
 _WARM_UP_BATCHES = 2
-STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
+STAGES = ("read", "parse", "decode", "augment", "batch")
 _BUSY = 0.8  # share of the cores; below it, threads wait or other programs run
 _RESIZE_MARGIN = 1.5  # stored pixels / needed pixels above which smaller images pay off
 _SHORTER_SIDE = 256 / 224  # by convention, crops of 224 pixels come from images stored at 256
+_ADVICE = {
+    "download": (
+        "Downloads are the bottleneck: raise cache_bytes= until the cache holds the whole dataset, "
+        "so that later epochs read from disk."
+    ),
+    "read": (
+        "The disk is the bottleneck: copy the dataset to a faster disk, or use a machine with "
+        "enough memory to cache it."
+    ),
+    "parse": (
+        "Parsing is the bottleneck: read only the features that the model needs, such as "
+        "features=['image', 'label']; labels then come from the index."
+    ),
+    "batch": (
+        "Assembling batches is the bottleneck, limited by memory bandwidth: use smaller images, or "
+        "uint8 instead of a wider dtype."
+    ),
+}
 _EPILOG = """\
 examples
   shardwright doctor dataset/
@@ -62,9 +80,7 @@ class Diagnosis:
     """The measurements of one dataset.
 
     Attributes:
-        stage_msec: Milliseconds per image on one thread, by name of `STAGES`; "device copy" is not
-            part of a thread's work.
-        device: The target of "device copy".
+        stage_msec: Milliseconds per image on one thread, by name of `STAGES`.
         images_per_sec: Throughput of the whole reader.
         cores: Number of cores that the reader may run on.
         cores_busy: Mean number of busy cores while the reader ran.
@@ -79,7 +95,6 @@ class Diagnosis:
     """
 
     stage_msec: Mapping[str, float]
-    device: str
     images_per_sec: float
     cores: int
     cores_busy: float
@@ -154,7 +169,7 @@ def diagnose(reader: Reader, seconds: float) -> Diagnosis:
         raise UsageError(f"seconds must be above 0, got {seconds}")
     image, batch_size = reader.options.image, reader.options.global_batch_size
     assert isinstance(image, TrainImage), "training_reader sets it"
-    stage_msec, device = _time_stages(reader.engine, image, batch_size)
+    stage_msec = _time_stages(reader.engine, image, batch_size)
     shards = reader.engine.corpus.shards
     # Of the first split.
     stats = shards[0].source.manifest.splits[shards[0].name.split].stats
@@ -170,7 +185,6 @@ def diagnose(reader: Reader, seconds: float) -> Diagnosis:
     cpu_seconds = time.process_time() - cpu_started
     return Diagnosis(
         stage_msec=stage_msec,
-        device=device,
         images_per_sec=count / elapsed,
         cores=len(os.sched_getaffinity(0)),
         cores_busy=cpu_seconds / elapsed,
@@ -186,9 +200,7 @@ def diagnose(reader: Reader, seconds: float) -> Diagnosis:
     )
 
 
-def _time_stages(
-    engine: Engine, image: TrainImage, batch_size: int
-) -> tuple[dict[str, float], str]:
+def _time_stages(engine: Engine, image: TrainImage, batch_size: int) -> dict[str, float]:
     places = engine.places.find(0, min(_SAMPLE_RECORDS, engine.epoch_size))
     read, parse, images = _time_reading(engine, places)
     stored = stored_image(engine.corpus.schema)
@@ -211,13 +223,8 @@ def _time_stages(
     )
     batch = np.zeros((batch_size, *image.shape), np.uint8)
     gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
-    copy, device = (
-        _find_torch_device() or _find_jax_device() or (np.copy, "memory: no accelerator here")
-    )
-    copy(batch)
-    copied = _msec(lambda: [copy(batch) for _ in range(5)], 5 * batch_size)
-    times = (read, parse, max(fused - augment, 0.0), augment, gather, copied)
-    return dict(zip(STAGES, times, strict=True)), device
+    times = (read, parse, max(fused - augment, 0.0), augment, gather)
+    return dict(zip(STAGES, times, strict=True))
 
 
 def _time_reading(engine: Engine, places: Places) -> tuple[float, float, list[Any]]:
@@ -239,7 +246,7 @@ def _time_reading(engine: Engine, places: Places) -> tuple[float, float, list[An
     )
     parse = _msec(
         lambda: images.extend(
-            engine.columns.fill(store, row, *frame) for row, frame in enumerate(frames)
+            engine.columns.fill(store, row, *frame)[0] for row, frame in enumerate(frames)
         ),
         count,
     )
@@ -252,36 +259,9 @@ def _msec(work: Callable[[], Any], count: int) -> float:
     return (time.perf_counter() - started) * 1000 / count
 
 
-def _find_torch_device() -> tuple[Callable[[Any], Any], str] | None:
-    try:
-        import torch
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-
-    def copy(batch: Any) -> None:
-        torch.from_numpy(batch).to("cuda")
-        torch.cuda.synchronize()
-
-    return copy, torch.cuda.get_device_name()
-
-
-def _find_jax_device() -> tuple[Callable[[Any], Any], str] | None:
-    try:
-        import jax
-    except ImportError:
-        return None
-    device = jax.local_devices()[0]
-    if device.platform == "cpu":
-        return None
-    return lambda batch: jax.device_put(batch, device).block_until_ready(), device.device_kind
-
-
 def limiting_stage(found: Diagnosis) -> str:
     """Return the stage that takes most of a thread's time."""
-    on_threads = {stage: msec for stage, msec in found.stage_msec.items() if stage != "device copy"}
-    return max(on_threads, key=lambda stage: on_threads[stage])
+    return max(found.stage_msec, key=lambda stage: found.stage_msec[stage])
 
 
 def advice(found: Diagnosis, target: float | None) -> str:
@@ -289,27 +269,9 @@ def advice(found: Diagnosis, target: float | None) -> str:
     if target is not None and found.images_per_sec >= target:
         return f"None: {found.images_per_sec:,.0f} images/s meets the target of {target:,.0f}."
     stage = limiting_stage(found)
-    if stage == "read" and found.is_remote:
-        return (
-            "Downloads are the bottleneck: raise cache_bytes= until the cache holds the whole "
-            "dataset, so that later epochs read from disk."
-        )
-    if stage == "read":
-        return (
-            "The disk is the bottleneck: copy the dataset to a faster disk, or use a machine with "
-            "enough memory to cache it."
-        )
-    if stage == "parse":
-        return (
-            "Parsing is the bottleneck: read only the features that the model needs, such as "
-            "features=['image', 'label']; labels then come from the index."
-        )
     if stage in ("decode", "augment"):
         return _advice_for_decoding(found, target)
-    return (
-        "Assembling batches is the bottleneck, limited by memory bandwidth: use smaller images, or "
-        "uint8 instead of a wider dtype."
-    )
+    return _ADVICE["download" if stage == "read" and found.is_remote else stage]
 
 
 def _advice_for_decoding(found: Diagnosis, target: float | None) -> str:
@@ -341,15 +303,14 @@ def _more_cores(found: Diagnosis, target: float | None) -> str:
 
 def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     """Return the report as lines of text."""
-    total = sum(msec for stage, msec in found.stage_msec.items() if stage != "device copy")
-    limit = limiting_stage(found)
-    lines = ["milliseconds per image on one thread"]
-    for stage, msec in found.stage_msec.items():
-        share = f"to {found.device}" if stage == "device copy" else f"{msec / total:4.0%}"
-        lines.append(
-            f"  {stage:<12} {msec:8.3f}   {share}{'   <- limits' if stage == limit else ''}"
-        )
-    lines += [
+    total, limit = sum(found.stage_msec.values()), limiting_stage(found)
+    lines = [
+        "milliseconds per image on one thread",
+        *(
+            f"  {stage:<12} {msec:8.3f}   {msec / total:4.0%}"
+            f"{'   <- limits' if stage == limit else ''}"
+            for stage, msec in found.stage_msec.items()
+        ),
         "",
         f"whole reader: {counted(found.threads, 'thread')} on {found.cores} cores, "
         f"batches of {found.image_side}x{found.image_side} crops, "

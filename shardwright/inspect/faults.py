@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 from shardwright.errors import (
@@ -12,7 +13,6 @@ from shardwright.errors import (
     TimedOutError,
     UnreachableError,
 )
-from shardwright.format.contents import FileContent
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines
 
@@ -108,33 +108,10 @@ class Verification:
         }
 
 
-def content_fault(
-    found: FileContent, stated: FileContent, contents: Mapping[FileContent, str]
-) -> str | None:
-    """Return the difference of a file's content from the one in the manifest, or None.
-
-    Args:
-        found: The file's content.
-        stated: The content in the manifest.
-        contents: The names of the dataset's files.
-    """
-    if found != stated and found in contents:
-        return (
-            f"the file has the content of {contents[found]} (swapped or copied); "
-            "its records are not compared"
-        )
-    return found.fault(stated)
-
-
 def limit_faults(faults: Iterable[DatasetFault]) -> Iterator[DatasetFault]:
-    """Yield at most `MAX_FAULTS_PER_FILE` faults per file, then one with the number of the rest."""
-    given: dict[str, int] = {}
-    for fault in faults:
-        given[fault.file] = given.get(fault.file, 0) + 1
-        if given[fault.file] <= MAX_FAULTS_PER_FILE:
-            yield fault
-    for file, number in given.items():
-        if number > MAX_FAULTS_PER_FILE:
-            yield DatasetFault.of_file(
-                file, f"{number - MAX_FAULTS_PER_FILE} more faults in this file are not listed"
-            )
+    """Yield the first `MAX_FAULTS_PER_FILE` faults of a file, and the number of the others."""
+    left = iter(faults)
+    yield from islice(left, MAX_FAULTS_PER_FILE)
+    for last in left:
+        more = f"{1 + sum(1 for _ in left)} more faults in this file are not listed"
+        yield DatasetFault.of_file(last.file, more)

@@ -30,7 +30,6 @@ from shardwright.storage.reads import map_reads
 
 NUMBERS = ("width", "height", "image_length")
 _COLUMNS = ("id", "length", "crc32c", "label", "features", *NUMBERS)
-_NO_LABEL = -1
 CHANGES_SCHEMA = pa.schema(
     [("change", pa.string()), ("split", pa.string()), ("id", pa.large_string())]
 )
@@ -44,31 +43,24 @@ class DatasetRows:
     """The index rows of a whole dataset, split after split, in file order.
 
     Attributes:
-        table: Some columns of the index.
-        splits: Name of each row's split, as a number in `split_names`.
-        split_names: The splits by name.
+        table: Some columns of the index, and the column `split`.
     """
 
     table: pa.Table
-    splits: NDArray[np.int16]
-    split_names: tuple[str, ...]
 
     @property
     def ids(self) -> pa.ChunkedArray:
         """The ids as `large_string`: those of one dataset may exceed 2 GB."""
         return self.table["id"].cast(pa.large_string())
 
-    def column(self, name: str) -> NDArray[Any]:
-        """Return a column of numbers; a missing label is -1."""
-        column = self.table[name]
-        values: NDArray[Any] = (
-            column.fill_null(_NO_LABEL) if column.null_count else column
-        ).to_numpy()
-        return values
-
-    def names_of_splits(self) -> NDArray[Any]:
-        """Return the name of each row's split."""
-        return np.array(self.split_names, object)[self.splits]
+    def comparable(self, class_names: Sequence[str]) -> pa.Table:
+        """Return the rows without ids, with the names of labels; without names, their numbers."""
+        table, label = self.table.drop_columns(["id"]), self.table["label"]
+        if class_names:
+            label = pc.fill_null(pc.take(pa.array(class_names, pa.string()), label), "")
+        else:
+            label = pc.fill_null(label, -1)
+        return table.set_column(table.schema.get_field_index("label"), "label", label)
 
     def measured(self, name: str) -> NDArray[Any]:
         """Return a column of sizes or lengths, without those of records that have no image."""
@@ -87,12 +79,13 @@ def read_rows(root: Folder, manifest: Manifest, columns: Sequence[str] = _COLUMN
     def read(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
         return read_live_rows(folder, *shard, list(columns))
 
-    names = tuple(manifest.splits)
     tables = for_each_shard(manifest.named_shards(), read)
-    counts = [manifest.splits[name].num_records for name in names]
     empty = pa.schema(map(INDEX_SCHEMA.field, columns)).empty_table()
-    table = pa.concat_tables([empty, *tables])
-    return DatasetRows(table, np.repeat(np.arange(len(names), dtype=np.int16), counts), names)
+    counts = [split.num_records for split in manifest.splits.values()]
+    splits = pa.array([*manifest.splits], pa.string()).take(
+        np.repeat(np.arange(len(counts)), counts)
+    )
+    return DatasetRows(pa.concat_tables([empty, *tables]).append_column("split", splits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +115,8 @@ class RecordChanges:
             rows = self._of(change)
             ids = rows.ids.take(pa.array(numbers))
             names = [change] * len(numbers)
-            yield pa.table([names, rows.names_of_splits()[numbers], ids], schema=CHANGES_SCHEMA)
+            splits = rows.table["split"].take(numbers)
+            yield pa.table([names, splits, ids], schema=CHANGES_SCHEMA)
 
     def _of(self, change: str) -> DatasetRows:
         return self.old if change == "gone" else self.new
@@ -148,45 +142,29 @@ def compare_rows(
     places = pc.index_in(new.ids, value_set=old.ids.combine_chunks())
     is_known = places.is_valid().to_numpy()
     known, places = np.flatnonzero(is_known), places.drop_null().to_numpy()
-    old_labels, new_labels = _common_labels(old, new, class_names)
-    pairs = {
-        name: (old.column(name)[places], new.column(name)[known])
-        for name in ("crc32c", "image_length", "length")
-    }
-    unequal = {name: there != here for name, (there, here) in pairs.items()}
-    has_image = (pairs["image_length"][0] > 0) | (pairs["image_length"][1] > 0)
-    image_differs: NDArray[np.bool_] = unequal["crc32c"] | unequal["image_length"]
-    before, after = old.table["features"].take(places), new.table["features"].take(known)
-    hashes_differ = pc.fill_null(pc.not_equal(before, after), False).to_numpy()
+    if not all(class_names):
+        class_names = ((), ())
+    before = old.comparable(class_names[0]).take(places)
+    after = new.comparable(class_names[1]).take(known)
+
+    def unequal(name: str) -> NDArray[np.bool_]:
+        found = pc.fill_null(pc.not_equal(before[name], after[name]), False)
+        return np.asarray(found.to_numpy(), np.bool_)
+
+    lengths = pc.max_element_wise(before["image_length"], after["image_length"])
+    image_differs = unequal("crc32c") | unequal("image_length")
     differs = {
-        "changed": np.where(has_image, image_differs, unequal["length"]),
-        "relabeled": old_labels[places] != new_labels[known],
-        "reannotated": with_features & hashes_differ,
-        "moved": old.names_of_splits()[places] != new.names_of_splits()[known],
+        "changed": np.where(lengths.to_numpy() > 0, image_differs, unequal("length")),
+        "relabeled": unequal("label"),
+        "reannotated": with_features & unequal("features"),
+        "moved": unequal("split"),
     }
-    is_gone = np.ones(len(old.splits), np.bool_)
+    is_gone = np.ones(old.table.num_rows, np.bool_)
     is_gone[places] = False
     rows = {"new": np.flatnonzero(~is_known), "gone": np.flatnonzero(is_gone)}
     rows |= {change: known[mask] for change, mask in differs.items()}
     num_same = int((~np.logical_or.reduce(list(differs.values()))).sum())
     return RecordChanges(old, new, rows, num_same)
-
-
-def _common_labels(
-    old: DatasetRows, new: DatasetRows, class_names: Sequence[Sequence[str]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the labels of both in one numbering, that of the names."""
-    labels = old.column("label"), new.column("label")
-    if not all(class_names):
-        return labels
-    numbers: dict[str, int] = {}
-    for names in class_names:
-        for name in names:
-            numbers.setdefault(name, len(numbers))
-    return tuple(
-        np.array([*(numbers[name] for name in names), _NO_LABEL], np.int64)[found]
-        for names, found in zip(class_names, labels, strict=True)
-    )
 
 
 def can_compare_hashes(old: _Dataset, new: _Dataset) -> bool:

@@ -7,15 +7,13 @@ locates it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import BinaryIO
 
 import google_crc32c
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.index import read_index_of
@@ -38,13 +36,14 @@ def record_faults(root: Folder, name: ShardName, info: ShardInfo) -> Iterator[Da
     Raises:
         OSError, StorageError: The shard cannot be read.
     """
-    offsets = crcs = np.zeros(0, np.int64)
+    offsets: Sequence[int] = ()
+    crcs: Sequence[int | None] = ()
     # A broken index is a fault of its own, of another file: then the frames alone are compared.
     with suppress(StorageError):
         rows = read_index_of(root, name, info, ["offset", _CHECKSUM])
-        offsets, crcs = _column(rows, "offset"), _column(rows, _CHECKSUM)
-    if not np.all(np.diff(offsets) > 0):  # by an index of a stranger, the walk would not end
-        offsets = offsets[:0]
+        offsets, crcs = rows["offset"].to_pylist(), rows[_CHECKSUM].to_pylist()
+    if any(one >= after for one, after in pairwise(offsets)):
+        offsets = ()  # by an index of a stranger, the walk would not end
     with (
         root.local_copy(name.shard) as copy,
         open(copy.fileno(), "rb", BLOCK_BYTES, closefd=False) as file,
@@ -52,19 +51,12 @@ def record_faults(root: Folder, name: ShardName, info: ShardInfo) -> Iterator[Da
         yield from _faults(file, name, info, offsets, crcs)
 
 
-def _column(rows: pa.Table, name: str) -> NDArray[np.int64]:
-    """Return a column of integers, shape [rows], with -1 for nulls."""
-    column = pc.fill_null(rows[name].cast(pa.int64()), -1).combine_chunks()
-    # Not Arrow's `to_numpy`: it imports pandas, which takes 0.4 s.
-    return np.asarray(np.from_dlpack(column), np.int64)
-
-
 def _faults(
     file: BinaryIO,
     name: ShardName,
     info: ShardInfo,
-    offsets: NDArray[np.int64],
-    crcs: NDArray[np.int64],
+    offsets: Sequence[int],
+    crcs: Sequence[int | None],
 ) -> Iterator[DatasetFault]:
     num_records, last = 0, None
     for number, last in walk_records(file, offsets):
@@ -74,7 +66,7 @@ def _faults(
             yield DatasetFault(name.shard, number, last.offset, last.what)
             continue
         num_records = number + 1
-        if number < len(crcs) and crcs[number] not in (-1, google_crc32c.value(last.data)):
+        if number < len(crcs) and crcs[number] not in (None, google_crc32c.value(last.data)):
             yield DatasetFault(name.shard, number, last.offset, OTHER_RECORD)
     if isinstance(last, RecordFault) and num_records < info.num_records:
         what = (
@@ -91,7 +83,7 @@ def _faults(
 
 
 def walk_records(
-    file: BinaryIO, known_offsets: NDArray[np.int64]
+    file: BinaryIO, known_offsets: Sequence[int]
 ) -> Iterator[tuple[int, RecordSpan | RecordFault]]:
     """Yield (number, record) for every record of a shard in file order, or a fault if it is broken.
 
@@ -99,8 +91,8 @@ def walk_records(
 
     Args:
         file: The shard, at its start.
-        known_offsets: The starts of the records in the index, in bytes, shape [records],
-            increasing; empty without an index.
+        known_offsets: The starts of the records in the index, in bytes, increasing; empty without
+            an index.
     """
     num_bytes = os.fstat(file.fileno()).st_size
     number = offset = 0
@@ -112,10 +104,10 @@ def walk_records(
             if fault.next_offset is not None:
                 number, offset = number + 1, fault.next_offset
             else:  # the frame does not know the end of this record, but the index does
-                number = int(np.searchsorted(known_offsets, fault.offset, side="right"))
+                number = bisect_right(known_offsets, fault.offset)
                 if number == len(known_offsets):
                     return
-                offset = int(known_offsets[number])
+                offset = known_offsets[number]
             # The reader is somewhere inside the broken record.
             file.seek(offset)
             continue

@@ -44,6 +44,7 @@ from shardwright.terminal import join_lines, print_safely, say
 
 _SHOWN_BYTES = 24
 _SHOWN_VALUES = 16
+_SPACES = str.maketrans("\n\t\r", "   ")
 _BINARY = PICTURES | {FeatureKind.TENSOR}  # never shown as text, even if the bytes are valid text
 _EPILOG = """\
 examples
@@ -173,13 +174,11 @@ def read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapp
 
 def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
     """Return the record as JSON; bytes that are not text appear as their number."""
-    features = {}
-    lists = {
-        stored.key for each in manifest.schema.features for stored in each.stored if stored.shape
-    }
-    for name, values in found.features.items():
-        shown = [_json_value(manifest, name, value) for value in values]
-        features[name] = shown[0] if len(shown) == 1 and name not in lists else shown
+    features, by_key = {}, _by_key(manifest)
+    for key, values in found.features.items():
+        feature = by_key.get(key)
+        shown = [_json_value(value, feature and feature.kind) for value in values]
+        features[key] = shown if _is_list(feature, values) else shown[0]
     label, known = one_value(found.features, manifest.schema.label), manifest.schema.class_names
     is_class = isinstance(label, int) and 0 <= label < len(known)
     return {
@@ -192,16 +191,22 @@ def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
     }
 
 
-def _json_value(manifest: Manifest, name: str, value: bytes | int | float) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if not isinstance(value, bytes):
-        return value
-    binary = any(
-        feature.name == name and feature.kind in _BINARY for feature in manifest.schema.features
-    )
-    text = None if binary else _as_text(value)
-    return {"num_bytes": len(value)} if text is None else text
+def _by_key(manifest: Manifest) -> dict[str, Feature]:
+    """Return the features by the keys that store them."""
+    return {
+        stored.key: feature for feature in manifest.schema.features for stored in feature.stored
+    }
+
+
+def _is_list(feature: Feature | None, values: Values) -> bool:
+    return len(values) != 1 or bool(feature and feature.stored_shape)
+
+
+def _json_value(value: bytes | int | float, kind: FeatureKind | None) -> Any:
+    if isinstance(value, bytes):
+        text = _as_text(value, kind)
+        return {"num_bytes": len(value)} if text is None else text
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def format_record(manifest: Manifest, found: FoundRecord) -> str:
@@ -228,9 +233,7 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
         ("source", " ".join(str(row[key]) for key in ("uri", "etag") if row[key]) or "unknown"),
     ]
     lines += [("", ""), ("features", "")]
-    known = {
-        stored.key: feature for feature in manifest.schema.features for stored in feature.stored
-    }
+    known = _by_key(manifest)
     for key in [*known, *sorted(found.features.keys() - known.keys())]:
         values = found.features.get(key)
         text = "missing" if values is None else _values_text(manifest, known.get(key), values)
@@ -248,30 +251,26 @@ def _values_text(manifest: Manifest, feature: Feature | None, values: Values) ->
         for text, value in zip(texts, values, strict=False)
     ]
     more = f", ... {counted(len(values), 'value')}" if len(values) > _SHOWN_VALUES else ""
-    is_list = bool(feature.stored_shape) if feature is not None else len(values) != 1
-    return f"[{', '.join(texts)}{more}]" if is_list or len(values) != 1 else texts[0]
+    return f"[{', '.join(texts)}{more}]" if _is_list(feature, values) else texts[0]
 
 
 def _value_text(value: bytes | int | float, kind: FeatureKind | None) -> str:
     if not isinstance(value, bytes):
         return f"{value:g}" if isinstance(value, float) else str(value)
-    text = None if kind in _BINARY else _as_text(value)
+    text = _as_text(value, kind)
     if text is not None:
         return repr(text)
     more = "..." if len(value) > _SHOWN_BYTES else ""
     return f"{value[:_SHOWN_BYTES].hex(' ')}{more} ({counted(len(value), 'byte')})"
 
 
-def _as_text(value: bytes) -> str | None:
+def _as_text(value: bytes, kind: FeatureKind | None) -> str | None:
     try:
         text = value.decode()
     except UnicodeDecodeError:
         return None
-    return (
-        text
-        if all(character.isprintable() or character in "\n\t\r" for character in text)
-        else None
-    )
+    is_text = kind not in _BINARY and text.translate(_SPACES).isprintable()
+    return text if is_text else None
 
 
 def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:

@@ -34,7 +34,6 @@ from shardwright.inspect.faults import (
     NO_FAULTS_OF_FILES,
     DatasetFault,
     Verification,
-    content_fault,
     limit_faults,
 )
 from shardwright.inspect.shard_check import record_faults
@@ -101,7 +100,7 @@ def verify_built(
     """
     started = monotonic()
     manifest = read_manifest(folder)
-    checker, faults = _FileChecker(folder.below(manifest.folder), manifest), list[DatasetFault]()
+    checker, faults = _Files(folder.below(manifest.folder), manifest), list[DatasetFault]()
     paths = sorted(manifest.file_names())
     # Not the pool of `map_reads`, whose threads a download takes.
     with ThreadPoolExecutor(threads, thread_name_prefix="shardwright-verify") as pool:
@@ -121,7 +120,7 @@ def verify_built(
 
 
 class _Files:
-    """The files of a dataset and what its manifest states of them."""
+    """The files of a dataset and what its manifest states of them. Threads may share it."""
 
     def __init__(self, root: Folder, manifest: Manifest) -> None:
         self._root = root
@@ -131,6 +130,7 @@ class _Files:
         self._stated = dict(manifest.files)
         self._stated |= {name.shard: info.content for name, info in shards}
         self._stated |= {name.sidecar: info.sidecar for name, info in shards if info.sidecar}
+        self._contents = {content: path for path, content in self._stated.items()}
 
     def _missing(self, path: str) -> str:
         if path in self._shards:
@@ -139,14 +139,6 @@ class _Files:
         if path in self._indexes:
             return f"the index of {self._indexes[path][0].shard} is missing"
         return "the file is missing"
-
-
-class _FileChecker(_Files):
-    """A checker of the files of one dataset. Threads may share it."""
-
-    def __init__(self, root: Folder, manifest: Manifest) -> None:
-        super().__init__(root, manifest)
-        self._contents = {content: path for path, content in self._stated.items()}
 
     def faults(self, path: str) -> list[DatasetFault]:
         """Return the faults of a file that the manifest names; of a shard, also of its records."""
@@ -172,11 +164,17 @@ class _FileChecker(_Files):
         if found is None:
             yield DatasetFault.of_file(path, self._missing(path))
             return
-        fault = content_fault(found, stated, self._contents)
-        if fault is not None:
-            yield DatasetFault.of_file(path, fault)
-        # Each record of a shard with the content of another one would be a fault.
-        if fault is not None and path in self._shards and found not in self._contents:
+        if found == stated:
+            return
+        if found in self._contents:  # each record of a shard would be a fault
+            what = (
+                f"the file has the content of {self._contents[found]} (swapped or copied); "
+                "its records are not compared"
+            )
+            yield DatasetFault.of_file(path, what)
+            return
+        yield DatasetFault.of_file(path, found.fault(stated) or "")
+        if path in self._shards:
             yield from record_faults(self._root, *self._shards[path])
 
 

@@ -78,13 +78,10 @@ def find_kept(root: Folder) -> KeptVersions:
     if versions:
         changed = changed_notices(root, versions[-1].name, versions[-1].splits)
         faults += [DatasetFault.of_file(file, "its text has changed") for file in changed]
-    kept = KeptVersions(tuple(versions), has_first)
-    notes = [
-        DatasetFault.of_file(folder, "no version names it: an append that goes on or was stopped")
-        for folder in generation_folders(root)
-        if folder not in kept.folders
-    ]
-    return KeptVersions(kept.versions, has_first, tuple(faults), tuple(notes))
+    kept = KeptVersions(tuple(versions), has_first, tuple(faults))
+    what = "no version names it: an append that goes on or was stopped"
+    unnamed = [folder for folder in generation_folders(root) if folder not in kept.folders]
+    return replace(kept, notes=tuple(DatasetFault.of_file(each, what) for each in unnamed))
 
 
 def _pin_faults(root: Folder, newest: int, gone: set[int]) -> Iterator[DatasetFault]:

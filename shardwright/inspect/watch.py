@@ -42,7 +42,6 @@ minutes, 2 wrong usage or not the OUTPUT of a build, 130 interrupted.
 _NOT_THERE = (BuildPhase.EMPTY, BuildPhase.FAILED)
 _LINE_SECONDS = 30.0
 _LOCAL_SECONDS, _STORE_SECONDS = 2.0, 10.0  # on a terminal
-_LOOKS_SHARE = 10  # pauses are at least so many times as long as the last look, up to 30 s
 _STALLED_SECONDS = 300.0
 
 

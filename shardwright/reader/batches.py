@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault, RecordFault
+from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import Source
 from shardwright.images.decode import StoredImage
 from shardwright.images.specs import CropImage, ImageTransform, MultiCrop
 from shardwright.reader.columns import ColumnReader
@@ -75,10 +75,11 @@ class PendingBatch:
             wait(self.tasks)
 
 
+@dataclass(frozen=True)
 class BatchMaker:
     """A maker of batches.
 
-    Args:
+    Attributes:
         records: Reads the bytes of records.
         columns: Encodes their features.
         image: Decodes their images; None for the stored bytes.
@@ -88,25 +89,13 @@ class BatchMaker:
         masked: Add `mask` to each batch and keep the rows of bad records.
     """
 
-    def __init__(
-        self,
-        records: RecordReader,
-        columns: ColumnReader,
-        image: ImageTransform | MultiCrop | None,
-        *,
-        images: Mapping[str, ImageTransform | None],
-        stored: StoredImage,
-        names: tuple[str, ...],
-        masked: bool,
-    ) -> None:
-        self._records = records
-        self._columns = columns
-        self._image = image
-        self._images = images
-        self._stored = stored
-        self._names = names
-        self._masked = masked
-        self._task_rows = _READ_ROWS if image is None else _DECODE_ROWS
+    records: RecordReader
+    columns: ColumnReader
+    image: ImageTransform | MultiCrop | None
+    images: Mapping[str, ImageTransform | None]
+    stored: StoredImage
+    names: tuple[str, ...]
+    masked: bool
 
     def begin(
         self,
@@ -127,10 +116,10 @@ class BatchMaker:
         batch = PendingBatch(
             step,
             places,
-            self._columns.allocate(rows),
+            self.columns.allocate(rows),
             {
                 name: _allocate_images(image, rows, (memory or {}).get(name))
-                for name, image in self._images.items()
+                for name, image in self.images.items()
             },
             np.zeros(rows, np.int64),
         )
@@ -138,8 +127,9 @@ class BatchMaker:
         if pool is None:
             self._fill(batch, 0, count)
             return batch
-        for first in range(0, count, self._task_rows):
-            last = min(first + self._task_rows, count)
+        task_rows = _READ_ROWS if self.image is None else _DECODE_ROWS
+        for first in range(0, count, task_rows):
+            last = min(first + task_rows, count)
             batch.tasks.append(
                 pool.submit(cancelable, batch.canceled, self._fill, batch, first, last)
             )
@@ -160,12 +150,12 @@ class BatchMaker:
             batch.cancel()
             raise
         # Labels are converted for all rows at once, after the tasks: it is one array operation.
-        batch.faults.update(self._columns.fill_indexed(batch.store, {Source.LABEL: batch.labels}))
+        batch.faults.update(self.columns.fill_indexed(batch.store, batch.labels))
         bad = [self._describe(batch, row) for row in sorted(batch.faults)]
         return self._collect(batch), bad
 
     def _fill(self, batch: PendingBatch, first: int, last: int) -> None:
-        fill = self._fill_from_record if self._columns.needs_record else self._fill_from_index
+        fill = self._fill_from_record if self.columns.needs_record else self._fill_from_index
         for row in range(first, last):
             try:
                 fill(batch, row, int(batch.places.shards[row]), int(batch.places.rows[row]))
@@ -173,26 +163,32 @@ class BatchMaker:
                 batch.faults[row] = fault
 
     def _fill_from_record(self, batch: PendingBatch, row: int, shard: int, record: int) -> None:
-        frame, start, stop = self._records.read_record(shard, record)
-        image = self._columns.fill(batch.store, row, frame, start, stop)
+        frame, start, stop = self.records.read_record(shard, record)
+        image, held = self.columns.fill(batch.store, row, frame, start, stop)
         if image is not None:
-            self._put_image(batch, row, image)
+            self._put_image(batch, row, image, held)
 
     def _fill_from_index(self, batch: PendingBatch, row: int, shard: int, record: int) -> None:
-        labels = self._records.indexes[shard].labels
+        labels = self.records.indexes[shard].labels
         if labels is not None:
             batch.labels[row] = labels[record]
         if batch.images:
-            self._put_image(batch, row, self._records.read_image(shard, record))
+            self._put_image(batch, row, self.records.read_image(shard, record))
 
-    def _put_image(self, batch: PendingBatch, row: int, data: bytes | memoryview) -> None:
-        if self._image is None:
+    def _put_image(
+        self,
+        batch: PendingBatch,
+        row: int,
+        data: bytes | memoryview,
+        held: Sequence[Values] = (),
+    ) -> None:
+        if self.image is None:
             for stored in batch.images.values():
                 # A view would keep the whole record in memory, as long as the user keeps the image.
                 stored[row] = bytes(data)
             return
-        move = partial(self._columns.move, batch.store, row) if self._columns.moves else None
-        if not data and self._columns.image is not None and self._columns.image.is_optional:
+        move = partial(self.columns.move, batch.store, row, held) if held else None
+        if not data and self.columns.image is not None and self.columns.image.is_optional:
             for images in batch.images.values():
                 images[row] = self._blank(images)
             if move is not None:
@@ -200,12 +196,12 @@ class BatchMaker:
             return
         slots = [images[row] if images.ndim == 4 else None for images in batch.images.values()]
         draw = int(batch.places.draws[row])
-        if isinstance(self._image, MultiCrop):
-            made = self._image.apply(data, self._stored, draw, slots)
-        elif isinstance(self._image, CropImage):
-            made = [self._image.apply(data, self._stored, draw, slots[0], move)]
+        if isinstance(self.image, MultiCrop):
+            made = self.image.apply(data, self.stored, draw, slots)
+        elif isinstance(self.image, CropImage):
+            made = [self.image.apply(data, self.stored, draw, slots[0], move)]
         else:
-            made = [self._image.apply(data, self._stored, draw, slots[0])]
+            made = [self.image.apply(data, self.stored, draw, slots[0])]
         for images, slot, pixels in zip(batch.images.values(), slots, made, strict=True):
             if slot is None:
                 images[row] = pixels
@@ -213,7 +209,7 @@ class BatchMaker:
     def _describe(self, batch: PendingBatch, row: int) -> BadRecord:
         fault = batch.faults[row]
         what = fault.what if isinstance(fault, RecordFault) else str(fault)
-        return self._records.describe(
+        return self.records.describe(
             int(batch.places.shards[row]),
             int(batch.places.rows[row]),
             what,
@@ -225,16 +221,16 @@ class BatchMaker:
         # The rows behind them pad the last batch of an epoch.
         kept[: len(batch.places.rows)] = True
         kept[list(batch.faults)] = False
-        columns = self._columns.finish(batch.store, kept=kept, pad=self._masked)
+        columns = self.columns.finish(batch.store, kept=kept, pad=self.masked)
         for name, images in batch.images.items():
             columns[name] = self._finish_images(images, kept)
-        found = {name: columns[name] for name in self._names}
-        return {**found, MASK: kept} if self._masked else found
+        found = {name: columns[name] for name in self.names}
+        return {**found, MASK: kept} if self.masked else found
 
     def _finish_images(self, images: NDArray[Any], kept: NDArray[np.bool_]) -> NDArray[Any]:
         if kept.all():
             return images
-        if not self._masked:
+        if not self.masked:
             return images[kept]
         blank = self._blank(images)
         # The memory was allocated without zeros, or is a slot that an earlier batch has used.
@@ -246,7 +242,7 @@ class BatchMaker:
         """Return the value of rows without an image: zeros, or no pixels where sizes vary."""
         if images.dtype != object:
             return 0
-        return b"" if self._image is None else np.zeros((0, 0, 3), np.uint8)
+        return b"" if self.image is None else np.zeros((0, 0, 3), np.uint8)
 
 
 def _allocate_images(

@@ -22,6 +22,7 @@ from shardwright.reader.values import (
     bag_of,
     check_count,
     check_kind,
+    flatten,
 )
 from shardwright.sizes import counted
 
@@ -38,7 +39,7 @@ class OneHot(Encoding):
 
     def __post_init__(self) -> None:
         if self.num_classes is not None:
-            check_count("OneHot", "num_classes", self.num_classes)
+            check_count(type(self).__name__, "num_classes", self.num_classes)
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
         check_kind("OneHot", feature, INTEGERS)
@@ -48,28 +49,40 @@ class OneHot(Encoding):
             )
         return self if self.num_classes else OneHot(_count_classes("OneHot", feature, class_names))
 
+    @property
+    def _length(self) -> int:
+        return self.num_classes or 0
+
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         del feature
-        return (batch, self.num_classes), np.dtype(np.float32)
+        return (batch, self._length), np.dtype(np.float32)
 
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+    def blank(self, feature: Feature) -> Any:
+        """Return the indices of the ones: none."""
         del feature
-        # -1 gives a row of zeros, for padding and damaged records.
-        return np.full(batch, -1, np.int64)
+        return ()
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        return _check_class(feature, values[0], self.num_classes)
+        """Return the indices of the ones."""
+        return [self._place(feature, value) for value in values]
+
+    def _place(self, feature: Feature, value: Any) -> int:
+        if not 0 <= value < self._length:
+            raise ExampleFault(
+                f"feature {feature.name!r} is {value}; "
+                f"labels of {counted(self._length, 'class')} are 0 to {self._length - 1}"
+            )
+        return int(value)
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         del feature
-        encoded = np.zeros((len(column), self.num_classes or 0), np.float32)
-        rows = np.flatnonzero(column >= 0)
-        encoded[rows, column[rows]] = 1
+        encoded = np.zeros((len(column), self._length), np.float32)
+        encoded[flatten(column, np.int64)] = 1
         return encoded
 
 
 @dataclass(frozen=True, slots=True)
-class MultiHot(Encoding):
+class MultiHot(OneHot):
     """A list or one value as float32 [b, n]: 1 at the index of each value present, 0 elsewhere.
 
     A bag of words has 1 at the index of each word that occurs.
@@ -80,15 +93,13 @@ class MultiHot(Encoding):
         vocabulary: All possible values, text or integers, in the order of a row.
     """
 
-    num_classes: int | None = None
     vocabulary: Sequence[str] | Sequence[int] | None = field(default=None, repr=False)
     _places: Mapping[bytes | int, int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        if self.num_classes is not None:
-            check_count("MultiHot", "num_classes", self.num_classes)
+        OneHot.__post_init__(self)
         if self.vocabulary is None:
             return
         if self.num_classes is not None:
@@ -120,32 +131,24 @@ class MultiHot(Encoding):
             self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
         )
 
-    def spec(self, feature: Feature, batch: int | None) -> Spec:
-        del feature
-        return (batch, self.num_classes or len(self._places)), np.dtype(np.float32)
-
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        del feature
-        return np.zeros((batch, self.num_classes or len(self._places)), np.float32)
+    @property
+    def _length(self) -> int:
+        return self.num_classes or len(self._places)
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        row = np.zeros(self.num_classes or len(self._places), np.float32)
         if feature.kind == FeatureKind.BAG_OF_WORDS:
-            row[bag_of(feature, values, len(row))[0]] = 1
-            return row
-        for value in values:
-            row[self._place(feature, value)] = 1
-        return row
+            return bag_of(feature, values, self._length)[0]
+        return OneHot.encode(self, feature, values)
 
     def _place(self, feature: Feature, value: Any) -> int:
         if not self._places:
-            return _check_class(feature, value, self.num_classes)
+            return OneHot._place(self, feature, value)
         place = self._places.get(value)
         if place is None:
             shown = as_text(value) if isinstance(value, bytes) else value
             raise ExampleFault(
                 f"feature {feature.name!r} holds {shown!r}, "
-                f"which is not in MultiHot's vocabulary of {len(self._places)}"
+                f"which is not in MultiHot's vocabulary of {self._length}"
             )
         return place
 
@@ -156,15 +159,6 @@ def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) 
     raise UsageError(
         f"feature {feature.name!r} has no class names: pass {encoding}(num_classes=...)"
     )
-
-
-def _check_class(feature: Feature, value: Any, num_classes: int | None) -> int:
-    if not 0 <= value < (num_classes or 0):
-        raise ExampleFault(
-            f"feature {feature.name!r} is {value}; "
-            f"labels of {counted(num_classes or 0, 'class')} are 0 to {(num_classes or 0) - 1}"
-        )
-    return int(value)
 
 
 def _check_vocabulary(vocabulary: Any) -> tuple[str, ...] | tuple[int, ...]:

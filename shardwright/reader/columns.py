@@ -3,27 +3,25 @@
 A batch's columns are allocated once, filled row by row from several threads, and finished into a
 dict of arrays:
 
-    columns = ColumnReader(schema, {"image": None, "label": OneHot(), "tags": Sparse()},
-                           indexed={Source.LABEL})
+    columns = ColumnReader(schema, {"image": None, "label": OneHot(), "tags": Sparse()})
     store = columns.allocate(256)
     # Once per batch, whole columns; returns row -> ExampleFault.
-    faults = columns.fill_indexed(store, {Source.LABEL: labels})
+    faults = columns.fill_indexed(store, labels)
     # From any thread, each row once; raises ExampleFault.
-    image = columns.fill(store, row, block, start, stop)
+    image, _ = columns.fill(store, row, block, start, stop)
     # {"label": float32 [b, classes], "tags": SparseColumn}
     batch = columns.finish(store, kept=mask, pad=False)
 
-- If the index has every requested feature but the image, `columns.needs_record` is False: `fill`
-  need not be called, and only image bytes need be read. `fill_indexed` then takes an array [b] for
-  each of `columns.index_sources`. Otherwise everything comes from the record, `index_sources` is
-  empty, and `fill_indexed` does nothing.
+- If only the image, the label and its text are requested, `columns.needs_record` is False: `fill`
+  need not be called, and only image bytes need be read. `fill_indexed` then takes the labels.
+  Otherwise everything comes from the record, and `fill_indexed` does nothing.
 - `columns.image` is the image feature if requested, else None. Images are not columns: `fill`
   returns the image's bytes as a memoryview of `block`, without a copy, and the engine decodes them
   into an array of its own.
 - `fill` writes a row only once the whole record is parsed, or leaves it as allocated and raises.
   The error has the feature, the value found and the schema's rule; the caller adds shard and row.
-- If boxes and masks move with the image, `fill` holds their values and those of the other lists of
-  the boxes' objects. `move` sets these columns, when it is known which part of the image is shown.
+- If boxes and masks move with the image, `fill` returns their values and those of the other lists
+  of the boxes' objects. `move` sets these columns, when it is known which part of it is shown.
 - `finish` with `kept` (bool [b]) drops the other rows; with `pad=True` they stay, as zeros, empty
   strings and empty lists.
 - `columns.features` are the requested features but the image, `columns.encodings` their encodings
@@ -32,7 +30,7 @@ dict of arrays:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,15 +44,17 @@ from shardwright.images.crops import View
 from shardwright.images.masks import show_mask
 from shardwright.images.specs import CropImage
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.object_lists import HELD, Held, ObjectLists
+from shardwright.reader.object_lists import ObjectLists
 from shardwright.reader.own_encodings import MaskPixels, natural_encoding
-from shardwright.reader.values import SparseColumn, as_bytes
+from shardwright.reader.values import SparseColumn
 from shardwright.sizes import counted
 
 Features = Sequence[str] | Mapping[str, Encoding | None] | None
 Store = dict[str, npt.NDArray[Any]]
 Batch = dict[str, npt.NDArray[Any] | SparseColumn]
 
+# Whose values the index has: of a text, its label.
+_INDEXED = (Source.LABEL, Source.LABEL_TEXT)
 _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 
 
@@ -64,15 +64,12 @@ class ColumnReader:
     Args:
         schema: Features of the records, and class names.
         features: Names to request, or {name: encoding} (None: as stored); None for all features.
-        indexed: Sources that the index has, of LABEL, ID, FORMAT, HEIGHT and WIDTH; with LABEL,
-            LABEL_TEXT too.
         image: The transform of the image; None if no boxes and masks move with it.
 
     Attributes:
         image: The image feature if requested, else None.
         features: The other requested features, in the given order.
         encodings: Their encodings, by name.
-        index_sources: The sources that `fill_indexed` takes.
         needs_record: True if `fill` must be called, because the index does not have everything.
         moves: True if `move` must be called, because features move with the image:
         objects: the boxes, and the lists that go with them; None if boxes do not move,
@@ -86,8 +83,6 @@ class ColumnReader:
         self,
         schema: ExampleSchema,
         features: Features = None,
-        *,
-        indexed: Collection[Source] = (),
         image: CropImage | None = None,
     ) -> None:
         wanted = _find_wanted(schema, features)
@@ -115,28 +110,20 @@ class ColumnReader:
             feature.name: encoding.complete(feature, schema.names_of(feature))
             for feature, encoding in others
         }
-        sources = {feature.name: _index_source(feature) for feature in self.features}
-        self.needs_record = any(source not in indexed for source in sources.values())
-        # If records are read anyway, take everything from them: a batch's columns have one origin.
-        self._from_index = {} if self.needs_record else sources
-        self.index_sources = frozenset(self._from_index.values())
+        self.needs_record = any(feature.source not in _INDEXED for feature in self.features)
         held = (*(self.objects.features if self.objects else ()), *self.masks)
         moved = (*held, self.objects.mask) if self.objects else held
+        self.moves = bool(held)
+        self._held = _keys_of(held)
         self._parsed = [
             (feature, self.encodings[feature.name], _keys_of([feature]))
             for feature in self.features
-            if feature.name not in self._from_index and feature not in moved
+            if feature not in moved
         ]
-        self._num_held = len(held)
-        self.moves = bool(held)
-        if held:
-            # Parsed with the record, but set by `move` only: which objects are shown is known after
-            # the crop is drawn.
-            self._parsed.append((HELD, Held(), _keys_of(held)))
-        keys = [key for _, _, stored in self._parsed for key, _ in stored]
-        self._keys = frozenset(
-            keys + [self.image.name.encode() for _ in [self.image] if self.image]
-        )
+        stored = [*self._held, *(pair for *_, keys in self._parsed for pair in keys)]
+        self._keys = {key for key, _ in stored}
+        if self.image is not None:
+            self._keys.add(self.image.name.encode())
 
     def spec(self, batch: int | None) -> dict[str, Spec]:
         """Return (shape, dtype) of each column of a finished batch, without the image.
@@ -152,55 +139,45 @@ class ColumnReader:
 
     def allocate(self, batch: int) -> Store:
         """Return blank columns of `batch` rows, for `fill` and `finish`."""
-        store = {
+        return {
             feature.name: self.encodings[feature.name].allocate(feature, batch)
             for feature in self.features
         }
-        return store | {HELD.name: np.empty(batch, object)} if self.moves else store
 
-    def fill_indexed(
-        self, store: Store, values: Mapping[Source, npt.NDArray[Any]]
-    ) -> dict[int, ExampleFault]:
-        """Set whole columns from the index.
-
-        Args:
-            values: For each of `index_sources` an array [b]: integers, or objects for text.
+    def fill_indexed(self, store: Store, labels: npt.NDArray[np.int64]) -> dict[int, ExampleFault]:
+        """Set whole columns from the labels in the index, [b], -1 for none.
 
         Returns:
             The first fault of each row that has one; leave these rows out in `finish`.
         """
         faults: dict[int, ExampleFault] = {}
-        for feature in self.features:
-            source = self._from_index.get(feature.name)
-            if source is None:
-                continue
+        # If records are read anyway, take everything from them: a batch's columns have one origin.
+        for feature in () if self.needs_record else self.features:
             encoding, column = self.encodings[feature.name], store[feature.name]
             # The usual case, labels as stored: one copy instead of a call per row.
-            if type(encoding) is Encoding and column.dtype == values[source].dtype == np.int64:
-                column[:] = values[source]
+            if type(encoding) is Encoding and column.dtype == labels.dtype:
+                column[:] = labels
                 continue
-            for row, value in enumerate(values[source].tolist()):
+            for row, label in enumerate(labels.tolist()):
                 try:
-                    column[row] = encoding.encode(feature, [self._indexed_value(feature, value)])
+                    column[row] = encoding.encode(feature, [self._indexed_value(feature, label)])
                 except ExampleFault as fault:
                     faults.setdefault(row, fault)
         return faults
 
-    def _indexed_value(self, feature: Feature, value: Any) -> Any:
-        if value is None:
-            raise ExampleFault(f"feature {feature.name!r} is missing in the index")
-        if feature.source == Source.LABEL_TEXT:
-            if not 0 <= value < len(self._class_texts):
-                raise ExampleFault(
-                    f"feature {feature.name!r} is the name of label {value}, "
-                    f"but there are {counted(len(self._class_texts), 'class')}"
-                )
-            return self._class_texts[value]
-        return as_bytes(value) if isinstance(value, str) else value
+    def _indexed_value(self, feature: Feature, label: int) -> int | bytes:
+        if feature.source == Source.LABEL:
+            return label
+        if not 0 <= label < len(self._class_texts):
+            raise ExampleFault(
+                f"feature {feature.name!r} is the name of label {label}, "
+                f"but there are {counted(len(self._class_texts), 'class')}"
+            )
+        return self._class_texts[label]
 
     def fill(
         self, store: Store, row: int, block: Block, start: int = 0, stop: int | None = None
-    ) -> memoryview | None:
+    ) -> tuple[memoryview | None, list[Values]]:
         """Set the columns of one row that the index does not have.
 
         Args:
@@ -208,7 +185,8 @@ class ColumnReader:
 
         Returns:
             The bytes of the image if requested, else None: those of `block`, without a copy, unless
-            the record is in a form that only protobuf reads.
+            the record is in a form that only protobuf reads. And the values for `move`: which
+            objects are shown is known after the crop is drawn.
 
         Raises:
             ExampleFault: The bytes are not a tf.Example, or a requested feature is missing, differs
@@ -225,27 +203,27 @@ class ColumnReader:
             encoded.append(
                 (feature.name, encoding.encode(feature, values[0] if len(values) == 1 else values))
             )
+        held = [_checked_values(told, found, spans.get(key)) for key, told in self._held]
         for name, value in encoded:
             store[name][row] = value
-        return image
+        return image, held
 
-    def move(self, store: Store, row: int, view: View | None) -> None:
+    def move(self, store: Store, row: int, held: Sequence[Values], view: View | None) -> None:
         """Set the columns that move with the image, of a row that `fill` has set.
 
         Args:
+            held: Their values, as `fill` has returned them.
             view: What is shown of the image; None for a record without one, which shows no object.
 
         Raises:
             ExampleFault: Values do not fit their encoding, or the boxes.
             ImageFault: A mask cannot be decoded, or does not fit the image.
         """
-        held = store[HELD.name][row]
-        values = held if self._num_held > 1 else [held]
-        count = self._num_held - len(self.masks)
+        count = len(held) - len(self.masks)
         if self.objects is not None:
-            for feature, items in self.objects.move(values[:count], view):
+            for feature, items in self.objects.move(held[:count], view):
                 store[feature.name][row] = self.encodings[feature.name].encode(feature, items)
-        for feature, (data,) in zip(self.masks, values[count:], strict=True):
+        for feature, (data,) in zip(self.masks, held[count:], strict=True):
             if data and view is not None:
                 store[feature.name][row] = show_mask(feature, data, view)
 
@@ -266,7 +244,7 @@ class ColumnReader:
             elif kept is not None and not kept.all():
                 # A row of a damaged record may be half filled, or have the values of an earlier
                 # batch.
-                blank = encoding.allocate(feature, 1)[0]
+                blank = encoding.blank(feature)
                 for row in np.flatnonzero(~kept):
                     column[row] = blank
             batch[feature.name] = encoding.finish(feature, column)
@@ -305,11 +283,6 @@ def _find_masks(names: Sequence[str], requested: Sequence[Feature]) -> tuple[Fea
 
 def _keys_of(features: Sequence[Feature]) -> list[tuple[bytes, StoredFeature]]:
     return [(stored.key.encode(), stored) for feature in features for stored in feature.stored]
-
-
-def _index_source(feature: Feature) -> Source | None:
-    """Return the index column of a feature; a label's text comes from its label."""
-    return Source.LABEL if feature.source == Source.LABEL_TEXT else feature.source
 
 
 def _image_bytes(feature: Feature, block: Block, span: Span | None) -> memoryview:

@@ -43,11 +43,11 @@ class DatasetSource:
     def open(
         cls, root: Folder, settings: CacheSettings | None, version: VersionKey = LATEST
     ) -> DatasetSource:
-        """Open a version of a dataset; raise as `ShardCache.open` and `read_version`."""
+        """Open a version of a dataset; raise as `ShardCache` and `read_version`."""
         if not root.is_remote:
             manifest = read_version(root, version)
             return cls(root.below(manifest.folder), manifest, None)
-        cache = ShardCache.open(root, settings, version)
+        cache = ShardCache(root, settings, version)
         return cls(cache.root, cache.manifest, cache)
 
 

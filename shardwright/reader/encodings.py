@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,14 +68,17 @@ class Encoding:
             else ((batch, *shape), value_dtype(feature))
         )
 
+    def blank(self, feature: Feature) -> Any:
+        """Return the value of a row without a record: 0, "", b"" or an empty list."""
+        is_list = None in feature.stored_shape
+        return list_array(feature, []) if is_list else blank_value(feature)
+
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        """Return a column of blank rows: 0, "", b"" or an empty list."""
-        shape = feature.stored_shape
-        if None in shape:
-            return object_array([list_array(feature, [])] * batch)
-        return np.full(
-            (batch, *(size or 0 for size in shape)), blank_value(feature), value_dtype(feature)
-        )
+        """Return a column of blank rows, as `finish` takes it."""
+        blank, (shape, dtype) = self.blank(feature), self.spec(feature, batch)
+        if isinstance(blank, np.ndarray | tuple):  # of lists, which differ in length
+            return object_array([blank] * batch)
+        return np.full(cast(tuple[int, ...], shape), blank, dtype)
 
     def encode(self, feature: Feature, values: Values) -> Any:
         """Return the value of one row.
@@ -107,8 +110,8 @@ class Text(Encoding):
         check_kind("Text", feature, BYTE_STRINGS)
         return self
 
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        return Encoding.allocate(self, replace(feature, kind=FeatureKind.TEXT), batch)
+    def blank(self, feature: Feature) -> Any:
+        return Encoding.blank(self, replace(feature, kind=FeatureKind.TEXT))
 
     def encode(self, feature: Feature, values: Values) -> Any:
         return (
@@ -169,9 +172,9 @@ class RawTensor(Encoding):
         del feature
         return (batch, *self._sizes), self._stored.newbyteorder("=")
 
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+    def blank(self, feature: Feature) -> Any:
         del feature
-        return np.zeros((batch, *self._sizes), self._stored.newbyteorder("="))
+        return 0
 
     def encode(self, feature: Feature, values: Values) -> Any:
         num_bytes = math.prod(self._sizes) * self._stored.itemsize

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +30,6 @@ from shardwright.format.schema import (
     ExampleSchema,
     Feature,
     FeatureKind,
-    Source,
 )
 from shardwright.format.versions import number_of
 from shardwright.images.decode import stored_image
@@ -47,12 +47,12 @@ from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.encodings import Spec
 from shardwright.reader.options import ReaderOptions, share_of_cores
-from shardwright.reader.order import Order, ShuffledOrder, StoredOrder
+from shardwright.reader.order import I64, Order, ShuffledOrder, StoredOrder
 from shardwright.reader.permutation import derive_key
-from shardwright.reader.places import Places, PlaceTable
+from shardwright.reader.places import PlaceTable
 from shardwright.reader.record_reader import BadRecord, RecordReader
 from shardwright.reader.sampled_orders import MixedOrder, WeightedOrder
-from shardwright.reader.sampling import ClassSampling, RecordWeights, order_classes
+from shardwright.reader.sampling import ClassSampling, RecordWeights
 from shardwright.reader.selection import Selection, for_each_shard, select_records
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes, labels_of, read_rows
@@ -99,9 +99,8 @@ class Engine:
         self.columns = _make_columns(self.corpus.schema, options)
         self.selection: Selection = select_records(self.corpus, options.where)
         self.window = self.corpus.window(options.window) if options.shuffle else 0
-        order = make_order(self.corpus, self.selection, options, self.window)
+        order = _make_order(self.corpus, self.selection, options, self.window)
         self.places = PlaceTable(order, self.selection, options.seed)
-        self._masked = options.is_masked
         self._files = ShardFiles(
             self.corpus.shards,
             # Of a mixture or of sampled records, the first window tells how many shards are open at
@@ -112,7 +111,6 @@ class Engine:
         # If the image and the label are all that is read, the index alone has both, and records
         # need no parsing.
         self._indexes = ShardIndexes(self.corpus.shards, of_images=not self.columns.needs_record)
-        self._check = options.check
         records = self.record_reader(self._indexes)
         # Of `columns`, the mask of padded boxes is none of the schema's.
         asked = options.features or (feature.name for feature in self.corpus.schema.features)
@@ -128,10 +126,10 @@ class Engine:
             records,
             self.columns,
             options.image,
-            images=self.images,
-            stored=stored_image(self.corpus.schema),
-            names=self._names,
-            masked=options.is_masked,
+            self.images,
+            stored_image(self.corpus.schema),
+            self._names,
+            options.is_masked,
         )
         decodes = options.image is not None and self.columns.image is not None
         # Copying bytes mostly holds the interpreter's lock.
@@ -147,9 +145,9 @@ class Engine:
 
     @classmethod
     def of_same(cls, options: ReaderOptions, fingerprint: str) -> Engine:
-        """Open a dataset again, in another process; raise `ChangedError` if it was replaced."""
+        """Open a dataset, and raise `ChangedError` if it has another fingerprint, unless ""."""
         engine = cls(options)
-        if engine.fingerprint != fingerprint:
+        if fingerprint and engine.fingerprint != fingerprint:
             raise ChangedError(
                 f"{' + '.join(options.datasets)} has changed since the reader was opened: open it "
                 "again"
@@ -157,24 +155,19 @@ class Engine:
         return engine
 
     @property
-    def version(self) -> int:
-        """The number of the version that is read, of the first dataset."""
-        return number_of(self.corpus.shards[0].source.manifest)
-
-    @property
     def epoch_size(self) -> int:
         return self.places.order.size
 
     def record_reader(self, indexes: ShardIndexes) -> RecordReader:
         """Return a reader of its records' bytes that uses these indexes."""
-        return RecordReader(self.corpus, self._files, indexes, check=self._check)
+        return RecordReader(self.corpus, self._files, indexes, check=self.options.check)
 
     def spec(self, rows: int | None) -> dict[str, Spec]:
         """Return (shape, dtype) of each array of a batch of `rows` rows, by name."""
         found = self.columns.spec(rows)
         found |= {name: image_spec(image, rows) for name, image in self.images.items()}
         return {name: found[name] for name in self._names} | (
-            {MASK: ((rows,), np.dtype(np.bool_))} if self._masked else {}
+            {MASK: ((rows,), np.dtype(np.bool_))} if self.options.is_masked else {}
         )
 
     def begin(
@@ -196,13 +189,12 @@ class Engine:
         self._plan(batch.step.next_position)
         return finished
 
-    def read(self, places: Places) -> tuple[Batch, list[BadRecord]]:
-        """Read any records as one batch, a single one in the calling thread; raise as `finish`."""
-        count = len(places.rows)
+    def read(self, positions: I64) -> tuple[Batch, list[BadRecord]]:
+        """Read the records of any positions as a batch, one in the calling thread; as `finish`."""
+        count = len(positions)
         step = Step(start=0, num_places=count, num_rows=count, next_position=0, position=0)
-        return self._maker.finish(
-            self._maker.begin(step, places, self._running_pool() if count > 1 else None)
-        )
+        pool = self._running_pool() if count > 1 else None
+        return self._maker.finish(self._maker.begin(step, self.places.locate(positions), pool))
 
     def close(self) -> None:
         """Stop the threads and close the shards."""
@@ -242,7 +234,6 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
     columns = ColumnReader(
         schema,
         options.features,
-        indexed=frozenset({Source.LABEL}),
         image=image if isinstance(image, CropImage) else None,
     )
     if options.image is not None and columns.image is None:
@@ -328,52 +319,34 @@ def _check_nothing_stays(
     )
 
 
-def make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, window: int) -> Order:
-    """Return the order of a corpus.
-
-    Args:
-        window: Number of shards shuffled together; 0 for stored order.
+def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, window: int) -> Order:
+    """Return the order of a corpus; `window` is 0 for stored order.
 
     Raises:
         UsageError: The sampling does not fit the records.
         StorageError: An index cannot be read; only sampling reads any.
     """
-    starts = corpus.source_starts
-    spans = [range(start, stop) for start, stop in pairwise(starts)]
-    if len(spans) == 1:
-        return _make_one(corpus, selection, options, window, spans[0], options.seed)
-    # With equal seeds, datasets of equal sizes would have equal orders.
-    orders = [
-        _make_one(corpus, selection, options, window, span, derive_key(options.seed, number))
-        for number, span in enumerate(spans)
-    ]
+    spans = [range(start, stop) for start, stop in pairwise(corpus.source_starts)]
     sizes = [selection.sizes[span.start : span.stop] for span in spans]
+    # With equal seeds, datasets of equal sizes would have equal orders.
+    seeds = [derive_key(options.seed, number) for number in range(len(spans))]
+    orders: list[Order] = []
+    for span, mine, seed in zip(
+        spans, sizes, seeds if len(spans) > 1 else [options.seed], strict=True
+    ):
+        gather = partial(_gather, corpus, selection, span)
+        if isinstance(options.sampling, ClassSampling):
+            labels, names = gather(labels_of, ["label"]), corpus.schema.class_names
+            orders.append(options.sampling.order(labels, mine, class_names=names, seed=seed))
+        elif isinstance(options.sampling, RecordWeights):
+            orders.append(WeightedOrder.of(gather(options.sampling.weigh, None), mine, seed))
+        else:
+            orders.append(
+                ShuffledOrder(mine, seed, min(window, len(mine))) if window else StoredOrder(mine)
+            )
+    if len(orders) == 1:
+        return orders[0]
     return MixedOrder.of(orders, sizes, list(options.datasets.values()), options.seed)
-
-
-def _make_one(
-    corpus: Corpus,
-    selection: Selection,
-    options: ReaderOptions,
-    window: int,
-    span: range,
-    seed: int,
-) -> Order:
-    """Return the order of one dataset, its shards counted from its own first one."""
-    sizes = selection.sizes[span.start : span.stop]
-    sampling = options.sampling
-    if isinstance(sampling, ClassSampling):
-        labels = _gather(corpus, selection, span, labels_of, ["label"])
-        return order_classes(
-            sampling,
-            labels.astype(np.int32),
-            sizes,
-            class_names=corpus.schema.class_names,
-            seed=seed,
-        )
-    if isinstance(sampling, RecordWeights):
-        return WeightedOrder.of(_gather(corpus, selection, span, sampling.weigh, None), sizes, seed)
-    return ShuffledOrder(sizes, seed, min(window, len(sizes))) if window else StoredOrder(sizes)
 
 
 def _gather(

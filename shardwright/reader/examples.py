@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.errors import BadExampleError, UsageError
+from shardwright.images.specs import MultiCrop, TrainImage
 from shardwright.reader.engine import Engine
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.options import ReaderOptions
-from shardwright.reader.order import StoredOrder
 from shardwright.reader.own_encodings import Bags
-from shardwright.reader.places import Places, PlaceTable
 from shardwright.reader.steps import Remainder
 from shardwright.sizes import counted
 
 Example = dict[str, Any]
+
+_LOG = logging.getLogger("shardwright.reader")
 
 
 class ExampleSource:
@@ -44,6 +46,7 @@ class ExampleSource:
     Args:
         options: Options of a reader. Split, features, image, seed, `where` and storage apply; batch
             options do not.
+        fingerprint: Of the records of the source that this one is a copy of.
 
     Raises:
         ChangedError: Another process finds another dataset at the address.
@@ -52,20 +55,17 @@ class ExampleSource:
         NotADatasetError, StorageError: As for `Reader`.
     """
 
-    def __init__(self, options: ReaderOptions) -> None:
+    def __init__(self, options: ReaderOptions, fingerprint: str = "") -> None:
+        self._fingerprint = fingerprint
+        self._owner = 0  # the process that opened the dataset; 0 for none
+        self.options = options
+        if fingerprint:  # a copy, which opens the dataset on first use
+            return
         _check_order(options)
-        self._prepare(
-            replace(
-                options,
-                processes=None,
-                shuffle=False,
-                window=None,
-                sampling=None,
-                epochs=None,
-                remainder=Remainder.KEEP,
-            )
+        self.options = replace(
+            options, processes=None, shuffle=False, window=None, remainder=Remainder.KEEP
         )
-        self._open(Engine(self.options))
+        self._open()
         for name, encoding in self._engine.columns.encodings.items():
             if isinstance(encoding, Sparse):
                 raise UsageError(
@@ -78,21 +78,13 @@ class ExampleSource:
                     "for single examples pass Dense() or MultiHot()"
                 )
 
-    def _prepare(self, options: ReaderOptions, fingerprint: str = "") -> None:
-        self.options, self._fingerprint = options, fingerprint
-        self._lock = threading.Lock()
-        self._owner = 0  # the process that opened the dataset; 0 for none
-
-    def _open(self, engine: Engine | None = None) -> None:
-        self._engine = engine or Engine.of_same(self.options, self._fingerprint)
+    def _open(self) -> None:
+        self._engine = Engine.of_same(self.options, self._fingerprint)
         self._fingerprint = self._engine.fingerprint
-        self._places = PlaceTable(
-            StoredOrder(self._engine.selection.sizes), self._engine.selection, self.options.seed
-        )
         self._owner = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unopened, (self.options, self._fingerprint)
+        return ExampleSource, (self.options, self._fingerprint)
 
     def __repr__(self) -> str:
         """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""
@@ -107,8 +99,7 @@ class ExampleSource:
         )
 
     def __len__(self) -> int:
-        self._engine_here()
-        return self._places.order.size
+        return self._engine_here().epoch_size
 
     def __getitem__(self, number: SupportsIndex) -> Example:
         """Return one example.
@@ -118,44 +109,24 @@ class ExampleSource:
             BadExampleError: The record is damaged.
             StorageError: The shard or its index cannot be read.
         """
-        return self.example(number)
-
-    def example(self, number: SupportsIndex, *, epoch: int = 0, draw: int | None = None) -> Example:
-        """Return one example, augmented as in another epoch or by any 64-bit `draw`.
-
-        Raises:
-            IndexError, BadExampleError, StorageError: As `source[number]`.
-        """
-        return self.examples([number], epoch=epoch, draws=None if draw is None else [draw])[0]
+        return self.examples([number])[0]
 
     def examples(
-        self,
-        numbers: Sequence[SupportsIndex],
-        *,
-        epoch: int | Sequence[int] = 0,
-        draws: Sequence[int] | None = None,
+        self, numbers: Sequence[SupportsIndex], *, epoch: int | Sequence[int] = 0
     ) -> list[Example]:
         """Return examples in this order, decoded by all threads; their images share one array.
 
         Args:
             numbers: Of the examples.
             epoch: That of their augmentation, or one for each.
-            draws: Random bits of their augmentation instead.
 
         Raises:
             IndexError, BadExampleError, StorageError: As `source[number]`.
         """
         engine = self._engine_here()
-        known = [self._check(number) for number in numbers]
-        places = self._places.locate(
-            # As a position of a reader in stored order, so both draw the same crops.
-            np.array(known, np.int64) + np.array(epoch, np.int64) * len(self)
-        )
-        if draws is not None:
-            places = Places(
-                places.shards, places.rows, np.array([draw % 2**64 for draw in draws], np.uint64)
-            )
-        batch, bad = engine.read(places)
+        known = np.array([self._check(number) for number in numbers], np.int64)
+        # As positions of a reader in stored order, so both draw the same crops.
+        batch, bad = engine.read(known + np.array(epoch, np.int64) * engine.epoch_size)
         if bad:
             raise BadExampleError(str(bad[0]), is_as_built=bad[0].is_as_built)
         return [{name: column[row] for name, column in batch.items()} for row in range(len(known))]
@@ -166,6 +137,11 @@ class ExampleSource:
         # A pool cannot change its size, so the dataset is opened again.
         if self._owner != os.getpid() or self._engine.threads != threads:
             self._open()
+
+    def marks(self) -> NDArray[np.uint8]:
+        """Return the zeros that `tell_repeats` takes at first."""
+        is_random = isinstance(self.options.image, TrainImage | MultiCrop)
+        return np.zeros(len(self) * is_random + 1, np.uint8)
 
     @property
     def fingerprint(self) -> str:
@@ -181,19 +157,29 @@ class ExampleSource:
         return index % size
 
     def _engine_here(self) -> Engine:
-        # Locks that other threads held at the fork stay locked forever in the child.
+        # Locks that other threads held at the fork stay locked forever in the child. Here without a
+        # lock: at worst two threads open the dataset.
         if self._owner != os.getpid():
-            with self._lock:
-                if self._owner != os.getpid():
-                    self._open()
+            self._open()
         return self._engine
 
 
-def _unopened(options: ReaderOptions, fingerprint: str) -> ExampleSource:
-    """Return a copy that opens the dataset on first use."""
-    source = ExampleSource.__new__(ExampleSource)
-    source._prepare(options, fingerprint)
-    return source
+def tell_repeats(marks: Any, numbers: Iterable[int], message: str, *values: object) -> None:
+    """Warn, once, of random images that come again as those of the same epoch.
+
+    Args:
+        marks: An array, or a tensor that processes share: 1 for each record that was read in this
+            epoch, and last for a warning that was given.
+        numbers: Those that are read now.
+        message: The warning, for these values.
+    """
+    places = [number for number in numbers if 0 <= number < len(marks) - 1]
+    if not places:
+        return
+    if marks[places].max() and not marks[-1]:
+        marks[-1] = 1
+        _LOG.warning(message, *values)
+    marks[places] = 1
 
 
 def _check_order(options: ReaderOptions) -> None:

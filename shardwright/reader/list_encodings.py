@@ -20,6 +20,7 @@ from shardwright.reader.values import (
     bag_of,
     blank_value,
     check_count,
+    flatten,
     item_shape,
     list_array,
     told_kind,
@@ -72,9 +73,9 @@ class Dense(Encoding):
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         return (batch, self.length or 0, *item_shape(feature)), value_dtype(feature)
 
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        (_, *sizes), dtype = self.spec(feature, batch)
-        return np.full((batch, *(size or 0 for size in sizes)), self.fill, dtype)
+    def blank(self, feature: Feature) -> Any:
+        del feature
+        return self.fill
 
     def encode(self, feature: Feature, values: Values) -> Any:
         row, length = self.allocate(feature, 1)[0], self.length or 0
@@ -114,14 +115,11 @@ class Sparse(Encoding):
         return (batch, None), value_dtype(feature)
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
-        lengths = np.array([len(row) for row in column], np.int64)
-        rows = np.repeat(np.arange(len(column)), lengths)
-        # For each value its index in its own list: its number among all, less the number of its
-        # list's first.
-        starts = np.cumsum(lengths) - lengths
-        places = np.arange(len(rows)) - np.repeat(starts, lengths)
-        values = np.concatenate([np.empty(0, value_dtype(feature)), *column])
-        shape = len(column), int(lengths.max(initial=0))
+        rows, values = flatten(column, value_dtype(feature))
+        # For each value its index in its own list: its number among all, less that of the list's
+        # first.
+        places = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        shape = len(column), int(places.max(initial=-1)) + 1
         return SparseColumn(np.stack([rows, places], axis=1), values, shape, blank_value(feature))
 
 

@@ -21,17 +21,6 @@ from shardwright.reader.list_encodings import Dense
 from shardwright.reader.values import item_shape
 from shardwright.sizes import counted
 
-# The column of values that are parsed, but not moved yet: no feature of a schema has this name.
-HELD = Feature("", FeatureKind.BOX)
-
-
-class Held(Encoding):
-    """Values as they are parsed, of one feature or a list for each of several."""
-
-    def encode(self, feature: Feature, values: Values) -> Any:
-        del feature
-        return values
-
 
 @dataclass(frozen=True)
 class ObjectLists:

@@ -14,7 +14,7 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.tensors import read_tensor
 from shardwright.images.masks import mask_dtype
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.values import SparseColumn, bag_of, object_array, value_dtype
+from shardwright.reader.values import SparseColumn, bag_of, flatten, value_dtype
 
 _STRING = "string"
 
@@ -31,22 +31,19 @@ class Tensors(Encoding):
     """Serialized TensorProtos as [b, *shape]; objects [b] of arrays of strings, or if they vary."""
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
-        return (batch, *feature.shape) if _is_fixed(feature) else (batch,), _tensor_dtype(feature)
-
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
         if _is_fixed(feature):
-            return np.zeros((batch, *(size or 0 for size in feature.shape)), feature.dtype)
+            return (batch, *feature.shape), np.dtype(feature.dtype)
+        return (batch,), np.dtype(object)
+
+    def blank(self, feature: Feature) -> Any:
+        if _is_fixed(feature):
+            return 0
         sizes = [size or 0 for size in feature.shape]
         is_text = feature.dtype == _STRING
-        blank = np.full(sizes, b"", object) if is_text else np.zeros(sizes, feature.dtype or "f4")
-        return object_array([blank] * batch)
+        return np.full(sizes, b"", object) if is_text else np.zeros(sizes, feature.dtype or "f4")
 
     def encode(self, feature: Feature, values: Values) -> Any:
         return read_tensor(feature, values[0])
-
-
-def _tensor_dtype(feature: Feature) -> np.dtype[Any]:
-    return np.dtype(feature.dtype) if _is_fixed(feature) else np.dtype(object)
 
 
 def _is_fixed(feature: Feature) -> bool:
@@ -70,18 +67,15 @@ class Bags(Encoding):
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         return (batch, self.num_words), value_dtype(feature)
 
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        return object_array([(np.empty(0, np.int64), np.empty(0, value_dtype(feature)))] * batch)
+    def blank(self, feature: Feature) -> Any:
+        return np.empty(0, np.int64), np.empty(0, value_dtype(feature))
 
     def encode(self, feature: Feature, values: Values) -> Any:
         return bag_of(feature, values, self.num_words)
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
-        rows = np.repeat(np.arange(len(column)), [len(indices) for indices, _ in column])
-        places = np.concatenate([np.empty(0, np.int64), *(indices for indices, _ in column)])
-        counts = np.concatenate(
-            [np.empty(0, value_dtype(feature)), *(counts for _, counts in column)]
-        )
+        rows, places = flatten((indices for indices, _ in column), np.int64)
+        _, counts = flatten((counts for _, counts in column), value_dtype(feature))
         return SparseColumn(np.stack([rows, places], axis=1), counts, (len(column), self.num_words))
 
 
@@ -100,9 +94,7 @@ class MaskPixels(Encoding):
             return (batch,), np.dtype(object)
         return (batch, *self.shape, 1), mask_dtype(feature)
 
-    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        blank = np.zeros([*(size or 0 for size in self.shape), 1], mask_dtype(feature))
-        if None in self.shape:
-            return object_array([blank] * batch)
-        # A copy, because all rows of the broadcast array are one.
-        return np.broadcast_to(blank, (batch, *blank.shape)).copy()
+    def blank(self, feature: Feature) -> Any:
+        if None not in self.shape:
+            return 0
+        return np.zeros([*(size or 0 for size in self.shape), 1], mask_dtype(feature))

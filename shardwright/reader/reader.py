@@ -379,13 +379,13 @@ class Reader:
 
         With `map_style`, return a map-style dataset of examples by number.
         """
-        return import_trainer("torch").as_torch(
-            self, map_style=map_style, channels_first=channels_first
-        )
+        torch = import_trainer("torch")
+        made = torch.ReaderExamples if map_style else torch.ReaderBatches
+        return made(self, channels_first=channels_first)
 
     def jax(self, sharding: Any = None, *, ahead: int = 1) -> Any:
         """Return the batches as dicts of `jax.Array`: see `shardwright.trainers.jax.JaxBatches`."""
-        return import_trainer("jax").as_jax(self, sharding, ahead=ahead)
+        return import_trainer("jax").JaxBatches(self, sharding, ahead=ahead)
 
     def grain(self) -> Any:
         """Return these batches as a `grain.IterDataset`: see `trainers.grain.GrainBatches`."""

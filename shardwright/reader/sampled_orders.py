@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.reader.order import I64, Order
-from shardwright.reader.permutation import U64, derive_key, derive_keys, permute
+from shardwright.reader.permutation import derive_key, derive_keys, permute
 from shardwright.sizes import counted
 
 SLOT_ORDER, MEMBER_ORDER, RECORD_DRAW = 4, 5, 6  # purposes of keys, after `order` and `places`
@@ -272,17 +272,11 @@ class WeightedOrder(_AnyShard):
         keys = derive_keys(
             derive_key(self.seed, RECORD_DRAW), (epochs * self.size + places).astype(np.uint64)
         )
-        # Fractions are at most 1 - 2**-53, so the product stays below the last end.
+        # In [0, 1 - 2**-53], so that the product stays below the last end: a float64 holds 53 bits,
+        # and all 64 could round to 1.0, behind the last record.
+        fractions = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
         # side="right" skips records of weight 0.
-        return self._find(
-            np.searchsorted(self.ends, _fractions(keys) * self.ends[-1], side="right")
-        )
-
-
-def _fractions(keys: U64) -> NDArray[np.float64]:
-    """Return numbers in [0, 1) of 53 bits."""
-    # A float64 holds 53 bits: all 64 could round to 1.0, behind the last record.
-    return (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return self._find(np.searchsorted(self.ends, fractions * self.ends[-1], side="right"))
 
 
 def _digest(*parts: NDArray[np.generic] | bytes) -> bytes:

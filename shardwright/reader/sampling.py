@@ -39,6 +39,28 @@ class ClassSampling(Sampling):
         """
         raise NotImplementedError
 
+    def order(
+        self, labels: NDArray[np.int32], sizes: I64, *, class_names: Sequence[str], seed: int
+    ) -> ClassOrder:
+        """Return the order of records that are drawn by class.
+
+        Args:
+            labels: Labels of all selected records, shard after shard, [records]; -1 for none.
+            sizes: Selected records of each shard, [shards].
+            class_names: By label; empty if the dataset has none.
+            seed: Any whole number.
+
+        Raises:
+            UsageError: No record has a label, or the weights do not fit the classes.
+        """
+        counts = np.bincount(labels[labels >= 0], minlength=len(class_names)).astype(np.int64)
+        if not counts.any():
+            raise UsageError(
+                f"sampling={type(self).__name__} needs labels, "
+                f"but none of the {counted(len(labels), 'record')} has one"
+            )
+        return ClassOrder.of(labels, sizes, self.weigh(counts, class_names), seed)
+
 
 @dataclass(frozen=True)
 class ClassBalanced(ClassSampling):
@@ -190,35 +212,6 @@ class RecordWeights(Sampling):
                 f"{rows['id'][int(wrong[0])].as_py()!r}; weights must be finite and at least 0"
             )
         return weights
-
-
-def order_classes(
-    sampling: ClassSampling,
-    labels: NDArray[np.int32],
-    sizes: I64,
-    *,
-    class_names: Sequence[str],
-    seed: int,
-) -> ClassOrder:
-    """Return the order of records that are drawn by class.
-
-    Args:
-        sampling: The weights.
-        labels: Labels of all selected records, shard after shard, [records]; -1 for none.
-        sizes: Selected records of each shard, [shards].
-        class_names: By label; empty if the dataset has none.
-        seed: Any whole number.
-
-    Raises:
-        UsageError: No record has a label, or the weights do not fit the classes.
-    """
-    counts = np.bincount(labels[labels >= 0], minlength=len(class_names)).astype(np.int64)
-    if not counts.any():
-        raise UsageError(
-            f"sampling={type(sampling).__name__} needs labels, "
-            f"but none of the {counted(len(labels), 'record')} has one"
-        )
-    return ClassOrder.of(labels, sizes, sampling.weigh(counts, class_names), seed)
 
 
 def _show(names: Sequence[str]) -> str:

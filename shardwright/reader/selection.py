@@ -50,13 +50,10 @@ class Selection:
 
     def rows(self, shards: I64, nths: I64) -> I64:
         """Return the row in its shard's file of each nth selected record, [n]."""
-        if self.kept is None:
-            return self.first_rows[shards] + nths
         # For the shards whose rows follow one another; the others are set below.
         rows = self.first_rows[shards] + nths
-        for shard in np.unique(shards):
-            kept = self.kept[shard]
-            if kept is not None:
+        for shard in () if self.kept is None else np.unique(shards):
+            if (kept := self.kept[shard]) is not None:
                 chosen = shards == shard
                 rows[chosen] = kept[nths[chosen]]
         return rows

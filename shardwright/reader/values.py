@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,6 +140,13 @@ def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
     for place, value in enumerate(values):
         array[place] = value
     return array
+
+
+def flatten(column: Iterable[Values], dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], ...]:
+    """Return the row of each value in a column of lists, int64 [n], and the values, [n]."""
+    lists = list(column)
+    rows = np.repeat(np.arange(len(lists)), np.array([len(items) for items in lists], np.int64))
+    return rows, np.concatenate([np.empty(0, dtype), *(np.asarray(one, dtype) for one in lists)])
 
 
 def told_kind(feature: Feature) -> str:

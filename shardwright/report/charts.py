@@ -9,9 +9,34 @@ from itertools import pairwise
 import numpy as np
 
 from shardwright.images.signals import Outside
-from shardwright.report.markup import Html, join, tag
+from shardwright.report.markup import Html, fill, join
 
 _WIDTH, _HEIGHT, _BASE = 320, 132, 112  # of a histogram; its bars stand on _BASE
+_BAR = """\
+<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" class="fill">\
+<title>{told}</title></rect>"""
+_CELL = """\
+<rect x="{x:.1f}" y="{y:.1f}" width="{side}" height="{side}" class="shade{shade}">\
+<title>{told}</title></rect>"""
+_AXES = """\
+<line x1="0" x2="320" y1="112" y2="112" class="axis"></line>\
+<line x1="0" x2="320" y1="12" y2="12" class="grid"></line>\
+<text x="0" y="127" text-anchor="start">{low}</text>\
+<text x="320" y="127" text-anchor="end">{high}</text><text x="0" y="9">{top}</text>"""
+_MIDDLE = '<text x="{x:g}" y="127" text-anchor="middle">{told}</text>'
+_SQUARE = """\
+<rect x="60" y="6" width="204.8" height="204.8" class="frame"></rect>{cells}\
+<line x1="60" y1="210.8" x2="264.8" y2="6" class="axis" stroke-dasharray="3"></line>\
+<text x="60" y="225.8">{low:.0f}</text>\
+<text x="264.8" y="225.8" text-anchor="end">{across} {high:.0f}</text>\
+<text x="55" y="210.8" text-anchor="end">{low:.0f}</text>\
+<text x="55" y="18" text-anchor="end">{up}</text>\
+<text x="55" y="33" text-anchor="end">{high:.0f}</text>"""
+_AREA = '<polygon points="0,112 {points} 320,112" class="area"></polygon>'
+_LIST = '<figure class="chart"><figcaption>{title}</figcaption><p>{told}</p></figure>'
+_FIGURE = """\
+<figure class="chart"><figcaption>{title}</figcaption>\
+<svg viewBox="0 0 320 {height}" role="img" aria-label="{label}">{content}</svg></figure>"""
 _SHADES = 5
 _BINS = 32  # of a histogram at most
 _LISTED = 4  # numbers that are listed instead of drawn
@@ -44,22 +69,14 @@ def histogram(
     bars = []
     for number, found in enumerate(counts):
         height = max(100 * found / most, 1.5) if found else 0
-        bars.append(
-            tag(
-                "rect",
-                tag("title", f"{names[number]}: {found:,}"),
-                x=f"{number * width:.2f}",
-                y=f"{_BASE - height:.1f}",
-                width=f"{max(width - 1, 0.6):.2f}",
-                height=f"{height:.1f}",
-                class_="fill",
-            )
-        )
+        told = f"{names[number]}: {found:,}"
+        x, y = number * width, _BASE - height
+        bars.append(fill(_BAR, x=x, y=y, width=max(width - 1, 0.6), height=height, told=told))
     label = f"{title}: {low} to {high}, most in one bin {max(counts):,}"
     middle = len(counts) // 2
     if middle > 1:
-        bars.append(_text(show(edges[middle]), middle * width, "middle"))
-    return _figure(title, label, join((*bars, *_axes(low, high, f"{max(counts):,}"))))
+        bars.append(fill(_MIDDLE, x=middle * width, told=show(edges[middle])))
+    return _figure(title, label, join((*bars, _axes(low, high, f"{max(counts):,}"))))
 
 
 def density(
@@ -81,7 +98,7 @@ def density(
     low, high = ends
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         told = f"{show(low)} in all {sum(counts):,}"
-        return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
+        return fill(_LIST, title=title, told=told)
     edges, counts = _joined(edges, counts, (high - low) / _BINS)
     places = [(min(max(edge, low), high) - low) / (high - low) for edge in edges]
     # A bin that ends up without a width holds the ends only.
@@ -89,21 +106,20 @@ def density(
     heights = [found / width for found, width in zip(counts, widths, strict=True)]
     most = max(*heights, 1e-9)
     bars = join(
-        tag(
-            "rect",
-            tag("title", f"{show(edges[number])} to {show(edges[number + 1])}: {found:,}"),
-            x=f"{_WIDTH * places[number]:.2f}",
-            y=f"{_BASE - 100 * height / most:.1f}",
-            width=f"{max(_WIDTH * widths[number] - 0.5, 0.5):.2f}",
-            height=f"{100 * height / most:.1f}",
-            class_="fill",
+        fill(
+            _BAR,
+            x=_WIDTH * places[number],
+            y=_BASE - 100 * height / most,
+            width=max(_WIDTH * widths[number] - 0.5, 0.5),
+            height=100 * height / most,
+            told=f"{show(edges[number])} to {show(edges[number + 1])}: {found:,}",
         )
         for number, (found, height) in enumerate(zip(counts, heights, strict=True))
         if found
     )
     label = f"{title}: {show(low)} to {show(high)}"
     axes = _axes(show(low), show(high), f"{sum(counts):,} values")
-    return _figure(title, label, join((bars, *axes)))
+    return _figure(title, label, join((bars, axes)))
 
 
 def _joined(
@@ -123,28 +139,13 @@ def _joined(
     return ends, found
 
 
-def _axes(low: str, high: str, top: str) -> tuple[Html, ...]:
+def _axes(low: str, high: str, top: str) -> Html:
     """Return both axes: the texts below the ends of the one, and what is the top of the other."""
-    return (
-        _line(_BASE, "axis"),
-        _line(_BASE - 100, "grid"),
-        _text(low, 0, "start"),
-        _text(high, _WIDTH, "end"),
-        tag("text", top, x=0, y=_BASE - 103),
-    )
-
-
-def _line(height: int, kind: str) -> Html:
-    return tag("line", x1=0, x2=_WIDTH, y1=height, y2=height, class_=kind)
-
-
-def _text(value: str, place: float, anchor: str) -> Html:
-    return tag("text", value, x=f"{place:g}", y=_HEIGHT - 5, text_anchor=anchor)
+    return fill(_AXES, low=low, high=high, top=top)
 
 
 def _figure(title: str, label: str, content: Html, *, height: int = _HEIGHT) -> Html:
-    drawn = tag("svg", content, viewBox=f"0 0 {_WIDTH} {height}", role="img", aria_label=label)
-    return tag("figure", tag("figcaption", title), drawn, class_="chart")
+    return fill(_FIGURE, title=title, label=label, content=content, height=height)
 
 
 def histogram_of(title: str, values: np.ndarray, show: Callable[[float], str]) -> Html:
@@ -156,7 +157,7 @@ def histogram_of(title: str, values: np.ndarray, show: Callable[[float], str]) -
             if least == most
             else ", ".join(map(show, sorted(values.tolist())))
         )
-        return tag("figure", tag("figcaption", title), tag("p", told), class_="chart")
+        return fill(_LIST, title=title, told=told)
     whole = values.dtype.kind in "iu"
     bins = min(_BINS, int(most - least) + 1) if whole else _BINS
     counts, edges = np.histogram(values, bins=bins)
@@ -187,31 +188,12 @@ def heatmap(title: str, x: np.ndarray, y: np.ndarray, axes: tuple[str, str]) -> 
             f"{axes[0]} {edges[column]:.0f} to {edges[column + 1]:.0f}, "
             f"{axes[1]} {edges[row]:.0f} to {edges[row + 1]:.0f}: {found:,}"
         )
-        cells.append(
-            tag(
-                "rect",
-                tag("title", told),
-                x=f"{left + column * side:.1f}",
-                y=f"{top + (31 - row) * side:.1f}",
-                width=side - 0.4,
-                height=side - 0.4,
-                class_=f"shade{shade}",
-            )
-        )
-    size = 32 * side
-    frame = tag("rect", x=left, y=top, width=size, height=size, class_="frame")
-    square = tag(
-        "line", x1=left, y1=top + size, x2=left + size, y2=top, class_="axis", stroke_dasharray="3"
-    )
-    marks = (
-        tag("text", f"{low:.0f}", x=left, y=top + size + 15),
-        tag("text", f"{axes[0]} {high:.0f}", x=left + size, y=top + size + 15, text_anchor="end"),
-        tag("text", f"{low:.0f}", x=left - 5, y=top + size, text_anchor="end"),
-        tag("text", axes[1], x=left - 5, y=top + 12, text_anchor="end"),
-        tag("text", f"{high:.0f}", x=left - 5, y=top + 27, text_anchor="end"),
-    )
+        x, y = left + int(column) * side, top + (31 - int(row)) * side
+        cells.append(fill(_CELL, x=x, y=y, side=side - 0.4, shade=shade, told=told))
+    across, up = axes
+    drawn = fill(_SQUARE, cells=join(cells), low=low, high=high, across=across, up=up)
     label = f"{title}, {low:.0f} to {high:.0f} pixels on both axes"
-    return _figure(title, label, join((frame, *cells, square, *marks)), height=232)
+    return _figure(title, label, drawn, height=232)
 
 
 def rank_curve(title: str, counts: Sequence[int]) -> Html:
@@ -224,11 +206,11 @@ def rank_curve(title: str, counts: Sequence[int]) -> Html:
         f"{_WIDTH * place / last:.1f},{_BASE - 100 * math.log1p(int(ordered[place])) / top:.1f}"
         for place in places
     )
-    area = tag("polygon", points=f"0,{_BASE} {points} {_WIDTH},{_BASE}", class_="area")
+    area = fill(_AREA, points=points)
     first, last_one = (f"{int(ordered[place]):,}" for place in (0, -1))
     axes = _axes(f"most: {first}", f"least: {last_one}", first)
     label = f"{title}: most {first}, least {last_one}"
-    return _figure(title, label, join((area, *axes)))
+    return _figure(title, label, join((area, axes)))
 
 
 def growth(
@@ -250,7 +232,7 @@ def growth(
         f"{_WIDTH * place / (last or 1):.1f},{_BASE - 100 * number / (most or 1):.1f}"
         for place, number in points
     )
-    area = tag("polygon", points=f"0,{_BASE} {line} {_WIDTH},{_BASE}", class_="area")
+    area = fill(_AREA, points=line)
     told = f"{show(last)}: {most:,.0f} {unit}"
     axes = _axes(show(0), told, f"{most:,.0f}")
-    return _figure(title, f"{title}: {told}", join((area, *axes)))
+    return _figure(title, f"{title}: {told}", join((area, axes)))

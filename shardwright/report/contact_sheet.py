@@ -9,12 +9,32 @@ from math import nan
 
 from shardwright.images.signals import SIGNALS
 from shardwright.report.data import ReportData
-from shardwright.report.markup import Html, Section, join, more, name_of, note, sheet, tag
+from shardwright.report.markup import Html, Section, fill, join, more, name_of, note, sheet, tag
 from shardwright.report.pictures import Picture, Thumbnail
 from shardwright.sizes import counted, show_bytes
 
 _SHOWN, _SHOWN_CLASSES = 9, 60  # pictures of a class, and classes; a click shows the others
 _SORTED_BY = ("width", "height", "bytes", *(signal.name for signal in SIGNALS))
+_NO_PICTURE = """\
+<figure><div class="none">no picture</div><figcaption>{caption}</figcaption></figure>"""
+_TOOLS = """\
+<div class="tools" hidden>{split}{label}{value}<span class="tools span">\
+<label><input type="checkbox" class="by-down"> largest first</label>\
+<label>from <input type="number" step="any" class="by-from"></label>\
+<label>to <input type="number" step="any" class="by-to"></label></span>\
+<label>Filter <input type="search" class="by-text" placeholder="class or id"></label>{over}\
+<button type="button" class="more by-all">Select all shown</button>\
+<span class="status" role="status"></span></div>"""
+_OVER = '<label><input type="checkbox" class="drawn" checked> boxes and masks</label>'
+_CHOICE = """\
+<label>{title} <select class="{name}" aria-label="{title}">\
+<option value="">{first}</option>{options}</select></label>"""
+_BOXES = """\
+<svg class="boxes" viewBox="0 0 1 1" preserveAspectRatio="none" aria-hidden="true">\
+{drawn}</svg>"""
+_BOX = """\
+<rect x="{x:.4f}" y="{y:.4f}" width="{width:.4f}" height="{height:.4f}" \
+class="box{color}"></rect>"""
 
 
 def picture(
@@ -35,8 +55,7 @@ def picture(
         values: The numbers by which the page's script sorts it.
     """
     if found is None or found.thumbnail is None:
-        shown = "" if caption is None else caption
-        return tag("figure", tag("div", "no picture", class_="none"), tag("figcaption", shown))
+        return fill(_NO_PICTURE, caption="" if caption is None else caption)
     row = found.place.row
     size = f"{row['width']} x {row['height']}, " if row["width"] and row["height"] else ""
     told = f"{size}{show_bytes(row['image_length'])}"
@@ -50,17 +69,14 @@ def picture(
         ),
         name_of(found.id) if caption is None else caption,
         {**_names_of(found, label), "facts": told, "values": values},
-        anchor=anchor,
+        anchor,
     )
 
 
 def again(found: Picture, anchor: str, label: str, facts: str, caption: str) -> Html:
     """Return a picture of the contact sheet again; the page's script copies it from there."""
     image = tag("img", alt=f"{found.id}, {label}" if label else found.id)
-    frame = tag("span", image, class_="frame")
-    data = _data({**_names_of(found, label), "facts": facts, "of": anchor})
-    button = tag("button", frame, type="button", class_="zoom", **data)
-    return tag("figure", button, tag("figcaption", caption))
+    return _zoom(image, caption, {**_names_of(found, label), "facts": facts, "of": anchor})
 
 
 def _names_of(found: Picture, label: str) -> dict[str, str]:
@@ -69,8 +85,13 @@ def _names_of(found: Picture, label: str) -> dict[str, str]:
     return {"id": found.id, "json": exact, "label": label, "split": found.split}
 
 
-def _data(values: Mapping[str, str]) -> dict[str, str]:
-    return {f"data_{name}": value for name, value in values.items() if value}
+def _zoom(
+    content: Html, caption: object, told: Mapping[str, str], anchor: str | None = None
+) -> Html:
+    data = {f"data_{name}": value for name, value in told.items() if value}
+    frame = tag("span", content, class_="frame")
+    button = tag("button", frame, type="button", class_="zoom", **data)
+    return tag("figure", button, tag("figcaption", caption), id=anchor)
 
 
 def bare_picture(thumbnail: Thumbnail, name: str, facts: str, *, caption: object = None) -> Html:
@@ -84,7 +105,6 @@ def _figure(
     over: Html,
     caption: object,
     told: Mapping[str, str],
-    *,
     anchor: str | None = None,
 ) -> Html:
     alt = ", ".join(value for name, value in told.items() if name in ("id", "label") and value)
@@ -97,27 +117,24 @@ def _figure(
         height=thumbnail.height,
         class_="tiny" if tiny else None,
     )
-    frame = tag("span", image, over, class_="frame")
-    button = tag("button", frame, type="button", class_="zoom", **_data(told))
-    return tag("figure", button, tag("figcaption", caption), id=anchor)
+    return _zoom(join((image, over)), caption, told, anchor)
 
 
 def _boxes(found: Picture) -> Html:
     if not found.boxes:
         return Html("")
     drawn = (
-        tag(
-            "rect",
-            x=f"{box.left:.4f}",
-            y=f"{box.top:.4f}",
-            width=f"{max(box.right - box.left, 0):.4f}",
-            height=f"{max(box.bottom - box.top, 0):.4f}",
-            class_=f"box{(box.label or 0) % 7}",
+        fill(
+            _BOX,
+            x=box.left,
+            y=box.top,
+            width=max(box.right - box.left, 0),
+            height=max(box.bottom - box.top, 0),
+            color=(box.label or 0) % 7,
         )
         for box in found.boxes
     )
-    options = {"viewBox": "0 0 1 1", "preserveAspectRatio": "none", "aria_hidden": "true"}
-    return tag("svg", *drawn, class_="boxes", **options)
+    return fill(_BOXES, drawn=join(drawn))
 
 
 def contact_sheet(data: ReportData) -> Section | None:
@@ -147,30 +164,19 @@ def contact_sheet(data: ReportData) -> Section | None:
 
 def _tools(data: ReportData) -> Html:
     """Return the filters, which the page's script shows, and fills with classes."""
-    chosen = (
-        _choice("Split", "by-split", "all splits", tuple(data.manifest.splits)),
-        _choice("Class", "by-label", "all classes", ()),
-        _choice("Sort by", "by-value", "split and class", _SORTED_BY),
-    )
-    ends = (
-        tag("label", f"{name} ", tag("input", type="number", step="any", class_=f"by-{name}"))
-        for name in ("from", "to")
-    )
-    first = tag("label", tag("input", type="checkbox", class_="by-down"), " largest first")
-    span = tag("span", join((first, *ends)), class_="tools span")
-    entered = tag("input", type="search", class_="by-text", placeholder="class or id")
     drawn = any(found.boxes or found.masks for found in data.pictures)
-    check = tag("input", type="checkbox", class_="drawn", checked=True)
-    over = tag("label", check, " boxes and masks") if drawn else Html("")
-    status = tag("span", class_="status", role="status")
-    every = tag("button", "Select all shown", type="button", class_="more by-all")
-    parts = (*chosen, span, tag("label", "Filter ", entered), over, every, status)
-    return tag("div", *parts, class_="tools", hidden=True)
+    return fill(
+        _TOOLS,
+        split=_choice("Split", "by-split", "all splits", tuple(data.manifest.splits)),
+        label=_choice("Class", "by-label", "all classes", ()),
+        value=_choice("Sort by", "by-value", "split and class", _SORTED_BY),
+        over=Html(_OVER if drawn else ""),
+    )
 
 
 def _choice(title: str, name: str, first: str, others: tuple[str, ...]) -> Html:
-    options = (tag("option", first, value=""), *(tag("option", one, value=one) for one in others))
-    return tag("label", f"{title} ", tag("select", join(options), class_=name, aria_label=title))
+    options = join(tag("option", one, value=one) for one in others)
+    return fill(_CHOICE, title=title, name=name, first=first, options=options)
 
 
 def link_to_pictures(data: ReportData, told: str, *, sort: str = "", label: str = "") -> Html | str:

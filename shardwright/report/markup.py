@@ -1,7 +1,8 @@
 """Write HTML whose text is always escaped.
 
 Names of files and classes come from users. Everything that is not `Html` is escaped, so no name can
-become a tag, a script or an attribute.
+become a tag, a script or an attribute. Parts of the page that are the same for all datasets are
+templates; `tag` is for those whose attributes or number vary.
 
 Wide tables scroll in their own box, long ones can be filtered and sorted. Their first rows are in
 the page. The others are JSON, which the page's script shows on request, so that 20,000 classes stay
@@ -20,6 +21,11 @@ from shardwright.terminal import visible
 
 _VOID = frozenset({"br", "img", "input", "meta"})
 SHOWN_ROWS = 100  # in the page at first
+_CARD = '<div class="card"><dt>{name}</dt><dd>{value}</dd></div>'
+_TABLE = """\
+<div class="scroll" role="region" aria-label="{caption}" tabindex="0">\
+<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\
+</div>"""
 _TOOLS_FROM = 8  # rows; a shorter table needs no filter
 
 
@@ -46,6 +52,20 @@ def tag(name: str, /, *content: object, **attributes: object) -> Html:
     written = "".join(map(_attribute, attributes.items()))
     opened = f"<{name}{written}>"
     return Html(opened if name in _VOID else f"{opened}{join(content)}</{name}>")
+
+
+def fill(template: str, **values: object) -> Html:
+    """Return HTML with values in the place of their `{names}`.
+
+    Args:
+        template: HTML of this package.
+        values: Texts are escaped as by `text`; numbers may have a format, such as `{width:.1f}`.
+    """
+    known = {
+        name: value if isinstance(value, (int, float)) else text(value)
+        for name, value in values.items()
+    }
+    return Html(template.format_map(known))
 
 
 def _attribute(item: tuple[str, object]) -> str:
@@ -92,11 +112,8 @@ def warning(told: str) -> Html:
 
 def cards(values: Mapping[str, object]) -> Html:
     """Return figures in boxes: a value over its name."""
-    items = (
-        tag("div", tag("dt", name), tag("dd", value), class_="card")
-        for name, value in values.items()
-    )
-    return tag("dl", join(items), class_="cards")
+    items = (fill(_CARD, name=name, value=value) for name, value in values.items())
+    return tag("dl", *items, class_="cards")
 
 
 def charts(*found: Html) -> Html:
@@ -135,10 +152,7 @@ def table(caption: str, columns: Sequence[TableColumn], rows: Iterable[Sequence[
         )
         for row in shown
     )
-    inner = tag(
-        "table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", *body)
-    )
-    parts = [tag("div", inner, class_="scroll", role="region", aria_label=caption, tabindex=0)]
+    parts = [fill(_TABLE, caption=caption, head=head, body=join(body))]
     if rest:
         told = f"{len(rest):,} more rows need JavaScript."
         plain = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rest]
@@ -164,13 +178,8 @@ def _shown(kind: ColumnKind, cell: Cell) -> Html:
 
 def bar(share: float) -> Html:
     """Return a horizontal bar for a share from 0 to 1."""
-    width = f"{100 * min(max(share, 0.0), 1.0):.1f}"
-    rect = tag("rect", width=width, height=10, class_="fill")
-    return tag(
-        "svg",
-        rect,
-        class_="bar",
-        viewBox="0 0 100 10",
-        preserveAspectRatio="none",
-        aria_hidden="true",
+    return fill(
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect width="{width:.1f}" height="10" class="fill"></rect></svg>',
+        width=100 * min(max(share, 0.0), 1.0),
     )

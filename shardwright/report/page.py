@@ -16,7 +16,7 @@ from shardwright.report.changes import changes
 from shardwright.report.contact_sheet import contact_sheet
 from shardwright.report.data import ReportData
 from shardwright.report.features import classes, feature_list, feature_values, objects
-from shardwright.report.markup import Html, Section, name_of, tag, warning
+from shardwright.report.markup import Html, Section, fill, join, name_of, warning
 from shardwright.report.overview import image_sizes, overview, provenance, splits, timing
 from shardwright.report.problems import duplicates, fixes, quality, rejected
 
@@ -25,6 +25,26 @@ _SECTIONS = (  # pictures before tables
     *(image_sizes, objects, fixes, feature_values, feature_list, timing, provenance),
 )
 
+_LINK = '<li><a href="#{anchor}">{title}</a></li>'
+_SECTION = '<section aria-labelledby="{anchor}"><h2 id="{anchor}">{title}</h2>{content}</section>'
+# The script enlarges pictures in the dialog.
+_PAGE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">\
+<meta http-equiv="Content-Security-Policy" content="{policy}">\
+<meta name="viewport" content="width=device-width, initial-scale=1">\
+<meta name="color-scheme" content="light dark">\
+<title>{name} {version}</title><style>{style}</style></head>\
+<body><header><h1>{shown_name} {version}</h1></header>\
+<nav aria-label="Contents"><ul>{contents}</ul></nav>\
+<main>{fault}{sections}</main>\
+<dialog aria-label="Enlarged picture"><div class="large"></div><p class="told"></p>\
+<div class="buttons"><button type="button" class="previous">Previous</button>\
+<button type="button" class="next">Next</button>\
+<button type="button" class="pick" aria-pressed="false">Select</button>\
+<button type="button" class="close">Close</button></div></dialog>\
+<script>{script}</script></body></html>
+"""
 _LOG = logging.getLogger("shardwright.report")
 
 
@@ -43,42 +63,18 @@ def report_html(data: ReportData) -> str:
             title = make.__name__.replace("_", " ").title()
             section = Section(make.__name__, title, warning(told))
         sections += [] if section is None else [section]
-    manifest = data.manifest
-    title = f"{manifest.name} {manifest.version}"
-    head = (
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        Html(f"<style>{_asset('style.css')}</style>"),
+    return fill(
+        _PAGE,
+        policy=_policy(),
+        style=Html(_asset("style.css")),
+        name=data.manifest.name,
+        shown_name=name_of(data.manifest.name),
+        version=data.manifest.version,
+        contents=join(fill(_LINK, **section._asdict()) for section in sections),
+        fault=warning(f"This page is incomplete, because of {data.fault}" if data.fault else ""),
+        sections=join(fill(_SECTION, **section._asdict()) for section in sections),
+        script=Html(_asset("page.js")),
     )
-    heading = tag("header", tag("h1", name_of(manifest.name), " ", manifest.version))
-    told = f"This page is incomplete, because of {data.fault}" if data.fault else ""
-    shown = (
-        tag("section", tag("h2", one.title, id=one.anchor), one.content, aria_labelledby=one.anchor)
-        for one in sections
-    )
-    main = tag("main", warning(told), *shown)
-    items = (tag("li", tag("a", section.title, href=f"#{section.anchor}")) for section in sections)
-    contents = tag("nav", tag("ul", *items), aria_label="Contents")
-    body = (heading, contents, main, _dialog())
-    script = Html(f"<script>{_asset('page.js')}</script>")
-    page = tag("html", tag("head", *head), tag("body", *body, script), lang="en")
-    return f"<!doctype html>\n{page}\n"
-
-
-def _dialog() -> Html:
-    """Return the box in which the script enlarges a picture."""
-    buttons = (
-        tag("button", "Previous", type="button", class_="previous"),
-        tag("button", "Next", type="button", class_="next"),
-        tag("button", "Select", type="button", class_="pick", aria_pressed="false"),
-        tag("button", "Close", type="button", class_="close"),
-    )
-    told = tag("p", class_="told")
-    inner = (tag("div", class_="large"), told, tag("div", *buttons, class_="buttons"))
-    return tag("dialog", *inner, aria_label="Enlarged picture")
 
 
 @cache

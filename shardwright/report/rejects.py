@@ -28,74 +28,76 @@ _MAX_FILES, _MAX_BATCHES, _BATCH_ROWS = 64, 32, 32_768  # read at most
 _MAX_TRIED, _MAX_FILE_BYTES, _MAX_BYTES, _MAX_SECONDS = 100, 20_000_000, 100_000_000, 3.0
 
 
-class ReasonText(NamedTuple):
-    """The meaning of a reason and its fix; no fix for what is no fault."""
-
-    meaning: str
-    fix: str = ""
-
-
 _ON = "Choose another policy with --on, or convert the files."
+# The meaning of each, and its fix; "" for what is no fault.
 REASONS = {
-    "empty_file": ReasonText("The file has no bytes.", "Copy it again, or delete it."),
-    "truncated": ReasonText("The image ends too early.", "Copy or download it again."),
-    "not_an_image": ReasonText("The content is not an image.", "Delete it, or fix its name."),
-    "unsupported_format": ReasonText(
-        "TensorFlow cannot decode this format.", "Convert it, or build with --encode jpeg."
+    "empty_file": ("The file has no bytes.", "Copy it again, or delete it."),
+    "truncated": ("The image ends too early.", "Copy or download it again."),
+    "not_an_image": ("The content is not an image.", "Delete it, or fix its name."),
+    "unsupported_format": (
+        "TensorFlow cannot decode this format.",
+        "Convert it, or build with --encode jpeg.",
     ),
-    "corrupt": ReasonText("The pixels cannot be decoded.", "Copy it again, or re-save it."),
-    "too_many_pixels": ReasonText("The image is too large to decode.", "Make it smaller."),
-    "too_large": ReasonText("The record would be too large.", "Make the image smaller."),
-    "policy_exif": ReasonText("EXIF turns or mirrors the image.", _ON),
-    "policy_cmyk": ReasonText("The image is CMYK.", _ON),
-    "policy_16bit": ReasonText("The image has 16 bits per channel.", _ON),
-    "policy_palette": ReasonText("The image has a palette.", _ON),
-    "policy_alpha": ReasonText("The image has an alpha channel.", _ON),
-    "policy_grayscale": ReasonText("The image is gray.", _ON),
-    "policy_animation": ReasonText("The image is animated.", _ON),
-    "policy_aspect": ReasonText("The aspect ratio is out of range.", _ON),
-    "policy_small": ReasonText("A side is too short.", _ON),
-    "policy_extension": ReasonText("The name and the content state different formats.", _ON),
-    "missing_file": ReasonText("The file does not exist.", "Fix its path, or restore the file."),
-    "unreadable": ReasonText("The file cannot be read.", "Check its permissions and the store."),
-    "changed": ReasonText("The file changed during the build.", "Run the same build again."),
-    "bad_id": ReasonText("The id is not valid.", "Rename the file, or fix the table's id."),
-    "duplicate_id": ReasonText("Another input has the same id.", "Give each input its own id."),
-    "missing_label": ReasonText("The input has no label.", "Add it to the table of --labels."),
-    "unknown_label": ReasonText(
-        "The label is not among the class names.", "Fix the label, or add it to --class-names."
+    "corrupt": ("The pixels cannot be decoded.", "Copy it again, or re-save it."),
+    "too_many_pixels": ("The image is too large to decode.", "Make it smaller."),
+    "too_large": ("The record would be too large.", "Make the image smaller."),
+    "policy_exif": ("EXIF turns or mirrors the image.", _ON),
+    "policy_cmyk": ("The image is CMYK.", _ON),
+    "policy_16bit": ("The image has 16 bits per channel.", _ON),
+    "policy_palette": ("The image has a palette.", _ON),
+    "policy_alpha": ("The image has an alpha channel.", _ON),
+    "policy_grayscale": ("The image is gray.", _ON),
+    "policy_animation": ("The image is animated.", _ON),
+    "policy_aspect": ("The aspect ratio is out of range.", _ON),
+    "policy_small": ("A side is too short.", _ON),
+    "policy_extension": ("The name and the content state different formats.", _ON),
+    "missing_file": ("The file does not exist.", "Fix its path, or restore the file."),
+    "unreadable": ("The file cannot be read.", "Check its permissions and the store."),
+    "changed": ("The file changed during the build.", "Run the same build again."),
+    "bad_id": ("The id is not valid.", "Rename the file, or fix the table's id."),
+    "duplicate_id": ("Another input has the same id.", "Give each input its own id."),
+    "missing_label": ("The input has no label.", "Add it to the table of --labels."),
+    "unknown_label": (
+        "The label is not among the class names.",
+        "Fix the label, or add it to --class-names.",
     ),
-    "unknown_split": ReasonText("The split is not valid.", "Fix the table's split column."),
-    "bad_value": ReasonText("A value does not fit its feature.", "Fix the value or the schema."),
-    "transform": ReasonText("The --transform function dropped it or failed.", "See its message."),
-    "other_file": ReasonText("Not an image, by name or content."),
-    "empty_box": ReasonText(
-        "A box has no area in its image. The image is kept without it.", "Fix or remove the box."
+    "unknown_split": ("The split is not valid.", "Fix the table's split column."),
+    "bad_value": ("A value does not fit its feature.", "Fix the value or the schema."),
+    "transform": ("The --transform function dropped it or failed.", "See its message."),
+    "other_file": ("Not an image, by name or content.", ""),
+    "empty_box": (
+        "A box has no area in its image. The image is kept without it.",
+        "Fix or remove the box.",
     ),
-    "unmatched_label": ReasonText("A row of --labels matches no image."),
-    "ambiguous_label": ReasonText(
-        "A row of --labels matches several images.", "Use longer paths in the table."
+    "unmatched_label": ("A row of --labels matches no image.", ""),
+    "ambiguous_label": (
+        "A row of --labels matches several images.",
+        "Use longer paths in the table.",
     ),
-    "unused_id": ReasonText(
-        "An id of a split list is not in INPUT.", "Write ids as in the index, such as cat/1.jpg."
+    "unused_id": (
+        "An id of a split list is not in INPUT.",
+        "Write ids as in the index, such as cat/1.jpg.",
     ),
-    "duplicate_image": ReasonText(
-        "Another image has the same bytes.", "Delete one, or build with --duplicates drop."
+    "duplicate_image": (
+        "Another image has the same bytes.",
+        "Delete one, or build with --duplicates drop.",
     ),
-    "dropped_duplicate": ReasonText("Another image has the same bytes, and is kept."),
-    "near_duplicate": ReasonText(
-        "Another image is almost the same.", "Delete one, or build with --near-duplicates drop."
+    "dropped_duplicate": ("Another image has the same bytes, and is kept.", ""),
+    "near_duplicate": (
+        "Another image is almost the same.",
+        "Delete one, or build with --near-duplicates drop.",
     ),
-    "dropped_near_duplicate": ReasonText("Another image is almost the same, and is kept."),
-    "outside_input": ReasonText(
-        "The path leads out of INPUT.", "Move the file, or build with --allow-outside."
+    "dropped_near_duplicate": ("Another image is almost the same, and is kept.", ""),
+    "outside_input": (
+        "The path leads out of INPUT.",
+        "Move the file, or build with --allow-outside.",
     ),
-    "incomplete": ReasonText("A file or folder of INPUT cannot be read to its end."),
-    "crashed": ReasonText("It stopped its process twice.", "Re-save the image, or delete it."),
-    "gone": ReasonText("INPUT lacks a record of the dataset.", "Mount it, or see --max-gone."),
-    "internal_error": ReasonText("An unexpected error.", "Run again; if it stays, report it."),
+    "incomplete": ("A file or folder of INPUT cannot be read to its end.", ""),
+    "crashed": ("It stopped its process twice.", "Re-save the image, or delete it."),
+    "gone": ("INPUT lacks a record of the dataset.", "Mount it, or see --max-gone."),
+    "internal_error": ("An unexpected error.", "Run again; if it stays, report it."),
 }
-UNKNOWN = ReasonText("See the messages.")
+UNKNOWN = ("See the messages.", "")
 
 # Only these are opened for thumbnails: never images that lie outside of INPUT, or that ended or
 # stopped a process.

@@ -11,22 +11,18 @@ Grain's worker processes need parsed absl flags: in a program without `absl.app.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grain
-import numpy as np
 
 from shardwright.errors import UsageError
-from shardwright.images.specs import MultiCrop, TrainImage
 from shardwright.reader.batches import Batch
-from shardwright.reader.examples import Example, ExampleSource
+from shardwright.reader.examples import Example, ExampleSource, tell_repeats
 from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.reader import Reader
 from shardwright.reader.state import ReaderState
 
-_LOG = logging.getLogger("shardwright.reader")
 _STOP = "stop"  # in the state of an iterator: where its pass ends, None for no end
 
 
@@ -128,9 +124,7 @@ class GrainExamples(grain.MapDataset[Example]):
         super().__init__()
         self._source = ExampleSource(reader.options)
         self._length = len(self._source)
-        # Of random images: which were read as those of the first epoch. None once that was told.
-        is_random = isinstance(reader.options.image, TrainImage | MultiCrop)
-        self._read = np.zeros(self._length, np.bool_) if is_random else None
+        self._read = self._source.marks()  # as those of the first epoch
 
     def __len__(self) -> int:
         return self._length
@@ -143,25 +137,13 @@ class GrainExamples(grain.MapDataset[Example]):
         numbers = [int(index) % self._length for index in indices]
         # Python allows negative numbers, which are of the first epoch.
         epochs = [max(int(index) // self._length, 0) for index in indices]
-        self._tell_repeats([number for number, e in zip(numbers, epochs, strict=True) if not e])
+        tell_repeats(
+            self._read,
+            [number for number, epoch in zip(numbers, epochs, strict=True) if not epoch],
+            "records come again with the crops of the first epoch: Grain does not tell a "
+            "source the epoch, so use reader.grain_source() itself, with its repeat()",
+        )
         return self._source.examples(numbers, epoch=epochs)
-
-    def _tell_repeats(self, numbers: list[int]) -> None:
-        """Warn, once, if records come again as those of the first epoch."""
-        read = self._read
-        if read is None:
-            return
-        if read[numbers].any():
-            self._read = None
-            _LOG.warning(
-                "records come again with the crops of the first epoch: Grain does not tell a "
-                "source the epoch, so use reader.grain_source() itself, with its repeat()"
-            )
-        read[numbers] = True
-
-    def example(self, number: int, *, epoch: int = 0, draw: int | None = None) -> Example:
-        """Return one example, augmented as in another epoch or by any 64-bit `draw`."""
-        return self._source.example(number, epoch=epoch, draw=draw)
 
     def __repr__(self) -> str:
         """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""

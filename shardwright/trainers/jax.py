@@ -108,13 +108,6 @@ class JaxBatches:
         return jax.make_array_from_callback((rows, *known.shape[1:]), self._sharding, local_part)
 
 
-def as_jax(
-    reader: Reader, sharding: jax.sharding.Sharding | None = None, *, ahead: int = 1
-) -> JaxBatches:
-    """Return `JaxBatches`, which documents the arguments."""
-    return JaxBatches(reader, sharding, ahead=ahead)
-
-
 def _check_rows(reader: Reader, sharding: jax.sharding.Sharding, first_row: int) -> None:
     """Raise `UsageError` unless each process's devices take rows that its reader yields."""
     options = reader.options

@@ -291,10 +291,7 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
 
 def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]:
     # No PyDataset: Keras 3.15 raises if `ResumeTraining` ends an epoch of one early.
-    batches, current = LookAhead(reader), reader._begin_pass(is_ahead=True)
-    while True:
-        current.position, batch = batches.take(current.position)
-        yield names.pick(batch)
+    yield from map(names.pick, reader._iterate(reader._begin_pass(is_ahead=True)))
 
 
 class _Batches(keras.utils.PyDataset):

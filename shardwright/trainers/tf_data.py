@@ -43,7 +43,7 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
-from shardwright.trainers.tf_epochs import epoch_numbers
+from shardwright.trainers.tf_epochs import epoch_of, epoch_tokens
 
 _ROWS = 64  # of the batches that single examples come from
 _QUIET_SECONDS = 0.1
@@ -119,8 +119,6 @@ def load(
         datasets=datasets_of(dataset),
         split=split,
         global_batch_size=_ROWS if batch_size is None else batch_size,
-        host_index=0,
-        host_count=1,
         shuffle=shuffle,
         seed=seed,
         image=image,
@@ -128,12 +126,8 @@ def load(
         epochs=None if repeat else 1,
         remainder=Remainder(remainder),
         window=window,
-        where=None,
-        sampling=None,
-        check=True,
         max_bad_records=max_bad_records,
         threads=threads,
-        prefetch=None,
         storage=storage,
         cache=settings,
         version=version,
@@ -195,13 +189,9 @@ def _common_size(manifest: Manifest, split: str, image: Feature) -> tuple[int, i
 @tf.autograph.experimental.do_not_convert
 def _single_examples(batches: tf.data.Dataset, reader: Reader) -> tf.data.Dataset:
     """Return the rows of batches; what is ragged in a batch of images is dense in each."""
-
-    def rows_of(*batch: Any) -> tf.data.Dataset:
-        columns = batch if len(batch) > 1 else batch[0]
-        rows = tf.data.Dataset.range(tf.shape(tf.nest.flatten(columns)[0], tf.int64)[0])
-        return rows.map(lambda row: tf.nest.map_structure(lambda column: _at(column, row), columns))
-
-    rows = batches.flat_map(rows_of)
+    rows = batches.unbatch().map(
+        lambda *row: tf.nest.map_structure(_dense, row[0] if len(row) == 1 else row)
+    )
     if reader.options.max_bad_records:
         return rows
     is_endless = reader.options.epochs is None
@@ -209,14 +199,8 @@ def _single_examples(batches: tf.data.Dataset, reader: Reader) -> tf.data.Datase
     return rows.apply(tf.data.experimental.assert_cardinality(length))
 
 
-def _at(column: Any, row: tf.Tensor) -> Any:
-    if isinstance(column, tf.SparseTensor):
-        mine, size = column.indices[:, 0] == row, column.shape[1]
-        shape = column.dense_shape[1:] if size is None else tf.constant([size], tf.int64)
-        indices = tf.boolean_mask(column.indices[:, 1:], mine)
-        return tf.SparseTensor(indices, tf.boolean_mask(column.values, mine), shape)
-    found = column[row]
-    return found.to_tensor() if isinstance(found, tf.RaggedTensor) else found
+def _dense(column: Any) -> Any:
+    return column.to_tensor() if isinstance(column, tf.RaggedTensor) else column
 
 
 # No function here has Python control flow by a tensor, and to look for it takes seconds.
@@ -265,7 +249,7 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
         return tf.data.Dataset.range(count).scan((start, start), make_batch)
 
     # The pass is not begun in `read_pass`, which a restored iterator calls again.
-    dataset = epoch_numbers().map(calls.begin_in_graph).flat_map(read_pass)
+    dataset = epoch_tokens().map(calls.begin_in_graph).flat_map(read_pass)
     if calls.length is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(calls.length))
     dataset = dataset.with_options(_make_options(is_host=reader.options.host_count > 1))
@@ -305,9 +289,9 @@ class _Calls:
         self._is_over = False
         _all_calls.add(self)
 
-    def begin_in_graph(self, number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def begin_in_graph(self, token: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the start of the next pass and the number of its batches, as tensors."""
-        start, count = self._call("begin", [number], [tf.int64, tf.int64])
+        start, count = self._call("begin", [token], [tf.int64, tf.int64])
         return tf.ensure_shape(start, ()), tf.ensure_shape(count, ())
 
     def in_graph(self, start: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
@@ -336,12 +320,13 @@ class _Calls:
         tensors: list[tf.Tensor] = tf.numpy_function(call, numbers, dtypes, stateful=False)
         return tensors
 
-    def begin(self, number: int) -> list[Any]:
+    def begin(self, token: int) -> list[Any]:
         """Return the start of the next pass and the number of its batches.
 
         Args:
-            number: Number of earlier iterations, which the checkpoint of an iterator holds.
+            token: Of `epoch_tokens`, whose place the checkpoint of an iterator holds.
         """
+        number = epoch_of(token)
         steps, passes = self._reader.steps, self._reader._passes
         if number and not self._passes:  # the others were in the process that saved a checkpoint
             size = steps.following_pass(0)

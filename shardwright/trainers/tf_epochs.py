@@ -12,43 +12,30 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
-# More epochs than trainings have; the two tables take 64 KB.
+# More epochs than trainings have; the table takes 500 KB.
 NUM_NUMBERED = 4096
 _SEEDS = (0x5EED, 0xE90C)  # for the tokens only: the user's seed does not change the numbering
 
 
-def epoch_numbers() -> tf.data.Dataset:
-    """Return a dataset of one element, int64 []: the number of its earlier iterations.
-
-    From the 4,097th iteration on the element is a far larger number, different in each iteration
-    and the same in every run.
-    """
-    tokens, numbers = _numbered_tokens()
-
-    def number_of(token: tf.Tensor) -> tf.Tensor:
-        # Clipped: a token above all others is in no table, and the comparison finds that out.
-        at = tf.minimum(
-            tf.searchsorted(tf.constant(tokens), token[tf.newaxis])[0], NUM_NUMBERED - 1
-        )
-        return tf.where(
-            tf.gather(tokens, at) == token, tf.gather(numbers, at), NUM_NUMBERED + token
-        )
-
-    return _tokens().map(number_of)
-
-
-def _tokens() -> tf.data.Dataset:
-    """Return a dataset of one element, int64 [] below 2**63, different in each iteration."""
+def epoch_tokens() -> tf.data.Dataset:
+    """Return a dataset of one element, int64 [] below 2**63, which `epoch_of` numbers."""
     pairs = _halves().batch(2, drop_remainder=True)
     # tf.data service with "distributed_epoch" divides what a source yields among its workers, but
     # random numbers are without end: each worker would get a pair, and read all records. The single
     # element here goes to one of them.
     single = tf.data.Dataset.from_tensors(0)
     return tf.data.Dataset.zip((pairs, single)).map(lambda pair, _: _token_of(pair))
+
+
+def epoch_of(token: int) -> int:
+    """Return the number of earlier iterations, when `epoch_tokens` yielded this token.
+
+    From the 4,097th iteration on it is a far larger number, different in each iteration and the
+    same in every run.
+    """
+    return _numbered_tokens().get(token, NUM_NUMBERED + token)
 
 
 def _halves() -> tf.data.Dataset:
@@ -72,11 +59,10 @@ def _token_of(pair: Any) -> Any:
 
 
 @cache
-def _numbered_tokens() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the tokens of the first epochs in ascending order, and the epoch of each."""
+def _numbered_tokens() -> dict[int, int]:
+    """Return the number of each token of the first iterations."""
     # `repeat` iterates the halves again and again, just as the epochs of a pipeline will. That of
-    # `_tokens` would take a second: it makes a map, a zip and a batch for each epoch.
+    # `epoch_tokens` would take a second: it makes a map, a zip and a batch for each epoch.
     halves = _halves().repeat(NUM_NUMBERED).batch(2 * NUM_NUMBERED).get_single_element().numpy()
     tokens = _token_of(halves.reshape(NUM_NUMBERED, 2).T)
-    order = np.argsort(tokens)
-    return tokens[order], order.astype(np.int64)
+    return {token: number for number, token in enumerate(tokens.tolist())}

@@ -16,11 +16,10 @@ learn from shared memory which pass is the next, and this process which was (`Sh
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
 from typing import Any
@@ -31,8 +30,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardwright.errors import UsageError
-from shardwright.images.specs import MultiCrop, TrainImage
-from shardwright.reader.examples import ExampleSource
+from shardwright.reader.examples import ExampleSource, tell_repeats
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.reader import Reader, reopen
@@ -40,7 +38,6 @@ from shardwright.reader.state import Pass, Passes, ReaderState
 from shardwright.reader.steps import Bounds, Steps
 from shardwright.reader.values import SparseColumn
 
-_LOG = logging.getLogger("shardwright.reader")
 _SHARE_KEY = "share"  # in the state of a worker
 _MOST_WORKERS = 1024
 _NO_END = -1  # in place of the position where a pass ends
@@ -69,7 +66,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._reader: Reader | None = reader
         self._source = reader.options, reader.state_at(0)
-        self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
+        self._tensors = TensorMaker(reader, channels_first=channels_first)
         if not isinstance(reader._passes, SharedPasses):
             reader._passes = SharedPasses(reader.steps, reader._passes)
         self._passes = reader._passes
@@ -161,7 +158,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
     def _iterate(self, reader: Reader) -> Iterator[dict[str, Any]]:
         # Not in `__iter__`: torchdata makes an iterator that it does not use.
         self._pass = reader._begin_pass(is_ahead=True)
-        yield from map(self._tensors.batch, reader._iterate(self._pass))
+        yield from map(self._tensors, reader._iterate(self._pass))
 
     def _iterate_share(
         self, reader: Reader, of: Pass, num_workers: int
@@ -170,7 +167,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             batch = reader.batch_at(of.position)
             # Before the yield: what follows it runs only when the next batch is asked for.
             of.position = reader.steps.skip(of.position, num_workers)
-            yield self._tensors.batch(batch)
+            yield self._tensors(batch)
 
     def _here(self) -> Reader:
         """Return the reader of this process; in a worker, with its share of the threads.
@@ -199,12 +196,9 @@ class ReaderExamples(Dataset[dict[str, Any]]):
 
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._source = ExampleSource(reader.options)
-        self._tensors = TensorMaker(_image_names(reader), channels_first=channels_first)
+        self._tensors = TensorMaker(reader, channels_first=channels_first)
         self._epoch = torch.tensor(0).share_memory_()
-        # 1 for each record that was read in this epoch, 2 once that was told; none if images are
-        # not random.
-        count = len(self._source) * isinstance(reader.options.image, TrainImage | MultiCrop)
-        self._read = torch.zeros(count, dtype=torch.uint8).share_memory_()
+        self._read = torch.from_numpy(self._source.marks()).share_memory_()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -218,9 +212,15 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         worker = get_worker_info()
         if worker is not None:
             self._source.use_threads(_share_of_threads(self._source.options, worker.num_workers))
-        self._tell_repeats(numbers)
+        tell_repeats(
+            self._read,
+            map(int, numbers),
+            "records come again with the crops of epoch %d: call set_epoch(epoch) of what "
+            "torch(map_style=True) returned before each epoch",
+            int(self._epoch),
+        )
         return [
-            self._tensors.example(example)
+            self._tensors(example)
             for example in self._source.examples(numbers, epoch=int(self._epoch))
         ]
 
@@ -228,31 +228,6 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         """Draw random images for this epoch, in persistent workers too."""
         self._epoch.fill_(epoch)
         self._read.fill_(0)
-
-    def _tell_repeats(self, numbers: Sequence[int]) -> None:
-        if not len(self._read):
-            return
-        places = [number for number in map(int, numbers) if 0 <= number < len(self._read)]
-        if int(self._read[places].max() if places else 0) == 1:
-            _LOG.warning(
-                "records come again with the crops of epoch %d: call set_epoch(epoch) of what "
-                "torch(map_style=True) returned before each epoch",
-                int(self._epoch),
-            )
-            self._read.fill_(2)  # once is enough
-        self._read[places] = self._read[places].clamp(min=1)
-
-
-def as_torch(
-    reader: Reader, *, map_style: bool = False, channels_first: bool = True
-) -> ReaderBatches | ReaderExamples:
-    """Return `ReaderExamples` if `map_style`, else `ReaderBatches`."""
-    return (ReaderExamples if map_style else ReaderBatches)(reader, channels_first=channels_first)
-
-
-def _image_names(reader: Reader) -> frozenset[str]:
-    images = reader.engine.images
-    return frozenset(name for name, image in images.items() if image is not None)
 
 
 def _share_of_threads(options: ReaderOptions, num_workers: int) -> int:
@@ -269,18 +244,17 @@ class TensorMaker:
     tensor.
 
     Args:
-        image_names: The arrays of decoded images.
+        reader: Source of the arrays.
         channels_first: Return images as [..., 3, h, w], a view of [..., h, w, 3].
     """
 
-    def __init__(self, image_names: Collection[str], *, channels_first: bool) -> None:
-        self._image_names = image_names if channels_first else ()
+    def __init__(self, reader: Reader, *, channels_first: bool) -> None:
+        images = reader.engine.images if channels_first else {}
+        self._image_names = {name for name, image in images.items() if image is not None}
 
-    def batch(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Return the tensors of a batch."""
+    def __call__(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return the tensors of a batch or an example."""
         return {name: self._channels(name, _as_tensor(column)) for name, column in columns.items()}
-
-    example = batch
 
     def _channels(self, name: str, value: Any) -> Any:
         if name not in self._image_names:

@@ -47,7 +47,6 @@ STORAGE_MAY_IMPORT = ("shardwright.errors", "shardwright.storage")
 # The trainers' own libraries: in files that are imported when one of them is asked for.
 TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
 TRAINER_FILES = ("trainers/",)
-DEVICE_FILES = {"inspect/doctor.py"}  # looks, in functions, which accelerator is there
 NOUN_PACKAGES = READER_PACKAGES | {
     *("shardwright", "schemas", "transforms", "mmh3", "tfx_bsl", "tensorflow_metadata", "yaml")
 }
@@ -111,14 +110,14 @@ def strangers(path: Path, allowed: set[str]) -> list[tuple[str, str]]:
 
 def test_the_lists_name_files_that_are_there() -> None:
     assert {path.stem for path in modules_of("transforms")} >= VERBS | BEAM_HELPERS
-    assert {name_of(path) for path in READER} >= PEER_FILES | DEVICE_FILES
+    assert {name_of(path) for path in READER} >= PEER_FILES
     assert all((ROOT / package / "__init__.py").exists() for package in PACKAGES)
 
 
 def test_the_reader_stands_alone() -> None:
     for path in READER:
         allowed = READER_PACKAGES | {"shardwright"}
-        if is_trainer_file(path) or name_of(path) in DEVICE_FILES:
+        if is_trainer_file(path):
             allowed |= TRAINER_PACKAGES
         if name_of(path) in PEER_FILES:
             allowed |= PEER_PACKAGES

@@ -228,4 +228,4 @@ class Read(Task):
                 for name, image in zip(batch["id"], batch["image"], strict=True):
                     assert str(name) not in found, f"{name} comes twice"
                     found[str(name)] = bytes(image)
-            self.check(reader.engine.version, found)
+            self.check(reader.options.version, found)

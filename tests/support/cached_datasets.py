@@ -183,7 +183,7 @@ def start_reader(
         "from shardwright.storage.options import StorageOptions",
         f"root = Folder({root.uri!r}, StorageOptions({root.options.settings!r}))",
         f"settings = {settings!r}",
-        "cache = ShardCache.open(root, settings)",
+        "cache = ShardCache(root, settings)",
         "names = cache.manifest.shard_names('train')",
         "say = lambda *words: print(*words, flush=True)",
         code,

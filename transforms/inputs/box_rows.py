@@ -1,14 +1,21 @@
-"""Make objects of tables with a row for each box: find their columns, and gather an image's rows.
+"""Make objects of tables with boxes: with a row for each, or a column of all objects of an image.
 
 The rows of an image may be anywhere in a table. They meet in buckets by a hash of its path, in a
 temporary file, so memory holds one bucket: 16 to 32 MB of the table's text, and its objects.
+
+A column of objects, as on the Hugging Face hub, is a struct of lists, as `datasets` writes a
+sequence, or a list of structs:
+
+    {"bbox": [[302, 109, 73, 52], ...], "categories": [0, ...]}
+
+Boxes are COCO's [x, y, width, height] in pixels (the page "Create an image dataset" of `datasets`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -26,6 +33,7 @@ from shardwright.transforms.features.lists import is_list, is_text, plain
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.columns import extra_feature, feature_attributes, folded
+from shardwright.transforms.inputs.label_values import class_texts, names_of
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import (
     BATCH_ROWS,
@@ -75,6 +83,10 @@ _REFERENCE_COLUMNS = frozenset({*REFERENCE_SCHEMA.names, QUERY})
 _EDGES = ("x_min", "y_min", "x_max", "y_max")
 _SIZE = ("height", "width")
 _SHARED = ("id", "split", "group", *_SIZE)  # equal in all rows of an image
+# Columns of the height and width in pixels that an image's header states.
+HEADER_SIZE = ("header_height", "header_width")
+_BOXES = ("bbox", "bboxes", "boxes")
+_CLASSES = ("category", "categories", "label", "labels", "class", "classes", "category_id")
 
 Locate = Callable[[pa.RecordBatch], Rows]
 
@@ -97,12 +109,14 @@ class BoxColumns:
         size: The columns of the image's height and width in pixels; () if there are none.
         objects: The class, if there is one, and all other columns without a role.
         part: The value of `_EDGE_NAMES`.
+        class_names: The names of classes, if the input states them; () to learn them.
     """
 
     edges: tuple[str, ...]
     size: tuple[str, ...]
     objects: tuple[ObjectColumn, ...] = ()
     part: float | None = None
+    class_names: tuple[str, ...] = ()
 
     @classmethod
     def find(cls, columns: pa.Schema) -> BoxColumns | None:
@@ -157,11 +171,7 @@ class BoxColumns:
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of these columns. Raises `BuildError` if tf.Example cannot hold one."""
-        return self.features_with(())
-
-    def features_with(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
-        """Return the features of these columns, with class names; () to learn them."""
-        box, label = boxes.box_features(class_names)
+        box, label = boxes.box_features(self.class_names)
         values = (label if one.feature == label.name else _feature(one) for one in self.objects)
         return box, *values
 
@@ -215,6 +225,58 @@ class BoxColumns:
                 **values,
             },
         )
+
+    def list_images(
+        self, rows: Rows, num_bytes: int, locate: Locate, storage: StorageOptions
+    ) -> Rows:
+        """Yield the images of a table with their objects in the order of its rows, and rejects.
+
+        Args:
+            rows: Batches of `read`, and rejects.
+            num_bytes: The bytes of its rows, which decide the number of buckets.
+            locate: Looks up images: yields references with their length, and rejects.
+            storage: Options of the images' stores.
+
+        Raises:
+            BuildError: The temporary folder is full, heights and widths are those of boxes, or
+                points may be corners or centers.
+        """
+        file, buckets = BatchFile(), defaultdict[int, list[Place]](list)
+        num_buckets = 1 << (num_bytes >> _BUCKET_BITS).bit_length()
+        largest, counts = 0.0, np.zeros(2, np.int64)
+        for found in rows:
+            if isinstance(found, Reject):
+                yield found
+                continue
+            paths = found.column("uri").dictionary_encode()
+            # Of a sorted table, a path is hashed once.
+            hashes = hash64(paths.dictionary, "shardwright/boxes")[paths.indices.to_numpy()]
+            for bucket, piece in spread_rows(found, hashes, num_buckets):
+                buckets[bucket].append(file.add(piece))
+            edges = _stacked(found, _EDGES)
+            largest = max(largest, np.abs(edges[np.isfinite(edges)]).max(initial=0.0))
+            if self.size:
+                sides = edges[:, 3:1:-1] - edges[:, 1::-1]
+                is_inside = edges[:, :2].min(axis=1) > 0
+                counts += (
+                    is_inside.sum(),
+                    ((sides == _stacked(found, _SIZE)).all(axis=1) & is_inside).sum(),
+                )
+        if 2 * counts[1] > counts[0]:
+            raise BuildError(
+                f"the columns {' and '.join(self.size)} hold heights and widths of boxes, and must "
+                "hold those of images: rename them, or leave them out"
+            )
+        if self.part == 0 and folded(self.edges[0])[-1] == "x" and 0 < largest <= MOST_FRACTION:
+            x, y, *_ = map(repr, self.edges)
+            raise BuildError(
+                f"the boxes are fractions, and {x} and {y} may be their corners or their centers: "
+                "rename them to xmin and ymin, or to x_center and y_center"
+            )
+        for bucket in sorted(buckets):
+            whole = concat([file.read(place) for place in buckets.pop(bucket)])
+            for images in _by_image(whole):
+                yield from _images_in(images, self, locate, storage, largest > MOST_FRACTION)
 
 
 def _may_hold(kind: pa.DataType, edges: tuple[str, ...]) -> bool:
@@ -297,60 +359,6 @@ def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], dict[int, str]]:
     return numbers, odd
 
 
-def list_images(
-    rows: Rows, columns: BoxColumns, num_bytes: int, locate: Locate, storage: StorageOptions
-) -> Rows:
-    """Yield the images of a table with their objects in the order of its rows, and rejects.
-
-    Args:
-        rows: Batches of `BoxColumns.read`, and rejects.
-        columns: The table's columns.
-        num_bytes: The bytes of its rows, which decide the number of buckets.
-        locate: Looks up images: yields references with their length, and rejects.
-        storage: Options of the images' stores.
-
-    Raises:
-        BuildError: The temporary folder is full, heights and widths are those of boxes, or points
-            may be corners or centers.
-    """
-    file, buckets = BatchFile(), defaultdict[int, list[Place]](list)
-    num_buckets = 1 << (num_bytes >> _BUCKET_BITS).bit_length()
-    largest, counts = 0.0, np.zeros(2, np.int64)
-    for found in rows:
-        if isinstance(found, Reject):
-            yield found
-            continue
-        paths = found.column("uri").dictionary_encode()
-        # Of a sorted table, a path is hashed once.
-        hashes = hash64(paths.dictionary, "shardwright/boxes")[paths.indices.to_numpy()]
-        for bucket, piece in spread_rows(found, hashes, num_buckets):
-            buckets[bucket].append(file.add(piece))
-        edges = _stacked(found, _EDGES)
-        largest = max(largest, np.abs(edges[np.isfinite(edges)]).max(initial=0.0))
-        if columns.size:
-            sides = edges[:, 3:1:-1] - edges[:, 1::-1]
-            is_inside = edges[:, :2].min(axis=1) > 0
-            counts += (
-                is_inside.sum(),
-                ((sides == _stacked(found, _SIZE)).all(axis=1) & is_inside).sum(),
-            )
-    if 2 * counts[1] > counts[0]:
-        raise BuildError(
-            f"the columns {' and '.join(columns.size)} hold heights and widths of boxes, and must "
-            "hold those of images: rename them, or leave them out"
-        )
-    if columns.part == 0 and folded(columns.edges[0])[-1] == "x" and 0 < largest <= MOST_FRACTION:
-        x, y, *_ = map(repr, columns.edges)
-        raise BuildError(
-            f"the boxes are fractions, and {x} and {y} may be their corners or their centers: "
-            "rename them to xmin and ymin, or to x_center and y_center"
-        )
-    for bucket in sorted(buckets):
-        whole = concat([file.read(place) for place in buckets.pop(bucket)])
-        for images in _by_image(whole):
-            yield from _Images(images, columns, largest > MOST_FRACTION).list(locate, storage)
-
-
 def _by_image(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield rows sorted by image, and in their order of an image, of `BATCH_ROWS` images a time."""
     images = rows.column("uri").dictionary_encode().indices.to_numpy()
@@ -367,83 +375,86 @@ def _stacked(rows: pa.RecordBatch, names: tuple[str, ...]) -> NDArray[np.float64
     return np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in names], axis=1)
 
 
-class _Images:
-    """Images with all their rows.
+def _images_in(
+    rows: pa.RecordBatch,
+    columns: BoxColumns,
+    locate: Locate,
+    storage: StorageOptions,
+    in_pixels: bool,
+) -> Rows:
+    """Yield images with all their rows, which are sorted by image, and rejects."""
+    edges = _stacked(rows, _EDGES)
+    numbers = rows.column("uri").dictionary_encode().indices.to_numpy()
+    first_of = np.searchsorted(numbers, numbers)  # the first row of each row's image
+    firsts, faults = np.unique(first_of), _faults_of(rows, first_of, edges, in_pixels)
+    there = [name for name in rows.schema.names if name in _REFERENCE_COLUMNS]
+    images = rows.select(there).take(pa.array(firsts))
+    for place, first in enumerate(firsts.tolist()):
+        if first in faults:
+            image_id, uri = (images.column(name)[place].as_py() for name in ("id", "uri"))
+            yield Reject(image_id, uri, RejectReason.BAD_VALUE, faults[first])
+    for found in locate(keep_rows(images, ~np.isin(firsts, [*faults]))):
+        if isinstance(found, Reject):
+            yield found
+        elif found.num_rows:
+            places = pc.index_in(rows.column("uri"), value_set=found.column("uri"))
+            is_object = places.is_valid().to_numpy(zero_copy_only=False)
+            is_object &= ~np.isnan(edges).all(axis=1)
+            objects = rows.filter(pa.array(is_object))
+            of_image = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
+            stated: list[boxes.ImageSize | None] | None = None
+            if in_pixels:
+                stated = [None] * found.num_rows
+                sizes = _stacked(objects, _SIZE).tolist() if columns.size else ()
+                for row, size in zip(of_image.tolist(), sizes, strict=False):
+                    stated[row] = boxes.stated_size(*size)
+            yield from place_boxes(
+                found,
+                of_image,
+                edges[is_object],
+                {one.feature: objects.column(one.feature) for one in columns.objects},
+                objects.column("row").to_pylist(),
+                stated,
+                storage,
+            )
 
-    Args:
-        rows: The rows, sorted by image.
-        columns: The table's columns.
-        in_pixels: False if boxes are fractions.
-    """
 
-    def __init__(self, rows: pa.RecordBatch, columns: BoxColumns, in_pixels: bool) -> None:
-        self._rows, self._columns, self._in_pixels = rows, columns, in_pixels
-        self._edges = _stacked(rows, _EDGES)
-        images = rows.column("uri").dictionary_encode().indices.to_numpy()
-        # The first row of each row's image.
-        self._firsts = np.searchsorted(images, images)
+def _faults_of(
+    rows: pa.RecordBatch, first_of: NDArray[np.int64], edges: NDArray[np.float64], in_pixels: bool
+) -> dict[int, str]:
+    """Return the first fault of each image that has one, by its first row."""
+    faults: dict[int, str] = {}
+    details, numbers, firsts = rows.column(_FAULT), rows.column("row"), pa.array(first_of)
+    for row in _true_rows(details.is_valid()):
+        faults.setdefault(int(first_of[row]), details[row].as_py())
+    for name in _SHARED:
+        if name not in rows.schema.names:
+            continue
+        column = rows.column(name)
+        of_first = column.take(firsts)
+        same = pc.fill_null(pc.equal(column, of_first), False)
+        both_empty = pc.and_(column.is_null(), of_first.is_null())
+        for row in _true_rows(pc.invert(pc.or_(same, both_empty))):
+            values = f"{of_first[row].as_py()!r} and {column[row].as_py()!r}"
+            told = f"its rows have several values of {name}, {values}"
+            faults.setdefault(int(first_of[row]), told)
+    if in_pixels:
+        # A box within the first pixel means that some rows are fractions.
+        for row in within_a_pixel(edges):
+            told = (
+                f"row {numbers[row].as_py()}: its box is a fraction of the "
+                "image, and those of other rows are in pixels: use one unit"
+            )
+            faults.setdefault(int(first_of[row]), told)
+    return faults
 
-    def list(self, locate: Locate, storage: StorageOptions) -> Rows:
-        firsts = np.unique(self._firsts)
-        faults = self._faults()
-        there = [name for name in self._rows.schema.names if name in _REFERENCE_COLUMNS]
-        images = self._rows.select(there).take(pa.array(firsts))
-        for place, first in enumerate(firsts.tolist()):
-            if first in faults:
-                image_id, uri = (images.column(name)[place].as_py() for name in ("id", "uri"))
-                yield Reject(image_id, uri, RejectReason.BAD_VALUE, faults[first])
-        for found in locate(keep_rows(images, ~np.isin(firsts, [*faults]))):
-            if isinstance(found, Reject):
-                yield found
-            elif found.num_rows:
-                yield from self._with_objects(found, storage)
 
-    def _faults(self) -> dict[int, str]:
-        """Return the first fault of each image that has one, by its first row."""
-        faults: dict[int, str] = {}
-        details = self._rows.column(_FAULT)
-        for row in _true_rows(details.is_valid()):
-            faults.setdefault(int(self._firsts[row]), details[row].as_py())
-        firsts = pa.array(self._firsts)
-        for name in _SHARED:
-            if name not in self._rows.schema.names:
-                continue
-            column = self._rows.column(name)
-            of_first = column.take(firsts)
-            same = pc.fill_null(pc.equal(column, of_first), False)
-            both_empty = pc.and_(column.is_null(), of_first.is_null())
-            for row in _true_rows(pc.invert(pc.or_(same, both_empty))):
-                values = f"{of_first[row].as_py()!r} and {column[row].as_py()!r}"
-                told = f"its rows have several values of {name}, {values}"
-                faults.setdefault(int(self._firsts[row]), told)
-        if self._in_pixels:
-            # A box within the first pixel means that some rows are fractions.
-            ends, starts = self._edges[:, 2:], self._edges[:, :2]
-            is_small = ((ends <= 1) & (starts < ends)).all(axis=1)
-            for row in np.flatnonzero(is_small & (starts >= 0).all(axis=1)).tolist():
-                told = (
-                    f"row {self._rows.column('row')[row].as_py()}: its box is a fraction of the "
-                    "image, and those of other rows are in pixels: use one unit"
-                )
-                faults.setdefault(int(self._firsts[row]), told)
-        return faults
-
-    def _with_objects(self, images: pa.RecordBatch, storage: StorageOptions) -> Rows:
-        """Yield located images with their objects, and rejects."""
-        places = pc.index_in(self._rows.column("uri"), value_set=images.column("uri"))
-        is_object = places.is_valid().to_numpy(zero_copy_only=False)
-        is_object &= ~np.isnan(self._edges).all(axis=1)
-        objects = self._rows.filter(pa.array(is_object))
-        rows = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
-        stated: list[boxes.ImageSize | None] | None = None
-        if self._in_pixels:
-            stated = [None] * images.num_rows
-            sizes = _stacked(objects, _SIZE).tolist() if self._columns.size else ()
-            for row, size in zip(rows.tolist(), sizes, strict=False):
-                stated[row] = boxes.stated_size(*size)
-        values = {one.feature: objects.column(one.feature) for one in self._columns.objects}
-        found = PlacedBoxes(rows, self._edges[is_object], values, objects.column("row").to_pylist())
-        yield from place_boxes(images, found, stated, storage)
+def within_a_pixel(edges: NDArray[np.float64]) -> list[int]:
+    """Return the boxes that may be fractions: they have an area, within the first pixel."""
+    ends, starts = edges[:, 2:], edges[:, :2]
+    is_small = (ends <= 1) & (starts < ends) & (starts >= 0)
+    found: list[int] = np.flatnonzero(is_small.all(axis=1)).tolist()
+    return found
 
 
 def _true_rows(mask: pa.BooleanArray) -> list[int]:
@@ -451,25 +462,47 @@ def _true_rows(mask: pa.BooleanArray) -> list[int]:
     return found
 
 
-class PlacedBoxes(NamedTuple):
-    """Boxes of a batch of images.
+def of_lists(
+    lists: Mapping[str, pa.Array], first: str
+) -> tuple[NDArray[np.int64], list[int], dict[str, pa.Array], dict[int, str]]:
+    """Return the values of lists that have one for each box of a row.
 
-    Attributes:
-        rows: The row of each one's image, ascending.
-        edges: xmin, ymin, xmax and ymax of each, shape [n, 4].
-        values: Feature -> one value for each box.
-        numbers: The number of each box in rejects.
+    Args:
+        lists: Columns of lists.
+        first: The one whose lengths are the numbers of boxes.
+
+    Returns:
+        The row of each box; its number in its row; the values of each column; and row -> fault. A
+        row with a fault has no values.
     """
+    lengths = {name: _lengths(one) for name, one in lists.items()}
+    faults: dict[int, str] = {}
+    for name, found in lengths.items():
+        for row in np.flatnonzero(found != lengths[first]).tolist():
+            told = f"{name!r} has {found[row]} values, and {first!r} has {lengths[first][row]}"
+            faults.setdefault(row, told)
+    if faults:
+        good = pa.array(~np.isin(np.arange(len(lengths[first])), [*faults]))
+        lists = {
+            name: pc.if_else(good, one, pa.scalar(None, one.type)) for name, one in lists.items()
+        }
+    counts = _lengths(lists[first])
+    rows = np.repeat(np.arange(len(counts)), counts)
+    numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, numbers.tolist(), {name: one.flatten() for name, one in lists.items()}, faults
 
-    rows: NDArray[np.int64]
-    edges: NDArray[np.float64]
-    values: dict[str, pa.Array]
-    numbers: Sequence[int]
+
+def _lengths(lists: pa.Array) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return found.astype(np.int64)
 
 
 def place_boxes(
     images: pa.RecordBatch,
-    found: PlacedBoxes,
+    rows: NDArray[np.int64],
+    edges: NDArray[np.float64],
+    values: dict[str, pa.Array],
+    numbers: Sequence[int],
     stated: Sequence[boxes.ImageSize | None] | None,
     storage: StorageOptions,
     faults: Mapping[int, str] = MappingProxyType({}),
@@ -478,23 +511,149 @@ def place_boxes(
 
     Args:
         images: References.
-        found: Their boxes.
+        rows: The row of each box's image, ascending.
+        edges: xmin, ymin, xmax and ymax of each box, shape [n, 4].
+        values: Feature -> one value for each box.
+        numbers: The number of each box in rejects.
         stated: The size of each image, None to read it from the image's header; None if boxes are
             fractions.
         storage: Options of the images' stores.
         faults: Row -> why it is a reject.
     """
     ids, uris = (images.column(name).to_pylist() for name in ("id", "uri"))
-    rows, corners, sizes = found.rows, found.edges[:, [1, 0, 3, 2]], None
+    corners, sizes = edges[:, [1, 0, 3, 2]], None
     if stated is not None:
         # An image inside another file has no header at the start of that file.
         inside = images.column("offset").is_valid().to_pylist()
         own = [None if one else uri for one, uri in zip(inside, uris, strict=True)]
         sizes = boxes.sizes_of(stated, rows.tolist(), own, storage)[rows]
         corners = corners / np.tile(sizes, 2)
-    names = [
-        f"{ids[row]}#{number}" for row, number in zip(rows.tolist(), found.numbers, strict=True)
-    ]
-    objects = boxes.ObjectRows(rows, corners, found.values, names, sizes)
+    names = [f"{ids[row]}#{number}" for row, number in zip(rows.tolist(), numbers, strict=True)]
+    objects = boxes.ObjectRows(rows, corners, values, names, sizes)
     no_size = {} if sizes is not None else {STATED_SIZE: pa.nulls(len(ids), STATED_SIZE_TYPE)}
     yield from boxes.with_objects(images, objects, no_size, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class BoxStructs:
+    """A column of structs with the objects of an image.
+
+    Attributes:
+        column: Its name.
+        values: The field of the boxes, that of the class if there is one, and all others.
+    """
+
+    column: str
+    values: BoxColumns
+
+    @classmethod
+    def find(cls, columns: pa.Schema, declared: Container[str]) -> BoxStructs | None:
+        """Return the first column of structs with boxes; None if there is none.
+
+        Args:
+            columns: The columns.
+            declared: Columns that a schema takes as they are.
+        """
+        for one in columns:
+            kind = one.type.value_type if is_list(one.type) else one.type
+            if not pa.types.is_struct(kind) or one.name in declared:
+                continue
+            fields = {field.name: field.type for field in kind}
+            if not is_list(one.type):  # of each list its values
+                if not all(map(is_list, fields.values())):
+                    continue
+                fields = {name: of.value_type for name, of in fields.items()}
+            box = next((name for name in _BOXES if name in fields), None)
+            if box is not None and is_list(fields[box]):
+                label = next((name for name in _CLASSES if name in fields), None)
+                return cls(one.name, _objects_of(fields, box, label))
+        return None
+
+    @property
+    def label(self) -> str | None:
+        """The field of the class."""
+        found = (one.name for one in self.values.objects if one.feature == boxes.LABEL)
+        return next(found, None)
+
+    def with_names(self, names: tuple[str, ...]) -> BoxStructs:
+        """Return the column with names for its class numbers; () if they have none."""
+        if not names or all(one.kind != pa.int64() for one in self.values.objects[:1]):
+            return self
+        objects = tuple(
+            one._replace(kind=pa.string()) if one.feature == boxes.LABEL else one
+            for one in self.values.objects
+        )
+        values = replace(self.values, objects=objects, class_names=names)
+        return BoxStructs(self.column, values)
+
+    def in_rows(self, rows: Rows, storage: StorageOptions) -> Rows:
+        """Yield rows with these objects."""
+        for found in rows:
+            if isinstance(found, Reject):
+                yield found
+            else:
+                yield from self.with_objects(found, storage)
+
+    def with_objects(self, batch: pa.RecordBatch, storage: StorageOptions) -> Rows:
+        """Yield references with `objects` in place of the column, and rejects.
+
+        Args:
+            batch: References with the column; `HEADER_SIZE` if images are in it.
+            storage: Options of the images' stores.
+        """
+        column, box = batch.column(extra_name(self.column)), self.values.edges[0]
+        if is_list(column.type):  # of structs
+            items = column.flatten()
+            kinds = {one.name: pc.struct_field(items, one.name) for one in items.type}
+            offsets = np.concatenate(
+                ([0], np.cumsum(pc.fill_null(pc.list_value_length(column), 0)))
+            ).astype(np.int32)
+            lists = {
+                name: pa.ListArray.from_arrays(pa.array(offsets), one)
+                for name, one in kinds.items()
+            }
+        else:
+            lists = {one.name: pc.struct_field(column, one.name) for one in column.type}
+        rows, numbers, fields, faults = of_lists(lists, box)
+        edges, odd = corners_of_lists(box, fields[box])
+        values = {one.feature: self._values(fields, one) for one in self.values.objects}
+        told = "its boxes must be [x, y, width, height] in pixels, and one is within a pixel"
+        odd |= {number: odd.get(number, told) for number in within_a_pixel(edges)}
+        if boxes.LABEL in values:
+            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
+            for number in np.flatnonzero(unknown).tolist():
+                odd.setdefault(number, f"an object has no {self.label}")
+        for number, fault in odd.items():
+            faults.setdefault(int(rows[number]), fault)
+        bare = batch.drop_columns(
+            [name for name in (extra_name(self.column), *HEADER_SIZE) if name in batch.schema.names]
+        )
+        faults = {row: f"{self.column}: {fault}" for row, fault in faults.items()}
+        stated = _stated_sizes(batch)
+        yield from place_boxes(bare, rows, edges, values, numbers, stated, storage, faults)
+
+    def _values(self, fields: dict[str, pa.Array], column: ObjectColumn) -> pa.Array:
+        """Return the values of a field; a class is null if it is none."""
+        values = fields[column.name]
+        if column.feature != boxes.LABEL:
+            return values.cast(column.kind)
+        texts, bad = class_texts(values, column.name)
+        if names := self.values.class_names:
+            texts = names_of(values, names)
+        return pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts).cast(column.kind)
+
+
+def _objects_of(fields: dict[str, pa.DataType], box: str, label: str | None) -> BoxColumns:
+    others = [pa.field(name, kind) for name, kind in fields.items() if name not in (box, label)]
+    label_field = None if label is None else pa.field(label, fields[label])
+    return BoxColumns((box,), ()).with_objects(label_field, others)
+
+
+def _stated_sizes(batch: pa.RecordBatch) -> Sequence[boxes.ImageSize | None]:
+    """Return the sizes that columns of height and width state, or those known from headers."""
+    names = batch.schema.names
+    for columns in (*(tuple(map(extra_name, pair)) for pair in SIZES), HEADER_SIZE):
+        if all(name in names for name in columns):
+            sides = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            return [boxes.stated_size(*each) for each in sides]
+    return [None] * batch.num_rows

@@ -82,10 +82,7 @@ def keypoints_of_pixels(points: NDArray[np.float64], sizes: NDArray[np.float64])
     """
     fractions = points.copy()
     fractions[..., :2] /= sizes[:, None, ::-1]
-    values = pa.array(fractions.astype(np.float32).reshape(-1))
-    kind = keypoint_type(points.shape[1])
-    inner = pa.FixedSizeListArray.from_arrays(values, type=kind.value_type)
-    return pa.FixedSizeListArray.from_arrays(inner, type=kind)
+    return pa.array(fractions.tolist(), keypoint_type(points.shape[1]))
 
 
 def settle_boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -125,18 +122,38 @@ def with_objects(
         faults: Row -> why it is a reject.
     """
     ids, uris = batch.column("id").to_pylist(), batch.column("uri").to_pylist()
-    columns, empty = object_columns(found, uris)
+    rows = found.rows.tolist()
+    settled, keep = settle_boxes(found.corners)
     _warn_of_outside(found, uris)
     # Of an image, its first fault.
     told = dict(faults)
     for place in np.flatnonzero(_invalid(found.corners)).tolist():
-        told.setdefault(int(found.rows[place]), _fault(found, place))
+        told.setdefault(rows[place], _fault(found, place))
     for row, fault in sorted(told.items()):
         yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, fault)
-    yield from (reject for reject, row in empty if row not in told)
-    if len(told) < batch.num_rows:
-        keep = ~np.isin(np.arange(batch.num_rows), [*told])
-        yield keep_rows(with_columns(batch, {**columns, **extras}), keep)
+    for place in np.flatnonzero(~keep).tolist():
+        if (row := rows[place]) not in told:
+            detail = (
+                f"the box has no area inside the image ({_shown(found.corners[place])}): box "
+                "dropped, image kept"
+            )
+            yield Reject(found.names[place], uris[row], RejectReason.EMPTY_BOX, detail)
+    if len(told) == batch.num_rows:
+        return
+    values = {
+        BOX: pa.FixedSizeListArray.from_arrays(pa.array(settled[keep].reshape(-1)), type=BOX_TYPE)
+    }
+    values |= {name: column.filter(pa.array(keep)) for name, column in found.columns.items()}
+    columns = {
+        extra_name(name): list_array(column, found.rows[keep], batch.num_rows)
+        for name, column in values.items()
+    }
+    if found.sizes is not None:
+        size_of = dict(zip(rows, found.sizes.tolist(), strict=True))
+        sizes = map(size_of.get, range(batch.num_rows))
+        columns[STATED_SIZE] = pa.array(sizes, STATED_SIZE_TYPE)
+    rest = ~np.isin(np.arange(batch.num_rows), [*told])
+    yield keep_rows(with_columns(batch, {**columns, **extras}), rest)
 
 
 def _warn_of_outside(found: ObjectRows, uris: Sequence[str]) -> None:
@@ -197,42 +214,49 @@ class ObjectRows(NamedTuple):
     sizes: NDArray[np.float64] | None = None
 
 
-def object_columns(
-    found: ObjectRows, uris: Sequence[str]
-) -> tuple[dict[str, pa.Array], list[tuple[Reject, int]]]:
-    """Return objects as columns of a reference batch; an EMPTY_BOX reject and row per dropped box.
+class ImageObject(NamedTuple):
+    """An object of an image.
+
+    Attributes:
+        number: Its number in its file.
+        box: Its ymin, xmin, ymax and xmax, as fractions or in pixels.
+        values: Its other values.
+        size: The size that its file states of its image, or None.
+    """
+
+    number: int
+    box: tuple[float, ...]
+    values: tuple[object, ...]
+    size: ImageSize | None = None
+
+
+def object_rows(
+    ids: Sequence[str],
+    rows: Sequence[int],
+    objects: Sequence[ImageObject],
+    columns: Mapping[str, pa.DataType],
+    sizes: NDArray[np.float64] | None = None,
+) -> ObjectRows:
+    """Return objects as `ObjectRows`.
 
     Args:
-        found: The objects.
-        uris: Addresses of the batch's images; each column has one list per image.
+        ids: The ids of the images.
+        rows: The row of each object's image, ascending.
+        objects: The objects.
+        columns: Name and type of each of `ImageObject.values`.
+        sizes: Heights and widths of the images in pixels, shape [images, 2]; None for fractions.
     """
-    boxes, keep = settle_boxes(found.corners)
-    empty = [
-        (
-            Reject(
-                found.names[place],
-                uris[found.rows[place]],
-                RejectReason.EMPTY_BOX,
-                f"the box has no area inside the image ({_shown(found.corners[place])}): box "
-                "dropped, image kept",
-            ),
-            int(found.rows[place]),
-        )
-        for place in np.flatnonzero(~keep).tolist()
-    ]
-    kept, mask = found.rows[keep], pa.array(keep)
+    places = np.array(rows, np.int64)
+    corners = np.array([one.box for one in objects], float).reshape(-1, 4)
     values = {
-        BOX: pa.FixedSizeListArray.from_arrays(pa.array(boxes[keep].reshape(-1)), type=BOX_TYPE)
+        name: pa.array([one.values[place] for one in objects], kind)
+        for place, (name, kind) in enumerate(columns.items())
     }
-    values |= {name: column.filter(mask) for name, column in found.columns.items()}
-    columns = {
-        extra_name(name): list_array(column, kept, len(uris)) for name, column in values.items()
-    }
-    if found.sizes is not None:
-        size_of = dict(zip(found.rows.tolist(), found.sizes.tolist(), strict=True))
-        sizes = map(size_of.get, range(len(uris)))
-        columns[STATED_SIZE] = pa.array(sizes, STATED_SIZE_TYPE)
-    return columns, empty
+    names = [f"{ids[row]}#{one.number}" for row, one in zip(rows, objects, strict=True)]
+    if sizes is not None:
+        sizes = sizes[places]
+        corners /= np.tile(sizes, 2)
+    return ObjectRows(places, corners, values, names, sizes)
 
 
 def _shown(corners: Iterable[float]) -> str:

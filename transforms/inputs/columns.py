@@ -58,7 +58,7 @@ class Columns:
         known: Column -> its feature, if that does not follow from its type.
         declared: Column with a role that fills a feature of a schema, too -> the feature's kind.
         brought: The columns that become features; None for all without a role.
-        structs: The column of objects with boxes (`box_structs.BoxStructs`), or None.
+        structs: The column of objects with boxes (`box_rows.BoxStructs`), or None.
     """
 
     columns: pa.Schema
@@ -101,7 +101,7 @@ class Columns:
     def features(self) -> tuple[Feature, ...]:
         """The features of the extra columns. Raises `BuildError` if tf.Example cannot hold one."""
         kinds = dict(zip(self.columns.names, self.columns.types, strict=True))
-        objects = () if self.structs is None else self.structs.features
+        objects = () if self.structs is None else self.structs.values.features
         return (*(self._feature_of(name, kinds[name]) for name in self.extras), *objects)
 
     def names_in(self, extra: str) -> tuple[str, ...] | None:

@@ -15,10 +15,10 @@ from shardwright.transforms.inputs.file_rules import extension_of, has_image_nam
 
 # Folders that only separate images from labels: images/train/a.jpg belongs to labels/train/a.txt.
 _IMAGE_FOLDERS = frozenset({"data", "image", "images", "img", "imgs", "jpegimages"})
-_LABEL_FOLDERS = frozenset(
+LABEL_FOLDERS = frozenset(
     {"annotation", "annotations", "label", "labels", "labeltxt", "xml", "xmls"}
 )
-KIND_FOLDERS = _IMAGE_FOLDERS | _LABEL_FOLDERS
+KIND_FOLDERS = _IMAGE_FOLDERS | LABEL_FOLDERS
 _MASK_FOLDERS = frozenset(
     {"gt", "groundtruth", "ground_truth", "label", "labels", "mask", "masks", "annotations"}
     | {"segmentation", "segmentationclass", "segmentationobject", "segmentations"}
@@ -55,7 +55,7 @@ class Companions(NamedTuple):
             path
             for path in self.others
             if extension_of(path) == extension
-            and not _LABEL_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
+            and not LABEL_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
         )
         return sorted({*self.named.get(extension, ()), *in_folders})
 

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import codecs
 import io
-from typing import Protocol
+from typing import IO
 
 _FAULT = "not UTF-8: save it as UTF-8"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-class _File(Protocol):
-    def read(self, size: int = -1, /) -> bytes: ...
 
 
 def decode_text(data: bytes) -> str:
@@ -66,7 +62,7 @@ class Utf8Stream(io.RawIOBase):
         file: The text, from its start.
     """
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         start = file.read(len(codecs.BOM_UTF8))
         self._file, self._start = file, start.removeprefix(codecs.BOM_UTF8)
         self._is_utf8 = not start.startswith(_UTF16)

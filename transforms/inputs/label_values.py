@@ -7,6 +7,7 @@ with a fraction are values to predict and no classes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -81,3 +82,16 @@ def can_be_classes(values: pa.Array) -> bool:
     """Return whether a column with these first values may hold labels, and no fractions."""
     values = plain(values)
     return not (pa.types.is_floating(values.type) and class_texts(values, "")[1].any())
+
+
+def names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
+    """Return the class name of each number.
+
+    -1, which data sets use for an unknown class, becomes null; other numbers become text.
+    """
+    texts, bad = class_texts(numbers, "")
+    whole = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts).cast(pa.int64())
+    known = pc.and_(pc.greater_equal(whole, 0), pc.less(whole, len(names)))
+    named = pa.array(names, pa.string()).take(pc.if_else(known, whole, pa.scalar(None, pa.int64())))
+    others = pc.if_else(pc.equal(texts, "-1"), pa.scalar(None, pa.string()), texts)
+    return pc.coalesce(named, others)

@@ -19,7 +19,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
 from shardwright.transforms.features.lists import empty_as_null, is_list
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.box_structs import HEADER_SIZE, BoxStructs
+from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     Columns,
@@ -42,6 +42,7 @@ from shardwright.transforms.inputs.label_values import (
     can_be_classes,
     check_labels,
     class_texts,
+    names_of,
 )
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
@@ -355,13 +356,12 @@ def _labels(raw: pa.RecordBatch, layout: Columns, problems: list[Problem | None]
     name = layout.label
     if name is None:
         return pa.nulls(raw.num_rows, pa.string())
-    if name in layout.class_names:
-        return _named(raw.column(name), layout.class_names[name])
     texts, bad = class_texts(raw.column(name), name)
     for row in np.flatnonzero(bad).tolist():
         problem = RejectReason.BAD_VALUE, f"the label {texts[row]} {NOT_A_CLASS}"
         problems[row] = problems[row] or problem
-    return texts
+    names = layout.class_names.get(name)
+    return texts if names is None else names_of(raw.column(name), names)
 
 
 def _find_pictures(
@@ -401,22 +401,8 @@ def _named(column: pa.Array, names: Sequence[str] | None) -> pa.Array:
     if names is None:
         return column
     if not is_list(column.type):
-        return _names_of(column, names)
+        return names_of(column, names)
     lists = column.cast(pa.list_(column.type.value_type))
     return pa.ListArray.from_arrays(
-        lists.offsets, _names_of(lists.values, names), mask=lists.is_null()
+        lists.offsets, names_of(lists.values, names), mask=lists.is_null()
     )
-
-
-def _names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
-    """Return the class name of each number.
-
-    -1, which data sets use for an unknown class, becomes null; other numbers become text.
-    """
-    numbers = numbers.cast(pa.int64())
-    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
-    named = pa.array(names, pa.string()).take(
-        pc.if_else(known, numbers, pa.scalar(None, pa.int64()))
-    )
-    stated = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, pa.int64()), numbers)
-    return pc.coalesce(named, stated.cast(pa.string()))

@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -46,6 +46,7 @@ _LOG = logging.getLogger("shardwright.inputs")
 _REJECTS = b"rejects"
 # An upload has at most 10,000 parts of 5 MiB (`shardwright.storage.uploads`).
 MAX_REMOTE_BYTES = 45 << 30
+Write = Callable[[Sequence[bytes]], None]
 _WRITE_BYTES = 4 << 20  # buffered: images may be small, and a write may be a request
 
 
@@ -66,12 +67,15 @@ class SpoolWriter:
     Attributes:
         uri: The spool file, for references.
         etag: Its etag, derived from the input's; None to derive each image's from its bytes.
+
+    Args:
+        write: Writes bytes to the file; None to write nothing.
     """
 
-    def __init__(self, uri: str, etag: str | None, sink: Sink | BackgroundSink | None) -> None:
+    def __init__(self, uri: str, etag: str | None, write: Write | None) -> None:
         self.uri = uri
         self.etag = etag
-        self._sink = sink
+        self._write = write
         self._pieces: list[bytes] = []
         self._waiting = self._num_bytes = 0
 
@@ -89,7 +93,7 @@ class SpoolWriter:
                 "use a local OUTPUT, split the input, or unpack it"
             )
         self._num_bytes += len(data)
-        if self._sink is not None:
+        if self._write is not None:
             self._pieces.append(data)
             self._waiting += len(data)
             if self._waiting >= _WRITE_BYTES:
@@ -103,8 +107,8 @@ class SpoolWriter:
 
     def flush(self) -> None:
         """Write the buffered images."""
-        if self._sink is not None and self._pieces:
-            self._sink.write(self._pieces)
+        if self._write is not None and self._pieces:
+            self._write(self._pieces)
         self._pieces, self._waiting = [], 0
 
 
@@ -216,9 +220,9 @@ def write_spool(
     with (
         open_sink(f"{name}.parquet") as rows_sink,
         open_sink(f"{name}.bin") as sink,
-        in_background(sink) as background,
+        _in_background(sink) as write,
     ):
-        writer = SpoolWriter(folder.path(f"{name}.bin"), etag, background)
+        writer = SpoolWriter(folder.path(f"{name}.bin"), etag, write)
         _write_listing(rows_sink, make(writer))
         writer.flush()
 
@@ -324,35 +328,22 @@ def _is_whole(root: Folder) -> bool:
     return False
 
 
-class BackgroundSink:
-    """A sink with at most one write under way; the next one waits for it and raises its error."""
-
-    def __init__(self, sink: Sink, thread: ThreadPoolExecutor) -> None:
-        self._sink = sink
-        self._thread = thread
-        self._writing: Future[None] | None = None
-
-    def write(self, pieces: Sequence[bytes]) -> None:
-        # The last write first: the store takes the bytes in their order, and its error must not be
-        # lost.
-        self.wait()
-        self._writing = self._thread.submit(self._sink.write, pieces)
-
-    def wait(self) -> None:
-        """Wait for the write under way.
-
-        Raises:
-            StorageError: It failed.
-        """
-        if self._writing is not None:
-            self._writing.result()
-
-
 @contextmanager
-def in_background(sink: Sink) -> Iterator[BackgroundSink]:
-    """Yield a sink that writes in a thread; when the block ends, everything is written."""
+def _in_background(sink: Sink) -> Iterator[Write]:
+    """Yield a function that writes in a thread; when the block ends, everything is written.
+
+    At most one write is under way; the next one waits for it and raises its error.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="shardwright-spool") as thread:
-        background = BackgroundSink(sink, thread)
-        yield background
+        writing = thread.submit(sink.write, ())
+
+        def write(pieces: Sequence[bytes]) -> None:
+            nonlocal writing
+            # The last write first: the store takes the bytes in their order, and its error must not
+            # be lost.
+            writing.result()
+            writing = thread.submit(sink.write, pieces)
+
+        yield write
         # Before the sink closes, which would put a file in place that lacks the last write.
-        background.wait()
+        writing.result()

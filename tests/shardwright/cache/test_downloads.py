@@ -13,8 +13,7 @@ import pytest
 
 from shardwright.cache import shards as cache_shards
 from shardwright.cache.shards import PART, ShardCache
-from shardwright.errors import MissingError, StorageError, ThrottledError, TimedOutError
-from shardwright.storage.cancellation import CanceledError, cancelable
+from shardwright.errors import MissingError, StorageError
 from shardwright.storage.downloads import PART_BYTES
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
@@ -48,7 +47,7 @@ class Big(NamedTuple):
     cache: Path
 
     def read(self, **options: str) -> bytes:
-        with ShardCache.open(behind(self.root, self.proxy, **options), at(self.cache)) as cache:
+        with ShardCache(behind(self.root, self.proxy, **options), at(self.cache)) as cache:
             return content(cache, SHARD)
 
     def start(self, code: str) -> noise.ReaderProcess:
@@ -85,7 +84,7 @@ def test_downloads_once(request: pytest.FixtureRequest, server_name: str, tmp_pa
     root = put_dataset(server, data, [1000, 0, 20])
     with FaultProxy(server.endpoint) as proxy:
         for _ in range(2):
-            with ShardCache.open(behind(root, proxy), at(tmp_path / "cache")) as cache:
+            with ShardCache(behind(root, proxy), at(tmp_path / "cache")) as cache:
                 for name in noise.names_of(3):
                     assert content(cache, name) == (data / name.shard).read_bytes()
         assert len(downloads(proxy)) == 2, "an empty shard takes no request for its bytes"
@@ -99,7 +98,7 @@ def test_plain_http_addresses(moto_server: StoreServer, tmp_path: Path) -> None:
     for key in list_keys(moto_server, f"s3://{bucket}/"):
         server.put_object_acl(Bucket=bucket, Key=key, ACL="public-read")
     web = Folder.at(f"{moto_server.endpoint}/{bucket}/data/noise")
-    with ShardCache.open(web, at(tmp_path / "cache")) as cache:
+    with ShardCache(web, at(tmp_path / "cache")) as cache:
         assert content(cache, NAMES[2]) == (tmp_path / "data" / NAMES[2].shard).read_bytes()
 
 
@@ -132,17 +131,6 @@ def test_another_takes_over_from_one_that_is_killed(big: Big) -> None:
     assert big.read() == big.data
 
 
-def test_threads_download_one_copy(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
-    with (
-        ShardCache.open(behind(root, s3_proxy), at(tmp_path)) as cache,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        before = len(s3_proxy.requests)
-        found = pool.map(lambda number: len(content(cache, NAMES[number % 4])), range(64))
-        assert set(found) == {1000}
-        assert len(s3_proxy.requests) == before + 4
-
-
 def test_a_long_wait_for_another_process_is_said(
     root: Folder,
     tmp_path: Path,
@@ -150,7 +138,7 @@ def test_a_long_wait_for_another_process_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cache_shards, "_SAY_AFTER_SECONDS", 0)
-    with ShardCache.open(root, at(tmp_path)) as cache, ThreadPoolExecutor(1) as pool:
+    with ShardCache(root, at(tmp_path)) as cache, ThreadPoolExecutor(1) as pool:
         part = cache._path(NAMES[0]) + PART
         with cache_shards._locked(part):
             coming = pool.submit(content, cache, NAMES[0])
@@ -162,21 +150,6 @@ def test_a_long_wait_for_another_process_is_said(
             noise.wait_for_downloads_ahead(cache)
             assert noise.shards_in(tmp_path) == [1]
         assert coming.result(timeout=60) == root.read_bytes(NAMES[0].shard)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        on_shard("reset", 2, at_byte=1_000_000),
-        on_shard("truncate", 2, at_byte=1_000_000),
-        on_shard("status", 2),
-    ],
-    ids=lambda fault: fault.kind,
-)
-def test_transient_errors_are_retried(big: Big, fault: Fault) -> None:
-    big.proxy.add(fault)
-    assert big.read() == big.data
-    assert big.proxy.hits(fault) == fault.times
 
 
 def test_a_bit_flipped_in_transit_is_downloaded_once_more(big: Big) -> None:
@@ -214,7 +187,7 @@ def test_a_shard_that_differs_from_its_manifest(
     root = put_dataset(server, tmp_path / "data", [1000])
     data = (tmp_path / "data" / SHARD.shard).read_bytes()
     uri = root.path(SHARD.shard)
-    with ShardCache.open(root, at(tmp_path / "cache")) as cache:
+    with ShardCache(root, at(tmp_path / "cache")) as cache:
         if change is None:
             delete_object(server, uri)
         else:
@@ -226,41 +199,13 @@ def test_a_shard_that_differs_from_its_manifest(
         assert content(cache, SHARD) == data
 
 
-@pytest.mark.long_but_first
-@pytest.mark.parametrize(
-    ("fault", "error", "message"),
-    [
-        (
-            Fault("status", None, path_contains="tfrecord"),
-            ThrottledError,
-            " cannot be read: .* 503",
-        ),
-        (on_shard("stall"), TimedOutError, ": .* did not respond"),
-    ],
-    ids=["throttled", "stalled"],
-)
-def test_a_store_that_keeps_failing_is_an_error(
-    big: Big, fault: Fault, error: type[StorageError], message: str
-) -> None:
-    remote = behind(big.root, big.proxy, read_timeout="1", deadline="1")
-    with ShardCache.open(remote, at(big.cache)) as cache:
-        big.proxy.add(fault)
-        with pytest.raises(StorageError, match=f"tfrecord-00000-of-00001{message}") as caught:
-            cache.open_shard(SHARD)
-        served = "while other objects are served" in str(caught.value)
-        assert isinstance(caught.value, error) or served
-        assert files_in(big.cache) == []
-        big.proxy.clear()
-        assert content(cache, SHARD) == big.data
-
-
 def test_in_the_background_and_open_shard_raises_what_failed(
     s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     others = set(threading.enumerate())
     root = put_dataset(s3_server, tmp_path / "data", [1000] * 4)
     delete_object(s3_server, root.path(NAMES[3].shard))
-    with ShardCache.open(behind(root, s3_proxy), at(tmp_path / "cache")) as cache:
+    with ShardCache(behind(root, s3_proxy), at(tmp_path / "cache")) as cache:
         cache.fetch(NAMES)
         noise.wait_for_downloads_ahead(cache)
         assert noise.shards_in(tmp_path / "cache") == [0, 1, 2]
@@ -276,14 +221,6 @@ def test_in_the_background_and_open_shard_raises_what_failed(
     assert [thread.name for thread in threads if "shardwright-cache" in thread.name] == []
 
 
-def test_ending_with_downloads_ahead(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
-    s3_proxy.add(Fault("latency", None, method="GET", path_contains="tfrecord", latency_msec=200))
-    reader = start_reader(behind(root, s3_proxy), at(tmp_path), "cache.fetch(names); say('going')")
-    assert reader.line() == "going"
-    assert reader.finish() == ""
-    assert len(downloads(s3_proxy)) <= 3
-
-
 @pytest.mark.parametrize("end", ["", "cache.close(); os._exit(0)"])
 def test_ending_while_the_store_fails(
     root: Folder, s3_proxy: FaultProxy, tmp_path: Path, end: str
@@ -295,18 +232,6 @@ def test_ending_while_the_store_fails(
     assert reader.line() == "going"
     noise.wait_until(lambda: len(s3_proxy.requests) > 9)
     assert reader.finish() == "", "long before the deadline"
-
-
-def test_a_canceled_download_leaves_nothing(
-    root: Folder, s3_proxy: FaultProxy, tmp_path: Path
-) -> None:
-    canceled = threading.Event()
-    s3_proxy.add(Fault("status", None, status=503, path_contains="tfrecord"))
-    with ShardCache.open(behind(root, s3_proxy), at(tmp_path)) as cache:
-        canceled.set()
-        with pytest.raises(CanceledError):
-            cancelable(canceled, cache.open_shard, NAMES[0])
-        assert files_in(tmp_path) == []
 
 
 def in_mounted(folder: Path, mount: str, root: Folder, cache: Path, code: str) -> str:
@@ -349,7 +274,7 @@ def test_a_full_disk_evicts_until_nothing_is_left(s3_server: StoreServer, tmp_pa
 def test_a_cache_that_cannot_be_written(root: Folder, tmp_path: Path) -> None:
     """A read-only disk, or the cache of another user: what is there is read."""
     cache = tmp_path / "cache"
-    with ShardCache.open(root, at(cache)) as warm:
+    with ShardCache(root, at(cache)) as warm:
         touch(warm, 0)
         warm.index(NAMES[0])
     code = f"""{READ}; cache.index(names[1])

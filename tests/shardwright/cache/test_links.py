@@ -38,7 +38,7 @@ LINKS = {
 @pytest.mark.parametrize("link", LINKS)
 def test_no_link_in_a_cache_is_followed(link: str, root: Folder, tmp_path: Path) -> None:
     own, outside = tmp_path / "cache", tmp_path / "outside"
-    with ShardCache.open(root, at(own)) as cache:
+    with ShardCache(root, at(own)) as cache:
         for name in NAMES:
             content(cache, name)
             cache.index(name)
@@ -71,7 +71,7 @@ def _put_link(path: Path, to: Path) -> None:
 
 def _use(root: Folder, folder: Path) -> None:
     """Read everything, in a cache that has room for two shards only."""
-    with ShardCache.open(root, at(folder, 2 * SIZE + 20_000)) as cache:
+    with ShardCache(root, at(folder, 2 * SIZE + 20_000)) as cache:
         for name in NAMES:
             assert content(cache, name) == root.read_bytes(name.shard)
             assert cache.index(name).num_rows == 1

@@ -73,14 +73,14 @@ def test_a_warm_cache_works_offline(
     fault: Fault,
     error: type[Exception],
 ) -> None:
-    with ShardCache.open(behind(root, s3_proxy), at(tmp_path)) as cache:
+    with ShardCache(behind(root, s3_proxy), at(tmp_path)) as cache:
         touch(cache, 0)
         rows = cache.index(NAMES[1])
     # Its client has had an answer once: before that, requests are tried for 5 seconds.
     remote = behind(root, s3_proxy, read_timeout="1", deadline="1")
     remote.read_bytes(MANIFEST)
     s3_proxy.add(fault)
-    with ShardCache.open(remote, at(tmp_path)) as cache:
+    with ShardCache(remote, at(tmp_path)) as cache:
         assert cache.manifest == read_manifest(root)
         touch(cache, 0)
         assert cache.index(NAMES[1]).equals(rows)
@@ -101,7 +101,7 @@ def test_a_warm_cache_works_without_a_server_and_without_credentials(
 ) -> None:
     with FaultProxy(s3_server.endpoint) as proxy:
         remote = behind(root, proxy, deadline="1")
-        with ShardCache.open(remote, at(tmp_path)) as cache:
+        with ShardCache(remote, at(tmp_path)) as cache:
             touch(cache, 0)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -110,7 +110,7 @@ def test_a_warm_cache_works_without_a_server_and_without_credentials(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with noise.refusing(proxy.endpoint):
         for there in (remote, behind(Folder(root.uri), proxy)):
-            with ShardCache.open(there, at(tmp_path)) as cache:
+            with ShardCache(there, at(tmp_path)) as cache:
                 touch(cache, 0)
     assert "no response from" in caplog.text
     assert "no AWS credentials" in caplog.text
@@ -121,15 +121,15 @@ def test_a_store_that_denies_access_or_lost_the_dataset_is_not_offline(
 ) -> None:
     root = put_dataset(s3_server, tmp_path / "data", [SIZE] * 4)
     remote = behind(root, s3_proxy)
-    with ShardCache.open(remote, at(tmp_path / "cache")) as cache:
+    with ShardCache(remote, at(tmp_path / "cache")) as cache:
         touch(cache, 0)
     s3_proxy.add(Fault("status", 1, status=403))
     with pytest.raises(DeniedError):
-        ShardCache.open(remote, at(tmp_path / "cache"))
+        ShardCache(remote, at(tmp_path / "cache"))
     delete_object(s3_server, root.path(MANIFEST))
     message = "is not a shardwright dataset: it has no manifest.json"
     with pytest.raises(NotADatasetError, match=message):
-        ShardCache.open(remote, at(tmp_path / "cache"))
+        ShardCache(remote, at(tmp_path / "cache"))
 
 
 @pytest.mark.long
@@ -141,15 +141,15 @@ def test_a_missing_or_damaged_manifest_in_the_cache_raises_the_stores_error(
     def fail() -> None:
         s3_proxy.add(Fault("status", None))
         with pytest.raises(ThrottledError, match=r"versions cannot be listed"):
-            ShardCache.open(remote, at(tmp_path))
+            ShardCache(remote, at(tmp_path))
         s3_proxy.clear()
 
     fail()
-    ShardCache.open(remote, at(tmp_path))
+    ShardCache(remote, at(tmp_path))
     [kept] = tmp_path.rglob(MANIFEST)
     kept.write_bytes(kept.read_bytes()[:50])
     fail()
-    ShardCache.open(remote, at(tmp_path))
+    ShardCache(remote, at(tmp_path))
     assert read_manifest(Folder(str(kept.parent))) == read_manifest(root)
 
 
@@ -157,7 +157,7 @@ def test_indexes_are_kept_until_they_are_damaged(
     s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path, zoo: Path
 ) -> None:
     remote = behind(noise.put_folder(s3_server, zoo), s3_proxy)
-    with ShardCache.open(remote, at(tmp_path)) as cache:
+    with ShardCache(remote, at(tmp_path)) as cache:
         name = cache.manifest.shard_names("train")[1]
         for columns in (None, ["id", "offset"], None):
             assert cache.index(name, columns).equals(read_index(Folder(str(zoo)), name, columns))
@@ -183,7 +183,7 @@ def test_an_index_that_is_wrong_damaged_or_missing(s3_server: StoreServer, tmp_p
         (StorageError, "cannot be read"),
         (MissingError, "is missing: the index of noise-train"),
     ]
-    with ShardCache.open(root, at(tmp_path / "cache")) as cache:
+    with ShardCache(root, at(tmp_path / "cache")) as cache:
         for name, uri, (error, fault) in zip(NAMES, uris, errors, strict=False):
             with pytest.raises(error, match=f"{uri} {fault}"):
                 cache.index(name)
@@ -191,7 +191,7 @@ def test_an_index_that_is_wrong_damaged_or_missing(s3_server: StoreServer, tmp_p
 
 
 def test_each_downloaded_shard_makes_room_for_indexes_too(root: Folder, tmp_path: Path) -> None:
-    with ShardCache.open(root, at(tmp_path, 8 * SIZE)) as cache:
+    with ShardCache(root, at(tmp_path, 8 * SIZE)) as cache:
         cache.expect(NAMES)
         for name in NAMES * 3:
             cache.index(name)
@@ -202,7 +202,7 @@ def test_each_downloaded_shard_makes_room_for_indexes_too(root: Folder, tmp_path
 
 
 def test_an_index_that_cannot_be_kept_is_read(root: Folder, tmp_path: Path) -> None:
-    with ShardCache.open(root, at(tmp_path)) as cache:
+    with ShardCache(root, at(tmp_path)) as cache:
         path = Path(cache._local.path(NAMES[0].sidecar))
         path.parent.parent.mkdir(parents=True)
         path.parent.write_bytes(b"in the way")
@@ -214,6 +214,6 @@ def test_a_manifest_that_cannot_be_kept_is_said(
     root: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Path(dataset_folder(at(tmp_path), root)).write_bytes(b"in the way")
-    with ShardCache.open(root, at(tmp_path)) as cache:
+    with ShardCache(root, at(tmp_path)) as cache:
         assert cache.manifest == read_manifest(root)
     assert "without the store, this dataset cannot be read" in caplog.text

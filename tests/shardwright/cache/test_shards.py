@@ -59,7 +59,7 @@ FILES: list[tuple[str, float | None, float]] = [
 
 @pytest.mark.parametrize("num_left", range(len(FILES) + 1))
 def test_the_order_of_eviction(root: Folder, tmp_path: Path, num_left: int) -> None:
-    with ShardCache.open(root, at(tmp_path, (num_left + 1) * SIZE)) as cache:
+    with ShardCache(root, at(tmp_path, (num_left + 1) * SIZE)) as cache:
         for path, read, written in FILES:
             make(tmp_path / path, read=read, written=written)
         (tmp_path / "data/current").write_text("new")
@@ -72,7 +72,7 @@ def test_the_order_of_eviction(root: Folder, tmp_path: Path, num_left: int) -> N
 
 
 def test_what_this_reader_uses_last_goes_first(root: Folder, tmp_path: Path) -> None:
-    with ShardCache.open(root, at(tmp_path, 3 * SIZE)) as cache:
+    with ShardCache(root, at(tmp_path, 3 * SIZE)) as cache:
         cache.expect([NAMES[3], NAMES[1], NAMES[0], NAMES[2]])
         touch(cache, 0, 1, 2, 3)
         assert noise.shards_in(tmp_path) == [0, 1, 3]
@@ -90,22 +90,13 @@ def test_a_part_that_is_on_its_way_stays(
     remote = behind(root, s3_proxy, read_timeout="600")
     reader = noise.start_reader(remote, at(tmp_path), "cache.open_shard(names[0])")
     noise.wait_until(lambda: s3_proxy.hits(stall))
-    with ShardCache.open(root, at(tmp_path, SIZE)) as cache:
+    with ShardCache(root, at(tmp_path, SIZE)) as cache:
         touch(cache, 1, 2)
         assert [path.name for path in tmp_path.rglob(f"*{PART}")] == [NAMES[0].shard + PART]
         reader.kill()
         touch(cache, 3)
         assert list(tmp_path.rglob(f"*{PART}")) == []
         assert noise.shards_in(tmp_path) == [3]
-
-
-def test_a_removed_shard_is_read_to_its_end(root: Folder, tmp_path: Path) -> None:
-    with ShardCache.open(root, at(tmp_path, SIZE)) as cache:
-        descriptor = cache.open_shard(NAMES[0])
-        touch(cache, 1)
-        assert noise.shards_in(tmp_path) == [1]
-        assert os.pread(descriptor, 2 * SIZE, 0) == root.read_bytes(NAMES[0].shard)
-        os.close(descriptor)
 
 
 @pytest.mark.long
@@ -125,17 +116,9 @@ for name in names * 5:
     assert [reader.finish().split() for reader in readers] == [[str(SIZE)] * 20] * 6
     # What came at the same time may be more than the cap: the next one makes room.
     next(tmp_path.rglob("noise-*-of-*")).unlink()
-    with ShardCache.open(root, at(tmp_path, 3 * SIZE)) as cache:
+    with ShardCache(root, at(tmp_path, 3 * SIZE)) as cache:
         touch(cache, 0, 1, 2, 3)
     assert len(noise.shards_in(tmp_path)) == 3
-
-
-@pytest.mark.parametrize(
-    ("max_bytes", "ahead"), [(SIZE, 0), (2 * SIZE - 1, 0), (3 * SIZE, 1), (10**9, 8)]
-)
-def test_shards_ahead(root: Folder, tmp_path: Path, max_bytes: int, ahead: int) -> None:
-    with ShardCache.open(root, at(tmp_path, max_bytes)) as cache:
-        assert cache.shards_ahead(NAMES, 1) == ahead
 
 
 def test_more_at_a_time_than_the_cap(root: Folder, tmp_path: Path) -> None:
@@ -144,7 +127,7 @@ def test_more_at_a_time_than_the_cap(root: Folder, tmp_path: Path) -> None:
         r"cache at .* is 999 B: set SHARDWRIGHT_CACHE_BYTES \(cache_bytes=\) to at least 4000"
     )
     with (
-        ShardCache.open(root, at(tmp_path, SIZE - 1)) as cache,
+        ShardCache(root, at(tmp_path, SIZE - 1)) as cache,
         pytest.raises(UsageError, match=message),
     ):
         cache.shards_ahead(NAMES, 4)
@@ -156,10 +139,10 @@ def test_a_rebuilt_dataset_never_mixes_with_the_old(s3_server: StoreServer, tmp_
 
     settings = at(tmp_path / "cache", 6 * SIZE)
     old = put_dataset(s3_server, tmp_path / "old", [SIZE] * 4)
-    with ShardCache.open(old, settings) as cache:
+    with ShardCache(old, settings) as cache:
         touch(cache, 0, 1, 2, 3)
     new = put_dataset(s3_server, tmp_path / "new", [SIZE] * 4, uri=old.uri, seed=1)
-    with ShardCache.open(new, settings) as again, cache:
+    with ShardCache(new, settings) as again, cache:
         for number in range(2):
             assert content(again, NAMES[number]) == original("new", number)
         assert noise.shards_in(tmp_path / "cache") == [0, 0, 1, 1, 2, 3]
@@ -187,7 +170,7 @@ def as_pipe(path: Path) -> None:
 def test_a_replaced_shard_is_fetched_by_many_threads(
     damage: Callable[[Path], object], root: Folder, tmp_path: Path
 ) -> None:
-    with ShardCache.open(root, at(tmp_path)) as cache:
+    with ShardCache(root, at(tmp_path)) as cache:
         touch(cache, 0)
         damage(Path(cache._path(NAMES[0])))
         whole = root.read_bytes(NAMES[0].shard)
@@ -205,7 +188,7 @@ def test_a_canceled_healing_is_not_remembered(
 ) -> None:
     """Or a reader that goes on after an interrupt would report damage that can be healed."""
     canceled, name = threading.Event(), first_shard(zoo)
-    with ShardCache.open(behind(put_folder(s3_server, zoo), s3_proxy), at(tmp_path)) as cache:
+    with ShardCache(behind(put_folder(s3_server, zoo), s3_proxy), at(tmp_path)) as cache:
         whole = content(cache, name)
         [cached] = tmp_path.rglob(name.shard)
         damage_shard(cached)
@@ -271,7 +254,7 @@ def test_a_damaged_object_is_fetched_again_and_then_an_error(
 def test_a_folder_that_cannot_be_used(root: Folder, tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
     message = "cannot write .*/lock: Is a directory: set SHARDWRIGHT_CACHE to a folder of your own"
-    with ShardCache.open(root, at(tmp_path)) as cache, pytest.raises(StorageError, match=message):
+    with ShardCache(root, at(tmp_path)) as cache, pytest.raises(StorageError, match=message):
         cache.open_shard(NAMES[0])
     (tmp_path / "file").write_bytes(b"")
     message = "cannot create the cache at .*: Not a directory: set SHARDWRIGHT_CACHE to another"

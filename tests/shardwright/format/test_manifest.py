@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardwright as sw
-from shardwright.errors import NotADatasetError, StorageError, UsageError
-from shardwright.format.json_files import read_json
+from shardwright.errors import NotADatasetError, StorageError
 from shardwright.format.manifest import (
     FORMAT_VERSION,
     Manifest,
@@ -101,14 +100,6 @@ def test_odd_file_names_survive(tmp_path: Path) -> None:
     assert read_manifest(Folder(str(tmp_path))).provenance == {"input": odd}
 
 
-def test_no_dataset(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
-        what = f"^{re.escape(str(place))} is not a shardwright dataset: it has no manifest.json"
-        with pytest.raises(NotADatasetError, match=what):
-            read_manifest(Folder(str(place)))
-
-
 def test_an_unfinished_build_says_how_to_finish_it(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
     what = (
@@ -183,17 +174,6 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
         read_manifest(Folder(str(tmp_path)))
 
 
-def test_an_unsupported_address() -> None:
-    what = (
-        "^'ftp://host/dataset': ftp:// addresses are not supported; "
-        "use a local path or one of s3://"
-    )
-    with pytest.raises(UsageError, match=what):
-        sw.open("ftp://host/dataset")
-
-
 def test_json_files_have_a_fixed_form(tmp_path: Path) -> None:
     write_json(Folder(str(tmp_path)), "a.json", {"b": "é", "a": [1]})
     assert (tmp_path / "a.json").read_text("utf-8") == '{\n "b": "é",\n "a": [\n  1\n ]\n}\n'
-    assert read_json(Folder(str(tmp_path)), "a.json", dict[str, Any]) == {"b": "é", "a": [1]}
-    assert read_json(Folder(str(tmp_path)), "none.json", dict[str, Any]) is None

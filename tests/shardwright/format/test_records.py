@@ -1,17 +1,14 @@
-"""TFRecord frames: those of TensorFlow, read by Beam, and the places of broken ones."""
+"""TFRecord frames: those of TensorFlow, and the places of broken ones."""
 
 from __future__ import annotations
 
-import base64
 import itertools
 import pickle
 from io import BytesIO
 from pathlib import Path
 
-import apache_beam as beam
 import pytest
 import tensorflow as tf
-from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,13 +23,6 @@ from shardwright.format.records import (
 from tests.support.damage import frame
 
 RECORDS = [b"", b"a", b"Hello, world!", bytes(range(256)) * 300]
-# python -c 'import tensorflow as tf
-# w = tf.io.TFRecordWriter("r"); w.write(b"foo"); w.close()'; base64 r
-GOLDEN = "AwAAAAAAAACwmUkOZm9vYYq+/g=="
-
-
-def test_a_golden_record() -> None:
-    assert base64.b64encode(frame(b"foo")).decode() == GOLDEN
 
 
 def test_frames_are_tensorflows(tmp_path: Path) -> None:
@@ -41,15 +31,6 @@ def test_frames_are_tensorflows(tmp_path: Path) -> None:
         for record in RECORDS:
             writer.write(record)
     assert (tmp_path / "records").read_bytes() == b"".join(map(frame, RECORDS))
-
-
-def test_tensorflow_and_beam_read_frames(tmp_path: Path) -> None:
-    path = tmp_path / "records"
-    path.write_bytes(b"".join(map(frame, RECORDS)))
-    assert [record.numpy() for record in tf.data.TFRecordDataset(str(path))] == RECORDS
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        read = pipeline | beam.io.ReadFromTFRecord(str(path), validate=False)
-        assert_that(read, equal_to(RECORDS))
 
 
 @given(st.lists(st.binary(max_size=300)))

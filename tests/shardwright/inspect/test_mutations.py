@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,14 +132,3 @@ def check_reader(dataset: Path, sound: dict[str, tuple[bytes, int]], change: str
     except ShardwrightError:
         return
     assert found == sound, change
-
-
-@pytest.mark.long
-def test_a_missing_file_is_placed(small: Path, tmp_path: Path) -> None:
-    names = [name for name in files_below(small) if name != naming.MANIFEST]
-    for number, name in enumerate(names):
-        dataset = tmp_path / f"{number}"
-        shutil.copytree(small, dataset)
-        (dataset / name).unlink()
-        expected = set() if is_report(name) else {name}
-        assert place(dataset) - {naming.REJECTS_DIR} == expected

@@ -8,7 +8,6 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from shardwright.errors import NotADatasetError
@@ -85,10 +84,9 @@ def test_faults_above_the_limit_are_only_counted() -> None:
     def many() -> Iterator[DatasetFault]:
         for number in range(faults.MAX_FAULTS_PER_FILE + 7):
             yield DatasetFault("a", number, 0, "x")
-        yield DatasetFault("b", 0, 0, "y")
 
     kept = list(faults.limit_faults(many()))
-    assert len(kept) == faults.MAX_FAULTS_PER_FILE + 2
+    assert len(kept) == faults.MAX_FAULTS_PER_FILE + 1
     assert str(kept[-1]) == "a: 7 more faults in this file are not listed"
 
 
@@ -99,7 +97,7 @@ def test_memory_is_bounded_by_records_and_not_by_the_shard(tmp_path: Path) -> No
     with open(path, "rb", buffering=shard_check.BLOCK_BYTES) as file:
         file_crc32c(file)
         file.seek(0)
-        assert len(list(shard_check.walk_records(file, np.zeros(0, np.int64)))) == 1
+        assert len(list(shard_check.walk_records(file, ()))) == 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 << 20

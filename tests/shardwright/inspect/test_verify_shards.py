@@ -188,12 +188,8 @@ def test_wrong_files(file: str, change: Any, what: str, dataset: Path) -> None:
     result = verify(str(dataset))
     alike = [fault for fault in result.faults if fault.file == file]
     assert any(what in fault.what for fault in alike), "\n".join(map(str, result.faults))
+    assert change is not swap_shards or len(result.faults) == 2
     assert result.num_records >= 26, "the other shards are checked too"
-
-
-def test_swapped_shards_are_one_fault_each(dataset: Path) -> None:
-    swap_shards(dataset)
-    assert len(verify(str(dataset)).faults) == 2
 
 
 def test_one_shard_in_two_places(dataset: Path) -> None:

@@ -1,4 +1,4 @@
-"""Columns of every kind of feature, and `verify` of the same records."""
+"""Columns of every kind of feature."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from shardwright.reader.columns import ColumnReader
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.values import SparseColumn
 from tests.support import damage
-from tests.support.judged_examples import ExampleChecker
 
 K = FeatureKind
 EYE = np.eye(2, dtype=np.float32)
@@ -34,7 +33,6 @@ def fill(feature: Feature, rows: list[dict[str, Any]], encoding: Encoding | None
     store = columns.allocate(len(rows))
     for row, values in enumerate(rows):
         columns.fill(store, row, damage.example(values))
-        assert list(ExampleChecker(schema).faults(parsed(values))) == []
     column = columns.finish(store)[feature.name]
     shape, dtype = columns.spec(len(rows))[feature.name]
     if isinstance(column, SparseColumn):
@@ -42,10 +40,6 @@ def fill(feature: Feature, rows: list[dict[str, Any]], encoding: Encoding | None
     else:
         assert (column.shape, column.dtype) == (shape, dtype)
     return column
-
-
-def parsed(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: list(value) for key, value in values.items()}
 
 
 @pytest.mark.parametrize(("feature", "values", "wanted"), [
@@ -143,23 +137,6 @@ def test_classes_of_their_own() -> None:
 def test_faults(feature: Feature, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ExampleFault, match=message):
         fill(feature, [values])
-
-
-@pytest.mark.parametrize(("feature", "values", "fault"), [
-    (BOXES, {"b": [1.0] * 6}, "feature 'b' has 6 values, the schema says a multiple of 4"),
-    (Feature("m", K.MULTI_LABEL), {"m": [1, 9]},
-     "feature 'm': 9 is not one of the 4 classes (0 to 3)"),
-    (BAG, {"w/indices": [-1], "w/values": [1.0]},
-     "feature 'w/indices': -1 is not one of the 4 classes (0 to 3)"),
-    (Feature("t", K.TENSOR), {"t": [EYE_PROTO]},
-     "feature 't' is a tensor [2, 2] of float32, the schema says [] of any type"),
-    (Feature("p", K.MASK), {"p": [b""]}, "feature 'p' is an image of 0 bytes"),
-    (Feature("p", K.IMAGE, encoding="tensor"), {"p": [EYE_PROTO]},
-     "feature 'p' is a tensor [2, 2] of float32, the schema says [] of any type"),
-])  # fmt: skip
-def test_faults_of_verify(feature: Feature, values: dict[str, Any], fault: str) -> None:
-    schema = ExampleSchema((feature,), vocabularies={feature.name: NAMES})
-    assert list(ExampleChecker(schema).faults(parsed(values))) == [fault]
 
 
 def test_lists_of_arrays_take_no_coordinates() -> None:

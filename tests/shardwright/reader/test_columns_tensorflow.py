@@ -72,7 +72,7 @@ def assert_as_tensorflow(schema: ExampleSchema, records: Sequence[bytes]) -> Non
     """Compare every feature and image with the result of `tf.io.parse_single_example`."""
     columns = ColumnReader(schema)
     store = columns.allocate(len(records))
-    images = [columns.fill(store, row, data) for row, data in enumerate(records)]
+    images = [columns.fill(store, row, data)[0] for row, data in enumerate(records)]
     batch = columns.finish(store)
     for row, data in enumerate(records):
         wanted = tensorflow_parser(schema)(data)

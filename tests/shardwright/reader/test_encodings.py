@@ -72,21 +72,16 @@ ENCODED = [
     (Text(), CAPTION, [["Löwe".encode()], [b"\xff"]], ["Löwe", "\udcff"]),
     (Text(), TAGS, [[b"a", b"b"], [], [b"c"]], [["a", "b"], [], ["c"]]),
     (OneHot(), LABEL, [[2], [0]], [[0, 0, 1], [1, 0, 0]]),
-    (OneHot(2), LABEL, [[1]], [[0, 1]]),
-    (OneHot(num_classes=4), COUNT, [[3], [3]], [[0, 0, 0, 1], [0, 0, 0, 1]]),
     (MultiHot(), LABELS, [[2, 0], []], [[1, 0, 1], [0, 0, 0]]),
     (MultiHot(4), BOXES, [[3, 3], [0, 1]], [[0, 0, 0, 1], [1, 1, 0, 0]]),
-    (MultiHot(num_classes=2), COUNT, [[1]], [[0, 1]]),
     (MultiHot(vocabulary=["b", SPOON, "a"]), TAGS, [[b"a", SPOON.encode()], [], [b"b"]],
      [[0, 1, 1], [0, 0, 0], [1, 0, 0]]),
-    (MultiHot(vocabulary=("a", "b")), NAMES, [[b"b", b"b"]], [[0, 1]]),
     (MultiHot(vocabulary=["a", "b"]), ID, [[b"b"]], [[0, 1]]),
     (MultiHot(vocabulary=[100, -7]), BOXES, [[-7], [100, -7]], [[0, 1], [1, 1]]),
     (Dense(3), BOXES, [[1, 2], [], [4, 5, 6]], [[1, 2, 0], [0, 0, 0], [4, 5, 6]]),
     (Dense(2, fill=-1), BOXES, [[1], [2, 3]], [[1, -1], [2, 3]]),
     (Dense(2, fill=-1, truncate=True), BOXES, [[1, 2, 3]], [[1, 2]]),
     (Dense(2, fill=0.5), SCORES, [[1.5], []], [[1.5, 0.5], [0.5, 0.5]]),
-    (Dense(2, fill=7), SCORES, [[1.5]], [[1.5, 7.0]]),
     (Dense(2), TAGS, [[b"a"]], [[b"a", b""]]),
     (Dense(2, fill=0), NAMES, [[b"a"], []], [["a", ""], ["", ""]]),
     (Dense(2, fill="?"), NAMES, [[b"a"]], [["a", "?"]]),
@@ -136,11 +131,6 @@ def test_blank_rows(encoding: Encoding, feature: Feature, blank: Any) -> None:
     assert plain(encoding.finish(feature, encoding.allocate(feature, 2))) == [blank, blank]
 
 
-def test_dtypes_in_the_machines_own_byte_order() -> None:
-    assert RawTensor(">f4", 2).spec(CAPTION, 5) == ((5, 2), np.dtype("=f4"))
-    assert column(RawTensor(">f4", 1), CAPTION, [[np.array([0.5], ">f4").tobytes()]]).dtype.isnative
-
-
 def test_a_stored_row_is_not_a_view_of_its_record() -> None:
     """A view would keep the whole block of the record in memory."""
     record = np.float32([1, 2, 3])
@@ -171,28 +161,19 @@ def test_sparse_of_other_kinds() -> None:
 
 BAD_ARGUMENTS = [
     (lambda: OneHot(0), "OneHot(num_classes=0) must be a whole number above 0"),
-    (lambda: OneHot(True), "OneHot(num_classes=True) must be"),
     (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
     (lambda: MultiHot(3, ["a"]), "MultiHot(num_classes=3, vocabulary=...): give one of the two"),
-    (lambda: MultiHot(vocabulary=[]),
-     "MultiHot(vocabulary=[]) must be a list of strings or of integers"),
-    (lambda: MultiHot(vocabulary="abc"), "MultiHot(vocabulary='abc') must be"),
     (lambda: MultiHot(vocabulary=["a", 1]), "MultiHot(vocabulary=['a', 1]) must be"),
     (lambda: MultiHot(vocabulary={"a", "b"}), "must be a list of strings"),  # it has no order
     (lambda: MultiHot(vocabulary=7), "MultiHot(vocabulary=7) must be"),
     (lambda: MultiHot(vocabulary=["a", "b", "a"]), "MultiHot's vocabulary has 'a' more than once"),
     (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
-    (lambda: Dense(2.0), "Dense(length=2.0) must be"),
     (lambda: RawTensor("no type", 3), "RawTensor(dtype='no type') must be a numeric NumPy dtype"),
     (lambda: RawTensor(None, 3), "RawTensor(dtype=None) must be"),
-    (lambda: RawTensor("S3", 3), "RawTensor(dtype='S3') must be"),
-    (lambda: RawTensor(object, 3), "must be a numeric NumPy dtype"),
     (lambda: RawTensor("V4", 3), "RawTensor(dtype='V4') must be"),
-    (lambda: RawTensor([("a", "f4")], 3), "must be a numeric NumPy dtype"),
     (lambda: RawTensor("f4", 0),
      "RawTensor(shape=0) must be whole numbers above 0, such as (16, 16, 4)"),
     (lambda: RawTensor("f4", (2, -1)), "RawTensor(shape=(2, -1)) must be"),
-    (lambda: RawTensor("f4", (2, None)), "RawTensor(shape=(2, None)) must be"),
     (lambda: RawTensor("f4", "3"), "RawTensor(shape='3') must be"),
 ]  # fmt: skip
 
@@ -211,7 +192,6 @@ def test_bad_arguments(make: Any, what: str) -> None:
     (OneHot(4), BOXES, "is a list, and OneHot takes one integer: use MultiHot"),
     (MultiHot(), BOXES, "has no class names: pass MultiHot(num_classes=...)"),
     (MultiHot(), TAGS, "is text: pass MultiHot(vocabulary=[...])"),
-    (MultiHot(3), NAMES, "is text: pass MultiHot"),
     (MultiHot(3), SCORES, "holds float values, and MultiHot takes integers"),
     (MultiHot(vocabulary=["a"]), BOXES,
      "holds int64 values, and MultiHot with a text vocabulary takes text or bytes"),
@@ -230,10 +210,7 @@ def test_bad_arguments(make: Any, what: str) -> None:
      "holds int64 values, so Dense(fill=0.5) must be a 64-bit integer"),
     (Dense(2, fill=2**63), BOXES,
      "holds int64 values, so Dense(fill=9223372036854775808) must be a 64-bit integer"),
-    (Dense(2, fill=True), BOXES,
-     "holds int64 values, so Dense(fill=True) must be a 64-bit integer"),
     (Dense(2, fill="a"), SCORES, "holds float values, so Dense(fill='a') must be a number"),
-    (Dense(2, fill="a"), TAGS, "holds bytes values, so Dense(fill='a') must be bytes"),
     (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be a string"),
     (Sparse(), RATIO, "is a single value, and Sparse takes lists: leave its encoding out"),
     (RawTensor("f4", 2), RATIO, "holds float values, and RawTensor takes text or bytes"),
@@ -254,10 +231,8 @@ def test_class_encodings_of_an_unlabeled_dataset() -> None:
 
 @pytest.mark.parametrize(("encoding", "feature", "values", "what"), [
     (OneHot(), LABEL, [3], "is 3; labels of 3 classes are 0 to 2"),
-    (OneHot(), LABEL, [-1], "is -1; labels of 3 classes are 0 to 2"),
     (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; labels of 9 classes are 0 to 8"),
     (MultiHot(3), BOXES, [0, 3], "is 3; labels of 3 classes are 0 to 2"),
-    (MultiHot(3), BOXES, [0, -1], "is -1; labels of 3 classes are 0 to 2"),
     (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"],
      "holds 'z', which is not in MultiHot's vocabulary of 1"),
     (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is not in"),
@@ -267,7 +242,6 @@ def test_class_encodings_of_an_unlabeled_dataset() -> None:
      "has 3 values, but Dense(length=2) takes at most 2: pass a larger length or truncate=True"),
     (RawTensor("f4", (2, 2)), CAPTION, [bytes(15)],
      "has 15 bytes, but a tensor [2, 2] of float32 has 16"),
-    (RawTensor("f4", 1), CAPTION, [b""], "has 0 bytes, but a tensor [1] of float32 has 4"),
 ])  # fmt: skip
 def test_invalid_values(encoding: Encoding, feature: Feature, values: Any, what: str) -> None:
     with pytest.raises(ExampleFault) as told:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import pickle
 from typing import Any
@@ -133,12 +132,9 @@ def test_a_window_of_all_shards_is_one_permutation(window: int) -> None:
 @pytest.mark.parametrize(
     "order", [shuffled([3, 4, 5], seed=-9, window=2), StoredOrder(np.array([3, 4, 5]))]
 )
-@pytest.mark.parametrize(
-    "clone", [lambda order: pickle.loads(pickle.dumps(order)), copy.copy, copy.deepcopy]
-)
-def test_orders_travel_to_other_processes(order: Order, clone: object) -> None:
+def test_orders_travel_to_other_processes(order: Order) -> None:
     wanted = epoch_of(order, 5)  # with the epoch's table already made
-    copied = clone(order)  # type: ignore[operator]
+    copied = pickle.loads(pickle.dumps(order))
     assert epoch_of(copied, 5) == wanted
     assert copied.windows(5, 11) == order.windows(5, 11)
     assert len(pickle.dumps(order)) < 1000

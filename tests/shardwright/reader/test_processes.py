@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import shardwright as sw
 from shardwright.errors import ChangedError, LostProcessError, UsageError
 from shardwright.reader import processes
 from shardwright.reader.values import SparseColumn
-from shardwright.trainers.look_ahead import LookAhead
 from tests.support.bad_records import copy_with_bad_record
 from tests.support.build_helpers import wait_for as wait_until
 from tests.support.readers import take
@@ -119,28 +117,6 @@ def test_batches_are_those_of_threads(
             assert reader.state() == threads.state() == reader.state_after(count)
         check_equal([reader.batch_at(8)], [threads.batch_at(8)])
     assert children() <= before
-
-
-@pytest.mark.long
-def test_batches_through_frameworks_that_ask_in_threads(pictures: str) -> None:
-    """tf.data and Keras take batches by `LookAhead`."""
-    before, threads = children(), read(pictures, **{**TRAIN, "processes": None})
-    expected = take(threads, 12)
-    batches = LookAhead(read(pictures, **TRAIN))
-
-    def chain(batches: LookAhead, start: int) -> list[dict[str, Any]]:
-        position, found = threads.steps.skip(0, start), []
-        for _ in range(6):
-            position, batch = batches.take(position)
-            found.append(batch)
-        return found
-
-    with ThreadPoolExecutor(3) as pool:
-        for start, found in zip((0, 6, 3), pool.map(chain, [batches] * 3, (0, 6, 3)), strict=True):
-            check_equal(found, expected[start : start + 6])
-    del batches
-    gc.collect()
-    wait_until(lambda: children() <= before)  # threads that wait for batches end first
 
 
 @pytest.mark.long

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,7 +13,6 @@ import tensorflow as tf
 import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.reader.examples import ExampleSource
-from tests.support.bad_records import copy_with_bad_record
 from tests.support.trainer_datasets import pictures_fixture, read, scenes_fixture  # noqa: F401
 
 VIEWS = sw.MultiCrop(sw.TrainImage(12), sw.TrainImage(12), sw.TrainImage((6, 8), dtype="float32"))
@@ -62,16 +60,6 @@ def test_states_epochs_and_examples(pictures: str) -> None:
             np.testing.assert_array_equal(source[number][name], batch[name][number])
 
 
-def test_bad_records_have_no_crop(pictures: str, tmp_path: Path) -> None:
-    damaged, _ = copy_with_bad_record(pictures, tmp_path)
-    whole, left = (
-        sum(len(batch["image_2"]) for batch in read(where, **OPTIONS, **options))
-        - sum((~batch["mask"]).sum() for batch in read(where, **OPTIONS, **options))
-        for where, options in ((pictures, {}), (damaged, {"max_bad_records": 1}))
-    )
-    assert left == whole - 1
-
-
 def test_a_split_in_memory(pictures: str) -> None:
     dataset = sw.open(pictures)
     arrays = dataset.to_numpy("train", image=VIEWS, max_bytes="8MB")
@@ -103,17 +91,6 @@ def test_frameworks_get_all_crops(pictures: str) -> None:
     ragged = reader(image=sw.MultiCrop(sw.TrainImage(4), sw.DecodedImage())).tf_data()
     assert isinstance(ragged.element_spec["image_1"], tf.RaggedTensorSpec)
     assert next(iter(ragged))["image_1"][0].to_tensor().shape[2] == 3
-
-
-def test_keras_trains_on_crops_as_inputs_by_name(pictures: str) -> None:
-    inputs = {name: keras.Input(VIEWS.crops[n].shape, name=name) for n, name in enumerate(NAMES)}
-    parts = [keras.layers.Flatten()(each) for each in inputs.values()]
-    outputs = keras.layers.Dense(3)(keras.layers.Concatenate()(parts))
-    model = keras.Model(inputs, outputs)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss)
-    history = model.fit(read(pictures, **OPTIONS).keras(), epochs=1, verbose=0)
-    assert len(history.history["loss"]) == 1
 
 
 def test_names_and_features_that_do_not_fit(pictures: str, scenes: str, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.errors import StorageError, UsageError
+from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
-from tests.support.cached_datasets import behind, downloads, put_folder, refusing, wait_until
+from tests.support.cached_datasets import behind, downloads, put_folder, wait_until
 from tests.support.damage import build, write_images
 from tests.support.readers import global_batches, ids_of, take
 
@@ -93,20 +93,6 @@ def test_a_cache_smaller_than_the_dataset(local: str, remote: Callable[..., sw.R
         remote(cache_bytes=3 * largest(local), shuffle=True)
 
 
-def test_a_warm_cache_needs_no_store_at_its_own_endpoint(
-    stored: Folder, remote: Callable[..., sw.Reader], s3_server: StoreServer
-) -> None:
-    with FaultProxy(s3_server.endpoint) as proxy:
-        there = behind(stored, proxy, deadline="1")
-        whole = ids_of(remote(there, epochs=1))
-    with refusing(proxy.endpoint):
-        assert ids_of(remote(there, epochs=1)) == whole
-    with FaultProxy(s3_server.endpoint) as other:
-        other.add(Fault("status", None, status=403))
-        with pytest.raises(StorageError):  # the endpoint is part of a dataset's identity
-            remote(behind(stored, other), epochs=1)
-
-
 INTERRUPTED = """
 import signal, sys
 import shardwright as sw
@@ -137,16 +123,3 @@ def test_an_interrupt_while_the_store_fails(
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert errors.endswith("KeyboardInterrupt\n")
-
-
-def test_resumes(stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: FaultProxy) -> None:
-    whole = ids_of(remote(epochs=1))
-    s3_proxy.add(Fault("status", None, path_contains="tfrecord-00004-of"))
-    reader = remote(behind(stored, s3_proxy, deadline="1"), epochs=1)
-    got: list[str] = []
-    with pytest.raises(StorageError, match="tfrecord-00004-of-00012"):
-        got.extend(name for batch in reader for name in batch["id"])
-    assert got == whole[:12], "shard 4 begins at record 16, in the third batch"
-    s3_proxy.clear()
-    reader.go_to(reader.position)
-    assert got + ids_of(reader) == whole

@@ -137,20 +137,6 @@ def test_classes_in_turn(labels: list[int], weights: Any, seed: int, data: st.Da
         assert Counter(counts[record] for record in members) == often
 
 
-@given(LABELS, SEEDS, st.lists(st.integers(0, 10**6), max_size=10))
-def test_any_place_alone(labels: list[int], seed: int, positions: list[int]) -> None:
-    order = class_order(labels, {label: 1.0 + label for label in set(labels) - {-1}}, seed=seed)
-    alone = [drawn_at(order, [position])[0] for position in positions]
-    assert drawn_at(order, positions) == alone
-    assert drawn_at(pickle.loads(pickle.dumps(order)), positions) == alone
-
-
-def test_memory_of_a_class_order() -> None:
-    order = class_order([0, 1, 2, 3] * 1000, dict.fromkeys(range(4), 1.0))
-    assert order.members.nbytes == 4 * 4000
-    assert len(pickle.dumps(order)) < 4 * 4000 + 2000
-
-
 @examples(40)
 @given(
     st.lists(st.tuples(st.integers(4, 60), st.integers(1, 9)), min_size=1, max_size=4),
@@ -172,16 +158,6 @@ def test_mixing(parts: Pairs, seed: int, num_blocks: int, shuffle: bool) -> None
     for group, (order, slots) in enumerate(zip(orders, mixed.shares.slots.tolist(), strict=True)):
         mine = [(shard % 4, row) for shard, row in found if shard // 4 == group]
         assert sorted(mine) == sorted(drawn(order, 0, num_blocks * slots))
-
-
-def test_datasets_of_class_balanced_records() -> None:
-    """Balanced inside each dataset, and the datasets by weight."""
-    labels = [[0] * 90 + [1] * 10, [0] * 5 + [1] * 45]
-    orders = [class_order(given, {0: 1.0, 1: 1.0}, seed=seed) for seed, given in enumerate(labels)]
-    mixed = MixedOrder.of(orders, [order.sizes for order in orders], [3.0, 1.0], 0)
-    records = number(mixed.sizes, drawn(mixed, 0, 64 * 128))
-    found = Counter((record >= 100, (labels[0] + labels[1])[record]) for record in records)
-    assert found == {(False, 0): 3072, (False, 1): 3072, (True, 0): 1024, (True, 1): 1024}
 
 
 def test_a_dataset_without_records_is_not_mixed() -> None:
@@ -277,11 +253,3 @@ def test_a_fingerprint_is_of_records_and_weights() -> None:
     swapped = class_order([1, 0, 0, 1, 1, 1, -1], {0: 1.0, 1: 1.0})
     assert swapped.fingerprint != one[0].fingerprint
     assert len(one[0].fingerprint) == 16
-
-
-@pytest.mark.parametrize("kind", range(3))
-def test_negative_and_huge_seeds(kind: int) -> None:
-    """Seeds count modulo 2**64."""
-    runs = [drawn(sampled_orders(seed)[kind], 0, 100) for seed in (0, -1, 1, 2**63, -(2**70) - 1)]
-    assert runs[0] == drawn(sampled_orders(2**64)[kind], 0, 100)
-    assert runs.count(runs[0]) == 1

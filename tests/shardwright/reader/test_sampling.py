@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 import pickle
 import re
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.reader.order import Order
-from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights, order_classes
+from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
 
 NAMES = ["cat", "dog", "eel"]
 
@@ -101,34 +98,7 @@ def test_a_dataset_without_labels(sampling: ClassBalanced | ClassWeights) -> Non
     what = "needs labels, but none of the 1,500 records has one"
     labels = np.full(1500, -1, np.int32)
     with pytest.raises(UsageError, match=f"sampling={type(sampling).__name__} {what}"):
-        order_classes(sampling, labels, np.array([1500]), class_names=[], seed=0)
-
-
-def labels_of(order: Order, sizes: list[int], labels: Any, count: int) -> NDArray[np.int32]:
-    """Return the labels of the first draws."""
-    epochs, places = np.divmod(np.arange(count), order.size)
-    shards, rows = order.locate(epochs, places)
-    return labels[(np.cumsum(sizes) - sizes)[shards] + rows]  # type: ignore[no-any-return]
-
-
-def test_classes_by_weight_from_labels() -> None:
-    labels = np.array([2, 0, 0, -1, 0, 2, 1] * 10, np.int32)
-    weights = ClassWeights({"cat": 1, "dog": 0, "eel": 3})
-    order = order_classes(weights, labels, np.array([30, 40]), class_names=NAMES, seed=4)
-    assert Counter(labels_of(order, [30, 40], labels, 6400).tolist()) == {0: 1600, 2: 4800}
-
-
-def test_balanced_batches_of_an_unbalanced_dataset() -> None:
-    """Of 1, 99 and 9,900 records, every class is a third of each batch, up to part of a block."""
-    labels = np.repeat([0, 1, 2], [1, 99, 9900]).astype(np.int32)
-    np.random.default_rng(0).shuffle(labels)
-    sizes = np.array([4000, 6000])
-    order = order_classes(ClassBalanced(), labels, sizes, class_names=NAMES, seed=0)
-    records = labels_of(order, [4000, 6000], labels, 10_000)
-    for batch in range(39):
-        counts = np.bincount(records[batch * 256 : (batch + 1) * 256], minlength=3)
-        assert np.abs(counts - 256 / 3).max() < 20
-    assert np.abs(np.bincount(records) - 10_000 / 3).max() < 22
+        sampling.order(labels, np.array([1500]), class_names=[], seed=0)
 
 
 ROWS = pa.table({"id": ["a", "b", "c"], "width": pa.array([10, 20, 30], pa.int32())})

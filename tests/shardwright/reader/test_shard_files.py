@@ -5,15 +5,13 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import os
-import pickle
-import random
 import re
 import resource
 import stat
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +30,7 @@ from tests.support.cached_datasets import write_dataset
 from tests.support.open_files import open_files
 from tests.support.random_tests import examples
 
-NUM_SHARDS, SIZE = 300, 64
+NUM_SHARDS, SIZE = 12, 64
 Patch = pytest.MonkeyPatch
 
 
@@ -58,7 +56,7 @@ def paths_of(folder: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    """300 shards, read only."""
+    """Twelve shards, read only."""
     folder = tmp_path_factory.mktemp("many")
     write_dataset(folder, [SIZE] * NUM_SHARDS)
     return Shards(str(folder), refs_of(folder), [path.read_bytes() for path in paths_of(folder)])
@@ -79,30 +77,9 @@ def open_files_limit(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-@pytest.mark.long
-def test_any_order_with_no_more_open_than_allowed(many: Shards) -> None:
-    order = random.Random(0).choices(range(NUM_SHARDS), k=1000)
-    with closing(ShardFiles(many.refs, in_order=True)) as files:
-        for number, shard in enumerate(order):
-            assert read(files, shard) == many.contents[shard]
-            assert number % 50 or many.num_open <= 256
-        assert many.num_open == 256
-    assert many.num_open == 0
-
-
-def num_kept(many: Shards, limit: int) -> int:
-    """Return the files that stay open after reading all shards where `limit` files may be open."""
-    with open_files_limit(limit), closing(ShardFiles(many.refs)) as files:
-        for shard in range(NUM_SHARDS):
-            read(files, shard)
-        return many.num_open
-
-
-@pytest.mark.long
-def test_keeps_a_quarter_of_the_files_that_a_process_may_have_open(many: Shards) -> None:
-    # This process has hundreds of other files open: those of other tests.
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        assert pool.submit(num_kept, many, 400).result() == 100
+def test_keeps_a_quarter_of_the_files_that_a_process_may_have_open() -> None:
+    with open_files_limit(400):
+        assert shard_files.most_open() == 100
 
 
 def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> None:
@@ -110,7 +87,7 @@ def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> 
     with closing(ShardFiles(many.refs)) as files:
         for shard in (0, 1, 2, 0, 3):
             read(files, shard)
-        assert [found.ref.info.index for found in files.opened] == [2, 0, 3]
+        assert [*files.opened] == [2, 0, 3]
 
 
 @examples(25)
@@ -120,40 +97,21 @@ def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: 
     with pytest.MonkeyPatch.context() as monkeypatch, closing(ShardFiles(many.refs)) as files:
         monkeypatch.setattr(shard_files, "_MAX_OPEN", limit)
         files = ShardFiles(many.refs)
-        inside: list[tuple[Any, int, int]] = []
+        inside: list[tuple[Any, int]] = []
+        block = None
         for shard, enters in steps:
             if enters:
-                block = files.open(shard)
-                inside.append((block, block.__enter__(), shard))
+                inside.append((files.open(shard), shard))
             elif inside:
-                inside.pop(0)[0].__exit__(None, None, None)
-            for _, descriptor, used in inside:
-                assert os.pread(descriptor, SIZE, 0) == many.contents[used]
-            assert many.num_open <= max(limit, len({used for *_, used in inside}))
-        for block, _, _ in inside:
-            block.__exit__(None, None, None)
+                del inside[0]
+            for block, used in inside:
+                assert os.pread(block.descriptor, SIZE, 0) == many.contents[used]
+            assert many.num_open <= limit + len(inside)
         files.close()
+        assert many.num_open <= len(inside)
+        inside.clear()
+        del block
     assert many.num_open == 0
-
-
-@pytest.mark.parametrize("times", [600, pytest.param(10_000, marks=pytest.mark.long)])
-def test_threads_share_few_open_files(many: Shards, times: int, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
-
-    def work(seed: int) -> int:
-        choose = random.Random(seed)
-        good = 0
-        for _ in range(times):
-            shard = choose.randrange(12)
-            with files.open(shard) as descriptor:
-                if choose.random() < 0.05:
-                    time.sleep(0.0005)  # let the others in
-                good += os.pread(descriptor, SIZE, 0) == many.contents[shard]
-        return good
-
-    with closing(ShardFiles(many.refs)) as files, ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(work, range(8))) == [times] * 8
-        assert many.num_open <= 3
 
 
 def test_parts_of_one_shard_are_one_file(tmp_path: Path) -> None:
@@ -167,9 +125,9 @@ def test_parts_of_one_shard_are_one_file(tmp_path: Path) -> None:
 def test_planning_does_nothing_for_local_folders(many: Shards) -> None:
     with closing(ShardFiles(many.refs, at_a_time=NUM_SHARDS)) as files:
         files.plan(range(10), iter(int, 1))  # never ends
-        read(files, 200)
+        read(files, 11)
         files.plan([5])
-        assert [found.ref.info.index for found in files.opened] == [200]
+        assert [*files.opened] == [11]
 
 
 STATED = "and the manifest states 64 bytes with 1 record: copy the dataset again, or run"
@@ -214,7 +172,7 @@ def test_the_error_of_too_many_open_files_names_the_limit(many: Shards) -> None:
             with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012
                 while True:
                     stack.callback(os.close, os.dup(0))
-            what = "00007-of-00300 cannot be read: Too many open files: raise `ulimit -n`"
+            what = "00007-of-00012 cannot be read: Too many open files: raise `ulimit -n`"
             with pytest.raises(StorageError, match=what):
                 read(files, 7)
         assert len(read(files, 7)) == SIZE
@@ -228,7 +186,7 @@ def test_closing_waits_for_blocks_and_ends_opening(many: Shards) -> None:
         assert many.num_open == 1
         assert os.pread(descriptor, SIZE, 0) == many.contents[0]
         for shard in (5, 6):
-            with pytest.raises(UsageError, match=r"of-00300: the reader is closed"):
+            with pytest.raises(UsageError, match=r"of-00012: the reader is closed"):
                 read(files, shard)
     assert many.num_open == 0
     files.close()
@@ -257,18 +215,6 @@ def _read_all(files: ShardFiles, contents: list[bytes]) -> None:
     os._exit(0 if found == contents else 1)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_works_in_another_process(many: Shards, start: str) -> None:
-    contents = many.contents[:8]
-    with closing(ShardFiles(many.refs[:8], at_a_time=7)) as files:
-        for shard in range(4):
-            read(files, shard)
-        assert not pickle.loads(pickle.dumps(files)).opened
-        _check_child(files, contents, start)
-        assert [read(files, shard) for shard in range(8)] == contents
-
-
 def test_works_after_a_fork_with_every_lock_held(many: Shards, monkeypatch: Patch) -> None:
     monkeypatch.setattr(shard_files, "_MAX_OPEN", 2)
     contents = many.contents[:8]
@@ -280,29 +226,26 @@ def test_works_after_a_fork_with_every_lock_held(many: Shards, monkeypatch: Patc
                 read(files, shard)
 
         def hold() -> None:
-            with files.open(0).opening, files.lock:
+            with files._opening[0], files._lock:
                 stop.wait(60)
 
         tasks = [pool.submit(work, shard) for shard in range(3)]
         try:
             for _ in range(5):
-                _check_child(files, contents, "fork")
+                _check_child(files, contents)
             tasks.append(pool.submit(hold))
-            while not files.lock.locked() or not files.open(0).opening.locked():
+            while not files._lock.locked() or not files._opening[0].locked():
                 time.sleep(0.001)
-            _check_child(files, contents, "fork")
+            _check_child(files, contents)
         finally:
             stop.set()
         for task in tasks:
             task.result()
 
 
-def _check_child(files: ShardFiles, contents: list[bytes], start: str) -> None:
-    context: Any = multiprocessing.get_context(start)
-    child = context.Process(target=_read_all, args=(files, contents))
+def _check_child(files: ShardFiles, contents: list[bytes]) -> None:
+    child = multiprocessing.get_context("fork").Process(target=_read_all, args=(files, contents))
     child.start()
     child.join(60)
-    hung = child.is_alive()
     child.kill()
-    assert not hung
-    assert child.exitcode == 0
+    assert child.exitcode == 0, "None of one that hangs"

@@ -1,14 +1,13 @@
-"""Shards of stores as open files: downloaded ahead, and closed when nobody needs them."""
+"""Shards of stores as open files: downloaded ahead, closed and evicted when nobody needs them."""
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
-import pickle
 import random
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from tests.support.cached_datasets import (
     wait_for_downloads_ahead,
     wait_until,
 )
-from tests.support.shard_readings import NUM_SHARDS, Reading, numbers_downloaded
+from tests.support.shard_readings import IN_ORDER, NUM_SHARDS, Reading, numbers_downloaded
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +36,7 @@ def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Fo
 
 def is_open(reading: Reading) -> list[int]:
     """Return the numbers of the shards that are open, in order of last use."""
-    return [found.ref.info.index for found in reading.files.opened]
-
-
-def test_shards_are_those_of_the_store(root: Folder, tmp_path: Path) -> None:
-    with Reading(root, at(tmp_path)) as reading:
-        for shard in (3, 0, 3):
-            assert reading.read(shard) == root.read_bytes(reading.refs[shard].name.shard)
+    return [*reading.files.opened]
 
 
 def test_the_first_shard_is_not_delayed(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
@@ -86,10 +79,8 @@ def test_downloads_needed_shards_and_upcoming_ones_as_room_permits(
         assert shards_in(tmp_path) == sorted(landed)
 
 
-def test_downloads_in_the_order_of_use(
-    root: Folder, s3_proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shardwright.cache.shards._DOWNLOADS_AT_A_TIME", 1)
+@pytest.mark.usefixtures("one_at_a_time")
+def test_downloads_in_the_order_of_use(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
     with Reading(behind(root, s3_proxy), at(tmp_path)) as reading:
         reading.files.plan([7], [3, 9, 1, 0, 5, 2])
         assert reading.source.cache
@@ -105,9 +96,8 @@ def test_needed_shards_stay_open_until_the_plan_drops_them(root: Folder, tmp_pat
         assert is_open(reading) == [1, 0, 2]
         with reading.files.open(1) as descriptor:
             reading.files.plan([2, 3], [0])
-            assert is_open(reading) == [0, 2, 1]
+            assert is_open(reading) == [0, 2]
             assert len(os.pread(descriptor, SIZE, 0)) == SIZE
-        assert is_open(reading) == [0, 2]
 
 
 def test_without_a_plan_the_last_shards_stay_open(root: Folder, tmp_path: Path) -> None:
@@ -118,15 +108,6 @@ def test_without_a_plan_the_last_shards_stay_open(root: Folder, tmp_path: Path) 
         for shard in range(NUM_SHARDS):
             reading.read(shard)
         assert is_open(reading) == [10, 11]
-
-
-def test_threads_without_a_plan_share_the_room(root: Folder, tmp_path: Path) -> None:
-    shards = random.Random(0).choices(range(NUM_SHARDS), k=60)
-    with (
-        Reading(root, at(tmp_path, 2 * SIZE), at_a_time=2) as reading,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        assert {len(data) for data in pool.map(reading.read, shards)} == {SIZE}
 
 
 def test_more_at_a_time_than_there_are(root: Folder, tmp_path: Path) -> None:
@@ -202,14 +183,85 @@ def test_a_fork_during_a_download(root: Folder, s3_proxy: FaultProxy, tmp_path: 
     assert numbers_downloaded(s3_proxy) == [3]
 
 
-def test_a_pickled_reading_uses_the_same_cache(root: Folder, tmp_path: Path) -> None:
-    with Reading(root, at(tmp_path, 5 * SIZE), at_a_time=2) as reading:
-        reading.read(3)
-        copy = pickle.loads(pickle.dumps(reading))
-        assert copy.source.cache.max_bytes == 5 * SIZE
-        assert copy.refs[0].source is copy.source
-        assert copy.files.open(3).ref.source.cache is copy.source.cache
-        with copy:
-            assert copy.read(3) == reading.read(3)
-        assert read_in_child("spawn", reading, [3, 4]) == 0
-    assert shards_in(tmp_path) == [3, 4]
+SHUFFLED = [random.Random(epoch).sample(range(NUM_SHARDS), NUM_SHARDS) for epoch in range(6)]
+
+
+def fewest_downloads(orders: Sequence[Sequence[int]], room: int) -> int:
+    """Return the downloads of a cache that knows the future (Belady 1966), repeated for ever."""
+    shards = list(itertools.chain.from_iterable(orders))
+    there: set[int] = set()
+    number = 0
+    for place, shard in enumerate(shards):
+        if shard in there:
+            continue
+        number += 1
+        if len(there) == room:
+            there.remove(max(there, key=(shards[place + 1 :] + shards).index))
+        there.add(shard)
+    return number
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each reader download by one thread, so that the order of threads decides nothing."""
+    monkeypatch.setattr("shardwright.cache.shards._DOWNLOADS_AT_A_TIME", 1)
+
+
+@pytest.mark.long_but_first
+@pytest.mark.usefixtures("one_at_a_time")
+@pytest.mark.parametrize(
+    ("orders", "window"),
+    [(IN_ORDER, 1), (SHUFFLED, 1), (SHUFFLED, 3)],
+    ids=["in-order", "shuffled", "windows"],
+)
+@pytest.mark.parametrize("room", [6, 10])
+def test_the_furthest_next_use_is_evicted_first(
+    root: Folder,
+    s3_proxy: FaultProxy,
+    tmp_path: Path,
+    orders: list[list[int]],
+    window: int,
+    room: int,
+) -> None:
+    settings = at(tmp_path, room * SIZE)
+    remote = behind(root, s3_proxy)
+    with Reading(remote, settings, at_a_time=window) as reading:
+        reading.read_epochs(orders, window=window)
+    # The shard that waits for its turn takes room: at most one more download per epoch.
+    slack = len(orders)
+    assert len(numbers_downloaded(s3_proxy)) <= fewest_downloads(orders, room) + slack
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_epochs_and_runs_in_order_download_the_shards_that_do_not_fit(
+    root: Folder, s3_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    room, counts = 7, []
+    for _ in range(3):
+        settings = at(tmp_path, room * SIZE)
+        with Reading(behind(root, s3_proxy), settings) as reading:
+            for _ in range(2):
+                reading.read_epochs(IN_ORDER[:1])
+                counts.append(len(numbers_downloaded(s3_proxy)))
+                s3_proxy.requests.clear()
+    # Without a plan, an epoch in order would download all 12.
+    fewest, epochs = NUM_SHARDS - room, counts[1:]
+    assert min(epochs) >= fewest, counts
+    assert max(epochs) <= fewest + 2, counts
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_readers_share_the_hits(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
+    """Two readers with caches of their own in one folder, as two processes of one training have."""
+    remote, settings = behind(root, s3_proxy), at(tmp_path, 8 * SIZE)
+    turns, epochs = random.Random(0), IN_ORDER[:4]
+    with (
+        Reading(remote, settings) as first,
+        Reading(remote, settings) as second,
+    ):
+        both = [first.steps_of(epochs), second.steps_of(epochs)]
+        for _ in range(4 * NUM_SHARDS):
+            for steps in turns.sample(both, 2):
+                next(steps)
+    # Little more than one reader; each with a folder of half the size would download 36.
+    assert len(numbers_downloaded(s3_proxy)) <= fewest_downloads(epochs, 8) + len(epochs)

@@ -114,18 +114,6 @@ def test_every_place_exactly_once(reading: FiniteReading, data: st.DataObject | 
 
 
 @examples(60)
-@given(READINGS)
-def test_only_the_last_batch_is_short(reading: FiniteReading) -> None:
-    """The last of each epoch, or with "carry" the last of all."""
-    size, batch, remainder, epochs = reading
-    lengths = [step.num_places for step in walk(hosts(reading, 1)[0])]
-    total, times = (size * epochs, 1) if remainder == CARRY else (size, epochs)
-    full, rest = divmod(total, batch)
-    short = [rest] if rest and remainder != DROP else []
-    assert lengths == ([batch] * full + short) * times
-
-
-@examples(60)
 @given(READINGS, st.integers(1, 48), st.data())
 def test_another_batch_size(reading: FiniteReading, other: int, data: st.DataObject) -> None:
     """After a stop in mid-epoch, "drop" leaves out less than one of the larger batches."""
@@ -155,69 +143,40 @@ def positions(steps: Steps) -> list[int]:
 
 @examples(60)
 @given(OR_ENDLESS)
-def test_skipping_is_stepping(reading: Reading) -> None:
+def test_skipping_and_counting_are_stepping(reading: Reading) -> None:
+    """And positions have one form: two that differ by what "drop" leaves out are one."""
     steps = hosts(reading, 1)[0]
     for position in positions(steps):
         now = steps.normalize(position)
+        assert steps.normalize(now) == now
+        assert 0 <= now - position < steps.global_batch_size
+        assert steps.step_at(position) == steps.step_at(now)
+        if steps.epochs is not None:
+            assert steps.count_steps(position) == len(list(walk(steps, position)))
         for count in range(14):
             assert steps.skip(position, count) == now, (position, count)
-            now = steps.step_at(now).next_position
+            following = steps.step_at(now).next_position
+            assert steps.normalize(following) == following > now
+            now = following
 
 
 @examples(60)
 @given(READINGS)
-def test_counting_is_iterating(reading: FiniteReading) -> None:
-    steps = hosts(reading, 1)[0]
-    for position in positions(steps):
-        assert steps.count_steps(position) == len(list(walk(steps, position)))
-    assert steps.pass_end(0) == reading[0] * reading[3]
-    every_host = [host for count in DIVISORS[reading[1]] for host in hosts(reading, count)]
-    assert {len(list(walk(host))) for host in every_host} == {steps.count_steps(0)}
-
-
-@examples(60)
-@given(OR_ENDLESS)
-def test_steps_per_epoch(reading: Reading) -> None:
+def test_an_epoch_has_its_steps_and_only_the_last_is_short(reading: FiniteReading) -> None:
+    """The last of each epoch, or with "carry" the last of all."""
     size, batch, remainder, epochs = reading
     steps = hosts(reading, 1)[0]
+    total, times = (size * epochs, 1) if remainder == CARRY else (size, epochs)
+    full, rest = divmod(total, batch)
+    short = [rest] if rest and remainder != DROP else []
+    assert [step.num_places for step in walk(steps)] == ([batch] * full + short) * times
     one = Steps(size, batch, remainder=remainder, epochs=1)
     assert steps.steps_per_epoch == one.count_steps(0)
     skipped = steps.skip(0, steps.steps_per_epoch)
-    if remainder != CARRY:
-        assert skipped == size
-        assert epochs is None or steps.count_steps(0) == epochs * steps.steps_per_epoch
-    else:
+    if remainder == CARRY:
         assert 0 <= skipped - size < batch or skipped == steps.pass_end(0)
-
-
-@examples(60)
-@given(OR_ENDLESS)
-def test_positions_have_one_form(reading: Reading) -> None:
-    steps = hosts(reading, 1)[0]
-    for position in positions(steps):
-        normal = steps.normalize(position)
-        assert steps.normalize(normal) == normal
-        assert 0 <= normal - position < steps.global_batch_size
-        assert steps.step_at(position) == steps.step_at(normal)
-        following = steps.step_at(position).next_position
-        assert steps.normalize(following) == following > position
-
-
-@examples(60)
-@given(READINGS, st.integers(1, 3), st.data())
-def test_passes_follow_one_another(
-    reading: FiniteReading, number: int, data: st.DataObject
-) -> None:
-    """Pass n has the steps of the first one, `epochs` epochs later each."""
-    size, _, _, epochs = reading
-    steps, shift = hosts(reading, 1)[0], number * size * epochs
-    first = list(walk(steps))
-    later = list(walk(steps, shift))
-    assert [step.position for step in later] == [step.position + shift for step in first]
-    assert [step.num_places for step in later] == [step.num_places for step in first]
-    start = data.draw(st.sampled_from(later)).position
-    assert steps.pass_end(start) == later[-1].next_position == shift + size * epochs
-    assert steps.count_steps(start) == sum(step.position >= start for step in later)
+    else:
+        assert (skipped, steps.count_steps(0)) == (size, epochs * steps.steps_per_epoch)
 
 
 @pytest.mark.parametrize("epochs", [None, 10**12])
@@ -266,15 +225,11 @@ WHOLE = "must be a whole number, at least 1"
 
 @pytest.mark.parametrize(("given", "message"), [
     ({"global_batch_size": 0}, f"global_batch_size=0 {WHOLE}"),
-    ({"global_batch_size": -4}, f"global_batch_size=-4 {WHOLE}"),
     ({"global_batch_size": 4.0}, f"global_batch_size=4.0 {WHOLE}"),
     ({"global_batch_size": True}, f"global_batch_size=True {WHOLE}"),
-    ({"global_batch_size": "4"}, f"global_batch_size='4' {WHOLE}"),
     ({"host_count": 0}, f"host_count=0 {WHOLE}"),
     ({"host_index": -1}, "host_index=-1 must be a whole number, at least 0"),
-    ({"host_index": None}, "host_index=None must be a whole number, at least 0"),
     ({"epochs": 0}, f"epochs=0 {WHOLE}"),
-    ({"epochs": 1.5}, f"epochs=1.5 {WHOLE}"),
     ({"epoch_size": 0, "remainder": KEEP}, f"epoch_size=0 {WHOLE}"),
     ({"host_index": 2, "host_count": 2},
      "host_index=2 must be below host_count=2: hosts are counted from 0"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.report.markup import Html, data_block, name_of, tag, text
+from shardwright.report.markup import Html, data_block, fill, name_of, tag, text
 from shardwright.terminal import visible
 from tests.support.random_tests import examples
 
@@ -40,7 +40,9 @@ class Parsed(HTMLParser):
 @examples(100)
 @given(NASTY, NASTY)
 def test_a_text_is_neither_a_tag_nor_an_attribute(content: str, value: str) -> None:
-    parsed = Parsed(tag("p", content, title=value, class_="x"))
+    html = tag("p", content, title=value, class_="x")
+    assert fill('<p title="{value}" class="x">{content}</p>', value=value, content=content) == html
+    parsed = Parsed(html)
     assert parsed.tags == ["p"]
     assert parsed.attributes == [("title", visible(value)), ("class", "x")]
     assert "".join(parsed.texts) == visible(content)
@@ -87,4 +89,5 @@ def test_attributes() -> None:
         '<div aria-label="x" class="y">1<b></b></div>'
     )
     assert name_of("<") == "<bdi>&lt;</bdi>"
-    assert text(Html("<br>")) == "<br>"
+    assert text(Html("<br>")) == fill("{it}", it=Html("<br>")) == "<br>"
+    assert fill("{width:.1f} {number}", width=0.25, number=3) == "0.2 3"

@@ -387,6 +387,6 @@ def test_without_pillow_there_is_a_note() -> None:
 
 def test_every_reason_is_explained_and_no_fault_has_no_fix() -> None:
     assert {str(reason) for reason in RejectReason} <= REASONS.keys()
-    assert not [reason for reason in NO_FAULTS if REASONS[reason].fix]
+    assert not [reason for reason in NO_FAULTS if REASONS[reason][1]]
     assert {"crashed", "outside_input", "internal_error"}.isdisjoint(SHOWN)
     assert REASONS.keys() >= SHOWN

@@ -16,7 +16,6 @@ from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
 from shardwright.report import pictures as report_pictures
 from shardwright.report.data import collect
-from shardwright.report.page import report_html
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import make_images, shards_of, stamps_of
@@ -168,12 +167,6 @@ def test_thumbnails_stay_below_their_limit_for_every_class(
     shown = [found for found in collect(root, manifest).pictures if found.thumbnail]
     assert len(whole) // 3 < len(shown) < len(whole)
     assert {found.label for found in shown} == {0, 1, 2}
-
-
-def test_the_same_dataset_has_the_same_page_twice(dataset: Path) -> None:
-    root = Folder(str(dataset))
-    manifest = read_manifest(root)
-    assert len({report_html(collect(root, manifest)) for _ in range(2)}) == 1
 
 
 def test_each_picture_of_a_grown_dataset_has_an_anchor_of_its_own(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_an_item_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
     assert (image.dtype, image.shape, label.dtype) == (np.uint8, (8, 8, 3), np.int64)
     for number in (NUM_PICTURES, -NUM_PICTURES - 1):
         with pytest.raises(IndexError, match=f"record {number} of 61 is out of range"):
-            source.example(number)
+            source._source[number]
 
 
 def test_every_kind_of_feature(pictures: str) -> None:
@@ -90,17 +90,16 @@ def test_a_source_that_repeats_the_crops_is_told(
     assert [text[:24] for text in caplog.messages] == ["records come again with "]
 
 
-def test_draws_decide_the_random_part_of_an_image(pictures: str) -> None:
+def test_epoch_and_seed_decide_the_random_part_of_an_image(pictures: str) -> None:
     source, other_seed = read(pictures).grain_source(), read(pictures, seed=1).grain_source()
     first_epoch = next(iter(read(pictures, global_batch_size=NUM_PICTURES)))["image"]
 
     def same(first: Any, second: Any) -> bool:
         return np.array_equal(first["image"], second["image"])
 
-    np.testing.assert_array_equal(source.example(7)["image"], first_epoch[7])
-    first, second, again = (source.example(7, draw=draw) for draw in (1, 2, 1))
-    assert (same(first, second), same(first, again)) == (False, True)
-    assert not same(source.example(7, epoch=1), source.example(7))
+    np.testing.assert_array_equal(source[7]["image"], first_epoch[7])
+    later = source[7 + NUM_PICTURES]
+    assert (same(source[7], later), same(source[7 + NUM_PICTURES], later)) == (False, True)
     assert not same(other_seed[7], source[7])
 
 
@@ -202,20 +201,6 @@ def test_worker_processes_of_grain_get_an_error(pictures: str) -> None:
     workers = grain.multiprocessing.MultiprocessingOptions(num_workers=1)
     with pytest.raises(Exception, match=r"leave mp_prefetch out, or read .* reader.grain_source"):
         next(iter(read(pictures).grain().mp_prefetch(workers)))
-
-
-def test_grain_may_draw_anew_in_each_epoch(pictures: str) -> None:
-    source = read(pictures).grain_source()
-
-    def draw(number: int, rng: np.random.Generator) -> dict[str, Any]:
-        return source.example(number, draw=int(rng.integers(2**63)))
-
-    dataset = grain.MapDataset.range(len(source)).seed(5).repeat(2).random_map(draw)
-    first, again, second = dataset[3], dataset[3], dataset[3 + NUM_PICTURES]
-
-    assert_same(first, again)
-    assert first["id"] == second["id"]
-    assert not np.array_equal(first["image"], second["image"])
 
 
 def load(dataset: str, **options: Any) -> grain.DataLoader:

@@ -16,7 +16,7 @@ import shardwright as sw
 from shardwright.errors import NotADatasetError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.schemas.image_classification import image_classification
-from shardwright.trainers.tf_epochs import NUM_NUMBERED, epoch_numbers
+from shardwright.trainers.tf_epochs import NUM_NUMBERED, epoch_of, epoch_tokens
 from shardwright.trainers.tf_parsing import parsing_spec
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
@@ -320,14 +320,15 @@ def test_prints_nothing(datasets: Datasets) -> None:
 
 
 def test_epochs_are_numbered_by_iteration_and_distinct_beyond_the_table() -> None:
-    numbers, again = epoch_numbers(), epoch_numbers().repeat()
-    assert [int(next(iter(numbers))) for _ in range(3)] == [0, 1, 2]
-    assert [int(number) for number in numbers.repeat(2)] == [3, 4]
+    tokens, again = epoch_tokens(), epoch_tokens().repeat()
+    assert [epoch_of(int(next(iter(tokens)))) for _ in range(3)] == [0, 1, 2]
+    assert [epoch_of(int(token)) for token in tokens.repeat(2)] == [3, 4]
     count = NUM_NUMBERED + 50
     many = again.batch(count).take(1).get_single_element().numpy()
-    assert many[:NUM_NUMBERED].tolist() == list(range(NUM_NUMBERED))
-    assert len(set(many.tolist())) == count
-    assert many[NUM_NUMBERED:].min() >= NUM_NUMBERED
+    numbers = [epoch_of(token) for token in many.tolist()]
+    assert numbers[:NUM_NUMBERED] == list(range(NUM_NUMBERED))
+    assert len(set(numbers)) == count
+    assert min(numbers[NUM_NUMBERED:]) >= NUM_NUMBERED
 
 
 FEATURES = (

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs import box_rows
+from shardwright.transforms.inputs.formats.box_tables import Objects
 from shardwright.transforms.inputs.formats.tables import open_label_table
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.detection_makers import (
@@ -309,4 +310,4 @@ def test_rows_in_several_files(tmp_path: Path) -> None:
 def test_a_table_of_labels(tmp_path: Path) -> None:
     request = SourceRequest(str(write(tmp_path, {"t.csv": RACCOON}) / "t.csv"), "--labels")
     with pytest.raises(UsageError, match="give it as INPUT, with --image-root"):
-        open_label_table(request, key="id", root=None)
+        open_label_table(request, key="id", root=None, finder=Objects())

@@ -95,6 +95,7 @@ def test_hub_parquet(tmp_path: Path, names: Any, as_lists: bool) -> None:
     ({"bbox": [[4, 2, 8]], "label": ["cat"]}, "bbox is [4, 2, 8], not [x, y, width, height]"),
     ({"bbox": [[0.1, 0.1, 0.5, 0.5]], "label": ["cat"]}, "must be [x, y, width, height] in pixels"),
     ({"bbox": [[4, 2, 8, 10]], "label": [None]}, "an object has no label"),
+    ({"bbox": [[4, 2, 8, 10]], "label": [" "]}, "an object has no label"),
 ])  # fmt: skip
 def test_bad_objects(tmp_path: Path, objects: Any, told: str) -> None:
     good = {"bbox": [[4, 2, 8, 10]], "label": ["cat"]}
@@ -103,3 +104,17 @@ def test_bad_objects(tmp_path: Path, objects: Any, told: str) -> None:
     write(tmp_path, {"t.jsonl": text, "a.png": picture(), "b.png": picture()})
     _, [row], [reject] = listed(tmp_path / "t.jsonl")
     assert (row["id"], reject.id, told in reject.detail) == ("b.png", "a.png", True), reject.detail
+
+
+@pytest.mark.parametrize(("labels", "found", "rejected"), [
+    ([" cat", "cat"], [["cat", "cat"]], []), ([1.0, 2.0], [[1, 2]], []),
+    ([1.5, 2.0], [], ["a.png"]),
+])  # fmt: skip
+def test_classes_are_those_of_a_column_of_labels(
+    tmp_path: Path, labels: Any, found: Any, rejected: list[str]
+) -> None:
+    row = {"image": "a.png", "objects": {"bbox": [[4, 2, 8, 10]] * 2, "label": labels}}
+    write(tmp_path, {"t.jsonl": f"{json.dumps(row)}\n", "a.png": picture()})
+    _, rows, rejects = listed(tmp_path / "t.jsonl")
+    assert [row["x/objects/label"] for row in rows] == found
+    assert [reject.id for reject in rejects] == rejected

@@ -81,14 +81,14 @@ def test_objects_as_lists_of_their_images() -> None:
     corners = np.array([[0, 0, 0.5, 1], [0.5, 0.5, 0.5, 1], [0.25, 0.5, 2, 0.75]])
     labels, names = {boxes.LABEL: pa.array(["x", "y", "z"])}, ["i#1", "k#1", "k#2"]
     found = boxes.ObjectRows(np.array([0, 2, 2]), corners, labels, names)
-    columns, [(reject, row)] = boxes.object_columns(found, ["/i", "/j", "/k"])
-    assert row == 2
-    assert {name: column.to_pylist() for name, column in columns.items()} == {
-        "x/objects/bbox": [[[0, 0, 0.5, 1]], [], [[0.25, 0.5, 1, 0.75]]],
-        "x/objects/label": [["x"], [], ["z"]],
-    }
-    assert columns["x/objects/bbox"].type == pa.list_(boxes.BOX_TYPE)
-    assert (reject.id, reject.uri, reject.reason) == ("k#1", "/k", RejectReason.EMPTY_BOX)
+    reject, batch = boxes.with_objects(references(["i", "j", "k"]), found)
+    assert isinstance(reject, Reject)
+    assert batch.column("x/objects/label").to_pylist() == [["x"], [], ["z"]]
+    column = batch.column("x/objects/bbox")
+    assert column.type == pa.list_(boxes.BOX_TYPE)
+    assert column.to_pylist() == [[[0, 0, 0.5, 1]], [], [[0.25, 0.5, 1, 0.75]]]
+    uri = batch.column("uri")[2].as_py()
+    assert (reject.id, reject.uri, reject.reason) == ("k#1", uri, RejectReason.EMPTY_BOX)
     assert "(ymin=0.5, xmin=0.5, ymax=0.5, xmax=1, as fractions)" in reject.detail
 
 
@@ -132,14 +132,11 @@ def test_many_boxes_that_reach_out_of_their_images_are_a_warning(
 
 
 def test_no_objects_at_all() -> None:
-    labels = {boxes.LABEL: pa.array([], pa.string())}
-    nothing = boxes.ObjectRows(np.array([], np.int64), np.empty((0, 4)), labels, [])
-    columns, rejects = boxes.object_columns(nothing, ["/i", "/j"])
-    assert {name: column.to_pylist() for name, column in columns.items()} == {
-        "x/objects/bbox": [[], []],
-        "x/objects/label": [[], []],
-    }
-    assert rejects == []
+    nothing = boxes.object_rows(["i", "j"], [], [], {boxes.LABEL: pa.string()})
+    [batch] = boxes.with_objects(references(["i", "j"]), nothing)
+    assert [batch.column(f"x/objects/{name}").to_pylist() for name in ("bbox", "label")] == [
+        [[], []], [[], []],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("height", "width", "expected"), [

@@ -61,9 +61,7 @@ def test_the_official_layout(tmp_path: Path) -> None:
         ("objects/segmentation", FeatureKind.TEXT, (None,), "objects"),
         ("captions", FeatureKind.TEXT, (None,), ""),
     ]
-    assert (
-        source.features[1].names == det.CLASSES
-    )  # by category id, not by place in the file or name
+    assert source.features[1].names == det.CLASSES  # by category id, not by place or name
     assert source.features[3].dtype == "bool"
 
 
@@ -108,21 +106,6 @@ def test_absolute_paths_do_not_decide_the_folder(tmp_path: Path) -> None:
     assert (found, rejects) == ([f"{tmp_path}/images/{name}.png" for name in "ab"], [])
 
 
-def test_roboflow_puts_the_json_beside_the_images(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {"README.txt": "x"}
-    for split, name in (("train", "a"), ("valid", "b")):
-        files |= det.pictures(split, [name])
-        files[f"{split}/_annotations.coco.json"] = json.dumps(det.coco([name]))
-    source, rows, rejects = det.listed(det.write(tmp_path, files))
-    assert (source.states_splits, columns_of(rows, "id", "split"), rejects) == (
-        True,
-        [("train/a.png", "train"), ("valid/b.png", "validation")],
-        [],
-    )
-    _, rows, _ = det.listed(tmp_path / "valid")
-    assert columns_of(rows, "id", "split") == [("b.png", None)]  # one set alone states no splits
-
-
 def test_images_that_no_json_lists(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Images of the same stem, as COCO's panoptic masks, are none."""
     files = {"labels.json": json.dumps(det.coco(["a"])), "masks/a.jpg": det.picture()}
@@ -135,21 +118,21 @@ def test_images_that_no_json_lists(tmp_path: Path, caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(("first", "second"), [
     ("train/labels.json", "val/labels.json"), ("annotations/train.json", "annotations/val.json"),
     ("train/_annotations.coco.json", "val.json"),
+    ("train/_annotations.coco.json", "val/_annotations.coco.json"),
 ])  # fmt: skip
 def test_a_json_of_any_name_is_known_by_its_content(
     tmp_path: Path, first: str, second: str
 ) -> None:
     """Beside it are other json files, and a folder of annotations may have none."""
     files: dict[str, str | bytes] = {f"{number}.json": "{}" for number in range(9)}
-    files |= {
-        "annotations/README.txt": "x",
-        **det.pictures("train", "a"),
-        **det.pictures("val", "b"),
-    }
-    files |= {first: json.dumps(det.coco(["a"])), second: json.dumps(det.coco(["b"]))}
+    files |= {"annotations/README.txt": "x", first: json.dumps(det.coco(["a"]))}
+    files |= {**det.pictures("train", "a"), **det.pictures("val", "b")}
+    files[second] = json.dumps(det.coco(["b"]))
     _, rows, rejects = det.listed(det.write(tmp_path, files))
     expected = [("train/a.png", "train"), ("val/b.png", "validation")]
     assert (sorted(columns_of(rows, "id", "split")), rejects) == (expected, [])
+    if second.startswith("val/"):  # one set alone states no splits
+        assert columns_of(det.listed(tmp_path / "val")[1], "id", "split") == [("b.png", None)]
 
 
 @pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
@@ -178,22 +161,21 @@ def test_folders_and_files_that_are_not_coco(tmp_path: Path) -> None:
         det.listed(det.write(tmp_path / "empty", {"a.png": det.picture()}), input_format="coco")
 
 
-def test_images_only(tmp_path: Path) -> None:
-    text = json.dumps({"images": [det.IMAGE]})
+HALF = [{"id": 1, "image_id": 1, "caption": "\ud83d\ude00 half \ud83d"}]
+
+
+@pytest.mark.parametrize(("annotations", "features", "told", "captions"), [
+    ([], [], "images only", None), (HALF, ["captions"], "captions", ["😀 half ?"]),
+])  # fmt: skip
+def test_images_and_captions_only(
+    tmp_path: Path, annotations: list[Any], features: list[str], told: str, captions: Any
+) -> None:
+    text = json.dumps({"images": [det.IMAGE], "annotations": annotations})
     det.write(tmp_path, {"test/a.png": det.picture(), "annotations/image_info_test.json": text})
     source, [row], rejects = det.listed(tmp_path)
-    told = f"COCO json at {tmp_path} (image_info_test.json) with images only"
-    assert (source.features, source.description) == ((), told)
-    assert (row["id"], rejects) == ("test/a.png", [])
-
-
-def test_captions_only(tmp_path: Path) -> None:
-    captions = [{"id": 1, "image_id": 1, "caption": "\ud83d\ude00 half \ud83d"}]
-    text = json.dumps({"images": [det.IMAGE], "annotations": captions})
-    det.write(tmp_path, {"a.png": det.picture(), "x.json": text})
-    source, [row], rejects = det.listed(tmp_path / "x.json")
-    assert [feature.name for feature in source.features] == ["captions"]
-    assert (row["x/captions"], rejects) == (["😀 half ?"], [])
+    assert [feature.name for feature in source.features] == features
+    assert source.description == f"COCO json at {tmp_path} (image_info_test.json) with {told}"
+    assert (row["id"], row.get("x/captions"), rejects) == ("test/a.png", captions, [])
 
 
 def test_a_whole_build(tmp_path: Path) -> None:
@@ -201,9 +183,8 @@ def test_a_whole_build(tmp_path: Path) -> None:
     train["images"].append({"id": 9, "file_name": "lost.png", "width": 4, "height": 4})
     flat = {"id": 50, "image_id": 1, "category_id": 10, "bbox": [4, 2, 0, 10]}
     train["annotations"].append(flat)
-    det.write(
-        official(tmp_path / "in"), {"annotations/instances_train2017.json": json.dumps(train)}
-    )
+    text = json.dumps(train)
+    det.write(official(tmp_path / "in"), {"annotations/instances_train2017.json": text})
     assert build(tmp_path / "in", tmp_path / "out", "--max-reject-fraction", "0.4") == 0
     records = det.records_of(tmp_path / "out")
     for split, name in (("train2017", "a"), ("train2017", "b"), ("val2017", "ü c")):
@@ -220,16 +201,6 @@ def test_a_whole_build(tmp_path: Path) -> None:
     splits = manifest_of(tmp_path / "out")["splits"]
     numbers = {name: split["num_records"] for name, split in splits.items()}
     assert numbers == {"train": 2, "validation": 1}
-
-
-def test_a_build_of_a_wildcard_for_detection(tmp_path: Path) -> None:
-    uri = official(tmp_path / "in") / "annotations" / "instances_*.json"
-    assert build(uri, tmp_path / "out", "--schema", "detection") == 0
-    records = det.records_of(tmp_path / "out")
-    assert {key: record["objects/label"] for key, record in records.items()} == {
-        "train2017/a.png": [2, 0], "train2017/b.png": [], "val2017/ü c.png": [1]
-    }  # fmt: skip
-    assert set(records["train2017/a.png"]) == {"image", "id", "objects/bbox", "objects/label"}
 
 
 TEXT = det.coco_json(det.GOOD)

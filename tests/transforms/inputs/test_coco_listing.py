@@ -48,24 +48,23 @@ def test_invalid_annotations(tmp_path: Path, annotation: Any, reason: str, told:
     assert rejects[0].uri == f"{tmp_path}/a.png"
 
 
-@pytest.mark.parametrize("box", [
-    [4, 2, 0, 10], [40, 2, 8, 10], [-8, 2, 8, 10],
+@pytest.mark.parametrize(("box", "reason"), [
+    ([4, 2, 0, 10], "empty_box"), ([40, 2, 8, 10], "empty_box"), ([-8, 2, 8, 10], "empty_box"),
+    ([4, 2, 8, -1], "bad_value"), ([4, 2, float("nan"), 10], "bad_value"),
+    ([4, 2, float("inf"), 10], "bad_value"),
 ])  # fmt: skip
-def test_a_box_without_area_is_left_out_and_listed(tmp_path: Path, box: list[Any]) -> None:
-    [row], rejects = list_json(tmp_path, coco_json({**GOOD, "id": 9, "bbox": box}, GOOD))
-    assert reasons(rejects) == [("a.png#9", "empty_box")]
-    assert row["x/objects/bbox"] == [pytest.approx([0.1, 0.1, 0.6, 0.3])]
-    names = ("x/objects/label", "x/objects/area", "x/objects/segmentation")
-    assert columns_of([row], *names) == [(["cat"], [80.0], [""])]
-
-
-@pytest.mark.parametrize("box", [
-    [4, 2, 8, -1], [4, 2, float("nan"), 10], [4, 2, float("inf"), 10],
-])  # fmt: skip
-def test_an_invalid_box_rejects_its_image(tmp_path: Path, box: list[Any]) -> None:
-    rows, rejects = list_json(tmp_path, coco_json({**GOOD, "id": 9, "bbox": box}, GOOD))
-    assert (rows, reasons(rejects)) == ([], [("a.png", "bad_value")])
-    assert rejects[0].detail.startswith("box a.png#9 is ymin=")
+def test_a_box_without_area_is_left_out_and_an_invalid_one_rejects_its_image(
+    tmp_path: Path, box: list[Any], reason: str
+) -> None:
+    rows, [reject] = list_json(tmp_path, coco_json({**GOOD, "id": 9, "bbox": box}, GOOD))
+    if reason == "bad_value":
+        assert (rows, reject.id, reject.reason) == ([], "a.png", reason)
+        assert reject.detail.startswith("box a.png#9 is ymin=")
+    else:
+        assert (reject.id, reject.reason) == ("a.png#9", reason)
+        assert rows[0]["x/objects/bbox"] == [pytest.approx([0.1, 0.1, 0.6, 0.3])]
+        names = ("x/objects/label", "x/objects/area", "x/objects/segmentation")
+        assert columns_of(rows, *names) == [(["cat"], [80.0], [""])]
 
 
 @pytest.mark.parametrize(("images", "ids", "expected"), [
@@ -149,10 +148,11 @@ def test_keypoints(tmp_path: Path) -> None:
         {**GOOD, "id": 10},
     )
     cat = {"id": 3, "name": "cat", "keypoints": ["tail"]}
-    source, [row], rejects = listed(
-        write(tmp_path, {"a.png": picture(), "x.json": coco_json(*annotations, categories=(
-            PERSON, cat))}) / "x.json"
-    )  # fmt: skip
+    images = (IMAGE, {**IMAGE, "id": 2, "file_name": "b.png"})
+    text = coco_json(*annotations, images=images, categories=(PERSON, cat))
+    write(tmp_path, {"a.png": picture(), "b.png": picture(), "x.json": text})
+    source, [row, without], rejects = listed(tmp_path / "x.json")
+    assert without["x/objects/keypoints"] == []
     none = [0.0] * 3
     assert row["x/objects/keypoints"] == [
         [[0.25, 0.25, 2], [pytest.approx(0.1), 1, 1], none], [[1, 1, 2], none, none], [none] * 3,
@@ -160,11 +160,6 @@ def test_keypoints(tmp_path: Path) -> None:
     assert reasons(rejects) == [("a.png#9", "empty_box")]
     assert source.description.endswith("with boxes of 2 classes and keypoints")
     assert source.features[-1].shape == (None, 3, 3)
-
-
-def test_images_without_objects_beside_keypoints(tmp_path: Path) -> None:
-    [row], rejects = list_json(tmp_path, coco_json(categories=(PERSON,)))
-    assert (row["x/objects/keypoints"], rejects) == ([], [])
 
 
 @pytest.mark.parametrize(("points", "told"), [

@@ -98,6 +98,9 @@ def test_classes_without_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "changes", "reason", "told"), [
     (0, {"image__object__bbox__xmin": [0.5]}, "bad_value",
      "'image/object/bbox/ymin' has 2 values, and 'image/object/bbox/xmin' has 1"),
+    *((0, {"image__object__class__text": [text, b"dog"]}, "bad_value",
+       "'image/object/class/text' has no class in UTF-8 for its box")
+      for text in (b" ", "\u72d7".encode("gbk"))),
     (2, {"image__object__bbox__xmax": [20.0]}, "bad_value", "must be fractions of the image"),
     (2, {"image__object__bbox__xmax": [-0.5]}, "bad_value", "ymin <= ymax and xmin <= xmax"),
 ])  # fmt: skip
@@ -128,3 +131,8 @@ def test_label_maps(tmp_path: Path) -> None:
         read_label_map(folder)
     write(tmp_path, {"a.pbtxt": ""})
     assert read_label_map(folder) == {1: "it's"}
+    (tmp_path / "b.pbtxt").write_bytes("item { id: 1 name: '\u72d7' }".encode("utf-16"))
+    assert read_label_map(folder) == {1: "\u72d7"}
+    (tmp_path / "b.pbtxt").write_bytes("item { id: 1 name: '\u72d7' }".encode("gbk"))
+    with pytest.raises(UsageError, match=r"b\.pbtxt is not UTF-8: save it as UTF-8"):
+        read_label_map(folder)

@@ -15,11 +15,10 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs.formats.embedded import ROWS_AT_A_TIME
-from tests.support.build_helpers import CLASSES, png_of, reasons_of, stamps_of
-from tests.support.build_helpers import build_without_beam as build
+from tests.support.build_helpers import CLASSES, png_of
 from tests.support.helpers import make_files, rows_of
 from tests.support.listings import columns_of, detect, list_source, listed
-from tests.support.tfrecord_makers import NONE, examples_of, read_back, source_of
+from tests.support.tfrecord_makers import NONE, read_back, source_of
 
 HUB_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -130,24 +129,6 @@ def test_rows_that_can_be_no_record(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_splits_from_file_names(tmp_path: Path) -> None:
-    """Read the hub's folder: the files are in `data`, beside a README."""
-    folder, spool = tmp_path / "in", tmp_path / "spool"
-    make_files(folder, "README.md", data=b"about these")
-    write(folder / "data" / "train-00000-of-00002-abc.parquet", hub(2))
-    write(folder / "data" / "train-00001-of-00002-def.parquet", hub(2, 2))
-    write(folder / "data" / "validation-00000-of-00001.parquet", hub(1, 4))
-    source = source_of(folder, spool)
-    assert source.states_splits
-    assert source.splits_can_be_redrawn
-    assert len(list(source.parts())) == 3
-    rows = rows_of(list_source(source))
-    assert [row["split"] for row in rows] == ["train"] * 4 + ["validation"]
-    assert rows[0]["id"] == "data/train-00000-of-00002-abc.parquet#0"
-    some = source_of(f"{folder}/data/train-*.parquet", spool)
-    assert read_back(rows_of(list_source(some))) == [png_of(index) for index in range(4)]
-
-
 def test_a_split_column_goes_first(tmp_path: Path) -> None:
     table = hub(2, split=pa.array(["Val", "test"]))
     source = source_of(write(tmp_path / "train.parquet", table), tmp_path / "spool")
@@ -213,22 +194,18 @@ def test_broken_files(tmp_path: Path) -> None:
     assert (len(rows), rejects) == (1, {"a.parquet": "incomplete"})
 
 
-@pytest.mark.long
-def test_a_build_that_draws_splits_and_has_a_reject(tmp_path: Path) -> None:
-    depths = hub_images(*(png_of(n + 50) if n % 2 else None for n in range(10)))
-    table = hub(10, caption=pa.array([f"a {n}" for n in range(10)]), depth=depths)
-    images = pa.array([*table["image"].to_pylist()[:9], None], HUB_IMAGE)
-    path, out = tmp_path / "train.parquet", tmp_path / "out"
-    write(path, table.set_column(0, table.schema.field("image"), images))
-    options = ("--split", "a=0.5,b=0.5", "--max-reject-fraction", "0.2")
-    assert build(path, out, *options) == 0
-    found = examples_of(out)
-    assert {split for split, _ in found.values()} == {"a", "b"}
-    third, fourth = (found[b"train.parquet#%d" % n][1] for n in (3, 4))
-    assert (third["caption"], third["depth"]) == ([b"a 3"], [png_of(53)])
-    assert fourth["depth"] == [b""]
-    assert reasons_of(out) == {"train.parquet#9": "bad_value"}
-    assert not list((out / "spool").glob("*.bin"))
-    before = stamps_of(out)
-    assert build(path, out, *options) == 0
-    assert stamps_of(out) == before
+@pytest.mark.parametrize(("labels", "found", "rejected"), [
+    (pa.array([0, -1, None]), [CLASSES[0], None, None], {}),
+    (pa.array([0.0, 2.0, None]), [CLASSES[0], CLASSES[2], None], {}),
+    (pa.array([0, 2, 0]).dictionary_encode(), [CLASSES[0], CLASSES[2], CLASSES[0]], {}),
+    (pa.array([*[1.0] * ROWS_AT_A_TIME, 1.5]), [CLASSES[1]] * ROWS_AT_A_TIME,
+     {f"x.parquet#{ROWS_AT_A_TIME}": "bad_value"}),
+])  # fmt: skip
+def test_names_of_class_numbers_of_any_type(
+    tmp_path: Path, labels: pa.Array, found: list[str | None], rejected: dict[str, str]
+) -> None:
+    """As pandas writes a column with a gap, which keeps the names in the metadata."""
+    table = hub(len(labels))
+    table = table.set_column(1, "label", labels).replace_schema_metadata(table.schema.metadata)
+    rows, rejects = listed(source_of(write(tmp_path / "x.parquet", table), tmp_path / "spool"))
+    assert ([row["label"] for row in rows], rejects) == (found, rejected)

@@ -69,10 +69,3 @@ def test_in_stores(form: Form, kind: Kind, places: Places, tmp_path: Path) -> No
     source = places.make(kind).fill(tmp_path / "data")
     assert build_form(form, source, tmp_path / "out") == 0
     assert found_in(tmp_path / "out", form) == wanted(form)
-
-
-def test_each_format_has_a_form() -> None:
-    """A format that `--input-format` knows and this table lacks is tested nowhere."""
-    from shardwright.transforms.inputs.detection import known_formats
-
-    assert len(FORMS) >= len(known_formats())

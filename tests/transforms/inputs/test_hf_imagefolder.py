@@ -184,3 +184,16 @@ def test_classes_of_roboflow(tmp_path: Path) -> None:
         folder = "train/" if uri == tmp_path else ""
         missing = {"train/4.png": "missing_label"} if uri == tmp_path else {}
         assert rejects == {f"{folder}3.png": "bad_value", **missing}
+
+
+def test_classes_of_roboflow_in_another_order(tmp_path: Path) -> None:
+    """Two exports may have other orders of the same columns."""
+    make_files(tmp_path, "train/1.png", "valid/2.png", "test/3.png")
+    for split, text in {
+        "train": "filename,fish,cat\n1.png,1,0\n", "valid": "filename,cat,fish\n2.png,1,0\n",
+        "test": "cat,filename,fish\n0,3.png,1\n",
+    }.items():  # fmt: skip
+        (tmp_path / split / "_classes.csv").write_text(text)
+    rows, rejects = listed(source_of(tmp_path))
+    found = {row["id"][-5:]: row["x/labels"] for row in rows}
+    assert (found, rejects) == ({"1.png": ["fish"], "2.png": ["cat"], "3.png": ["fish"]}, {})

@@ -84,11 +84,6 @@ def test_stores(bucket: Bucket) -> None:
     assert {below: names_of(f"{uri}{below}", storage=options) for below in CASES} == CASES
 
 
-def test_split_folders_and_data_are_looked_into(tmp_path: Path) -> None:
-    make_files(tmp_path, *NAMES[2:])
-    assert names_of(str(tmp_path)) == ["Val/g.rec", "data/f.rec", "train/e.rec"]
-
-
 def test_a_prefix_of_images_is_listed_once(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
     """One page of 1,000 names shows that a prefix has no such files: it may have millions."""
     s3_bucket.fill([f"in/{number:05d}.png" for number in range(1001)])

@@ -40,14 +40,6 @@ def test_a_table(tmp_path: Path) -> None:
     assert run.counters == {f"rejects_{reason}": number for reason, number in numbers.items()}
 
 
-@pytest.mark.parametrize("name", ["folder", "t.csv"])
-def test_nothing(tmp_path: Path, name: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "t.csv").write_text("image,label\n")
-    run = run_transform(ListImages(detect(str(tmp_path / name), NONE)))
-    assert (run.rows, run.rejects, run.counters) == ([], [], {})
-
-
 def test_one_machine_lists_a_long_prefix_whole() -> None:
     """Its parts would be found by requests one after another, and it has one process to list it."""
     source = FolderSource(
@@ -66,7 +58,7 @@ def test_the_graph_of_a_table_in_100_000_files_is_small(
     source = detect(str(tmp_path / "t.csv"), NONE)
     assert isinstance(source, TableSource)
     files = tuple(f"year=2020/part-{number:05d}-8f14e45f.c000.csv" for number in range(100_000))
-    many = replace(source.layout, files=files).source
+    many = replace(source.layout, files=files).as_source()
     pipeline = beam.Pipeline()
     _ = pipeline | ListImages(many)
     assert len(pipeline.to_runner_api().SerializeToString()) < 1_000_000

@@ -76,41 +76,29 @@ def test_every_source_gives_the_same_records(make: Callable[[], Any]) -> None:
     assert list(records_of(make())) == RECORDS
 
 
-def test_arrays_of_one_length_are_records() -> None:
-    found = list(records_of((PIXELS, np.arange(5))))
-
-    assert [record["label"] for record in found] == list(range(5))
-    assert all(np.array_equal(one["image"], row) for one, row in zip(found, PIXELS, strict=True))
-
-
 def test_one_array_has_a_record_in_each_row() -> None:
     named = np.array([(1, 0.5), (2, 1.5)], [("size", np.int64), ("weight", np.float32)])
-
     assert [[*record] for record in records_of(PIXELS)] == [["image"]] * len(PIXELS)
     assert [*records_of(np.arange(2.0))] == [{"features": 0.0}, {"features": 1.0}]
     assert [*records_of(named)] == [{"size": 1, "weight": 0.5}, {"size": 2, "weight": 1.5}]
 
 
-@pytest.mark.parametrize(
-    ("value", "key"),
-    [
-        (np.zeros(3, np.float32), "features"),
-        (np.zeros(3, np.uint8), "features"),
-        ([1.5, 2], "features"),
-        (1.5, "features"),
-        (PIXELS[0], "image"),
-        (PIXELS[0, 0], "image"),
-        (np.zeros((4, 4), np.float32), "image"),
-        (png_of(1), "image"),
-        ("a.png", "image"),
-        (["a.png"], "image"),
-        (Path("a.png"), "image"),
-        (None, "image"),
-    ],
-)
+@pytest.mark.parametrize(("value", "key"), [
+    (np.zeros(3, np.float32), "features"),
+    (np.zeros(3, np.uint8), "features"),
+    ([1.5, 2], "features"),
+    (1.5, "features"),
+    (PIXELS[0], "image"),
+    (PIXELS[0, 0], "image"),
+    (np.zeros((4, 4), np.float32), "image"),
+    (png_of(1), "image"),
+    ("a.png", "image"),
+    (["a.png"], "image"),
+    (Path("a.png"), "image"),
+    (None, "image"),
+])  # fmt: skip
 def test_the_first_of_a_pair_is_an_image_or_features(value: Any, key: str) -> None:
     (record,) = records_of([(value, 1)])
-
     assert [*record] == [key, "label"]
     if isinstance(value, np.ndarray):
         (row,) = records_of((value[np.newaxis], np.ones(1)))
@@ -127,26 +115,22 @@ def test_a_key_of_images_without_any_is_named_with_the_fix(value: Any) -> None:
 
 def test_what_pandas_lacks_is_missing() -> None:
     table = pd.DataFrame({"image": ["a.png", "b.png"], "label": ["x", None], "size": [1.5, np.nan]})
-
     assert [record["label"] for record in records_of(table)] == ["x", None]
     assert [record["size"] for record in records_of(table)] == [1.5, None]
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("photos/", "got 'photos/'; `shardwright build` reads files and folders"),
-        (Path("photos"), "`shardwright build` reads files"),
-        (42, "got int; for a function that makes them, pass shards="),
-        ([b"bytes"], "a record must be a dict, or a pair of input and label, got bytes"),
-        ((PIXELS, np.arange(4)), "of one length, got 2 arrays of lengths"),
-        ((PIXELS, np.arange(5), np.arange(5)), "got 3 arrays"),
-        (np.array(3), "got int"),
-        (pd.Series([1, 2]), "got one column .Series.: name it"),
-        (pa.table([pa.array([1])] * 2, names=["a", "a"]), "two columns called 'a'"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), [
+    ("photos/", "got 'photos/'; `shardwright build` reads files and folders"),
+    (Path("photos"), "`shardwright build` reads files"),
+    (42, "got int; for a function that makes them, pass shards="),
+    ([b"bytes"], "a record must be a dict, or a pair of input and label, got bytes"),
+    ((PIXELS, np.arange(4)), "of one length, got 2 arrays of lengths"),
+    ((PIXELS, np.arange(5), np.arange(5)), "got 3 arrays"),
+    (np.array(3), "got int"),
+    (pd.Series([1, 2]), "got one column .Series.: name it"),
+    (pa.table([pa.array([1])] * 2, names=["a", "a"]), "two columns called 'a'"),
+    (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'"),
+])  # fmt: skip
 def test_what_is_no_source_of_records_is_refused(source: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         list(records_of(source))
@@ -165,7 +149,6 @@ def test_arrays_become_png_without_loss(pixels: np.ndarray[Any, Any]) -> None:
     import cv2
 
     decoded = cv2.imdecode(np.frombuffer(encode_png(pixels), np.uint8), cv2.IMREAD_UNCHANGED)
-
     wanted = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
     if wanted.ndim == 3:
         decoded = decoded[..., [2, 1, 0, 3][: wanted.shape[2]]]
@@ -173,30 +156,20 @@ def test_arrays_become_png_without_loss(pixels: np.ndarray[Any, Any]) -> None:
     np.testing.assert_array_equal(decoded, wanted)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
-def test_pillow_images_of_every_mode_become_png(mode: str) -> None:
-    image = Image.fromarray(PIXELS[0]).convert("RGB" if mode == "LA" else "L").convert(mode)
-
-    encoded = picture_bytes(simple_value(image))
-
-    assert encoded is not None
-    with Image.open(io.BytesIO(encoded)) as found:
-        assert (found.format, found.size) == ("PNG", image.size)
-
-
 NUMBERS = (np.arange(64) * 1000).reshape(8, 8)
+GRAY = Image.fromarray(PIXELS[0]).convert("L")
 
 
-@pytest.mark.parametrize(
-    ("image", "stored"),
-    [
-        (Image.fromarray(NUMBERS.astype(np.int32)), NUMBERS),
-        (Image.frombytes("I;16B", (8, 8), NUMBERS.astype(">u2").tobytes()), NUMBERS),
-        (Image.fromarray(NUMBERS > 9000), np.where(NUMBERS > 9000, 255, 0)),
-        (Image.new("La", (1, 1), (100, 50)), np.array([[[255, 255, 255, 50]]])),
-    ],
-    ids=["I", "I;16B", "1", "La"],
-)
+@pytest.mark.parametrize(("image", "stored"), [
+    (Image.fromarray(NUMBERS.astype(np.int32)), NUMBERS),
+    (Image.frombytes("I;16B", (8, 8), NUMBERS.astype(">u2").tobytes()), NUMBERS),
+    (Image.fromarray(NUMBERS > 9000), np.where(NUMBERS > 9000, 255, 0)),
+    (Image.new("La", (1, 1), (100, 50)), np.array([[[255, 255, 255, 50]]])),
+    (GRAY, np.array(GRAY)), (GRAY.convert("P"), np.array(GRAY.convert("RGB"))),
+    (GRAY.convert("RGB").convert("LA"), np.array(GRAY.convert("RGBA"))),
+    *((GRAY.convert(mode), np.array(GRAY.convert(mode))) for mode in ("RGB", "RGBA", "I;16")),
+    (GRAY.convert("CMYK"), np.array(GRAY.convert("CMYK").convert("RGB"))),
+], ids=["I", "I;16B", "1", "La", "L", "P", "LA", "RGB", "RGBA", "I;16", "CMYK"])  # fmt: skip
 def test_pillow_images_keep_their_values(image: Any, stored: np.ndarray[Any, Any]) -> None:
     encoded = picture_bytes(simple_value(image))
     assert encoded is not None
@@ -226,15 +199,11 @@ def test_a_mask_has_the_numbers_of_a_palette_and_an_image_its_colors() -> None:
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(two))), numbers > 9)
 
 
-@pytest.mark.parametrize(
-    ("value", "simple"),
-    [
-        (np.ma.masked_array([1, 2], mask=[0, 1]), [1, None]),
-        (np.ma.masked_array([1, 2], mask=[0, 1])[1], None),
-        (np.datetime64("2020-01-01T00:00:00.000000001"), datetime(2020, 1, 1)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("value", "simple"), [
+    (np.ma.masked_array([1, 2], mask=[0, 1]), [1, None]),
+    (np.ma.masked_array([1, 2], mask=[0, 1])[1], None),
+    (np.datetime64("2020-01-01T00:00:00.000000001"), datetime(2020, 1, 1)),
+], ids=str)  # fmt: skip
 def test_values_that_are_no_numbers_become_none(value: Any, simple: Any) -> None:
     assert simple_value(value) == simple
 
@@ -243,29 +212,24 @@ def test_a_value_is_taken_at_once() -> None:
     """A loop may fill the same buffer for each record."""
     buffer, words = PIXELS[0].copy(), ["a"]
     pixels, texts = simple_value(buffer), simple_value(words)
-
     buffer[:], words[0] = 0, "b"
-
     assert np.array_equal(pixels, PIXELS[0])
     assert texts == ["a"]
     assert simple_value(np.float32(1.5)) == 1.5
     assert simple_value(bytearray(b"x")) == b"x"
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (png_of(1), True),
-        (Path("a.png"), True),
-        (PIXELS[0], True),
-        (np.zeros((3, 4, 2), np.uint8), False),
-        (np.zeros((3, 4, 3), np.float32), False),
-        (np.zeros((0, 4, 3), np.uint8), False),
-        (b"bytes", False),
-        ("a.png", False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("value", "expected"), [
+    (png_of(1), True),
+    (Path("a.png"), True),
+    (PIXELS[0], True),
+    (np.zeros((3, 4, 2), np.uint8), False),
+    (np.zeros((3, 4, 3), np.float32), False),
+    (np.zeros((0, 4, 3), np.uint8), False),
+    (b"bytes", False),
+    ("a.png", False),
+    (None, False),
+])  # fmt: skip
 def test_images_are_known_by_their_values(value: Any, expected: bool) -> None:
     assert is_picture(value) is expected
 
@@ -285,66 +249,38 @@ def test_the_text_of_columns_is_the_same_in_every_process() -> None:
     assert columns_of(x=1, label="a", words=["b"]).flat == ("x", "label", "words")
 
 
-@pytest.mark.parametrize(
-    ("first", "value", "detail"),
-    [
-        (1, "one", "key 'x' must be int64, got 'one'"),
-        (1, 1.5, "key 'x' must be int64, got 1.5"),
-        (1, 1 << 70, "key 'x' must be int64"),
-        (1, "5", "key 'x' must be int64, got '5'"),
-        ([1], [1.5], "key 'x' must be list<item: int64>, got [1.5]"),
-        ([1], np.array([1.5]), "key 'x' must be list<item: int64>"),
-        (True, 2, "key 'x' must be bool, got 2"),
-        ("one", 1, "key 'x' must be string, got 1"),
-        ([1], ["a"], "key 'x' must be list<item: int64>"),
-        (PIXELS[0], 5, "an image must be a uint8 or uint16 array"),
-        (PIXELS[0], np.zeros((4, 4)), "or a path, got float64"),
-    ],
-)
+@pytest.mark.parametrize(("first", "value", "detail"), [
+    (1, "one", "key 'x' must be int64, got 'one'"),
+    (1, 1.5, "key 'x' must be int64, got 1.5"),
+    (1, 1 << 70, "key 'x' must be int64"),
+    (1, "5", "key 'x' must be int64, got '5'"),
+    ([1], [1.5], "key 'x' must be list<item: int64>, got [1.5]"),
+    ([1], np.array([1.5]), "key 'x' must be list<item: int64>"),
+    (True, 2, "key 'x' must be bool, got 2"),
+    ("one", 1, "key 'x' must be string, got 1"),
+    ([1], ["a"], "key 'x' must be list<item: int64>"),
+    (PIXELS[0], 5, "an image must be a uint8 or uint16 array"),
+    (PIXELS[0], np.zeros((4, 4)), "or a path, got float64"),
+])  # fmt: skip
 def test_values_that_do_not_fit_are_rejects(
     pool: ThreadPoolExecutor, first: Any, value: Any, detail: str
 ) -> None:
     columns = columns_of(x=first)
     records = [{"image": PIXELS[0], "x": each} for each in (first, value, None)]
-
     rows, rejects = columns.rows(records, ["0", "1", "2"], pool)
-
     assert rows.columns.num_rows == len(rows.pictures["image"]) == 2
     (reject,) = rejects
     assert (reject.id, reject.reason) == ("1", "bad_value")
     assert detail in reject.detail
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape", "value", "fault"),
-    [
-        (
-            FeatureKind.BOX,
-            (None, 4),
-            np.zeros((4, 2)),
-            "must have the shape (any, 4), got float64 (4",
-        ),
-        (
-            FeatureKind.FLOAT32,
-            (2, 3),
-            np.zeros((3, 2)),
-            "must have the shape (2, 3), got float64 (3",
-        ),
-        (
-            None,
-            None,
-            np.zeros((1, 2), np.float64),
-            "must be a int16 array of shape (1, 2), got float",
-        ),
-        (
-            None,
-            None,
-            np.zeros((2, 1), np.int16),
-            "must be a int16 array of shape (1, 2), got int16",
-        ),
-        (None, None, [1.0, 2.0], "must be a int16 array of shape (1, 2), got [1.0, 2.0]"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "shape", "value", "fault"), [
+    (FeatureKind.BOX, (None, 4), np.zeros((4, 2)), "must have the shape (any, 4), got float64 (4"),
+    (FeatureKind.FLOAT32, (2, 3), np.zeros((3, 2)), "must have the shape (2, 3), got float64 (3"),
+    (None, None, np.zeros((1, 2), np.float64), "must be a int16 array of shape (1, 2), got float"),
+    (None, None, np.zeros((2, 1), np.int16), "must be a int16 array of shape (1, 2), got int16"),
+    (None, None, [1.0, 2.0], "must be a int16 array of shape (1, 2), got [1.0, 2.0]"),
+])  # fmt: skip
 def test_arrays_of_another_shape_or_dtype_are_rejects(
     kind: FeatureKind | None, shape: Any, value: Any, fault: str, pool: ThreadPoolExecutor
 ) -> None:
@@ -376,16 +312,13 @@ def test_a_new_key_is_a_reject_and_a_missing_one_is_null(pool: ThreadPoolExecuto
     rows, rejects = columns_of(x=1).rows(
         [{"image": PIXELS[0]}, {"image": PIXELS[0], "y": 1}], ["0", "1"], pool
     )
-
     assert rows.columns.column("x").to_pylist() == [None]
     assert "unknown key 'y'" in rejects[0].detail
 
 
 def test_arrays_of_several_dimensions_are_tensors() -> None:
     rows = [{"image": PIXELS[0], "x": np.zeros((size, 2), np.int16)} for size in (1, 2)]
-
     (feature,) = infer_columns(rows, {}).tensors.values()
-
     assert (feature.kind, feature.shape, feature.dtype) == ("tensor", (None, 2), "int16")
     declared = infer_columns(rows, {"x": FeatureKind.INT64})
     assert declared.schema.field("x").type == pa.list_(pa.int64())
@@ -397,30 +330,22 @@ def test_arrays_of_several_dimensions_are_tensors() -> None:
 def test_integers_of_a_float_feature_are_no_limit_for_later_records() -> None:
     rows = [{"image": PIXELS[0], "x": 1, "y": [1], "z": None}]
     said = dict.fromkeys("xyz", FeatureKind.FLOAT32)
-
     schema = infer_columns(rows, said).schema
-
     assert [schema.field(name).type for name in "xyz"] == [
         pa.float64(), pa.list_(pa.float64()), pa.float64(),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("records", "columns", "message"),
-    [
-        ([], {}, "there are no records"),
-        ([{1: PIXELS[0]}], {}, "must be texts, got 1"),
-        (
-            [{"image": PIXELS[0], "x": 1}, {"image": PIXELS[0], "x": "a"}],
-            {},
-            "cannot be stored as one feature",
-        ),
-        ([{"label": "cat"}], {}, "no column of the records holds encoded images"),
-        ([{"a": PIXELS[0], "b": PIXELS[0]}], {}, "choose the main one with --image-column"),
-        ([{"image": PIXELS[0]}], {"label": "x"}, "--label-column 'x' is not in the records"),
-        ([{"image": PIXELS[0], "id": 1.5}], {}, "key 'id' holds double"),
-    ],
-)
+@pytest.mark.parametrize(("records", "columns", "message"), [
+    ([], {}, "there are no records"),
+    ([{1: PIXELS[0]}], {}, "must be texts, got 1"),
+    ([{"image": PIXELS[0], "x": 1}, {"image": PIXELS[0], "x": "a"}], {},
+     "cannot be stored as one feature"),
+    ([{"label": "cat"}], {}, "no column of the records holds encoded images"),
+    ([{"a": PIXELS[0], "b": PIXELS[0]}], {}, "choose the main one with --image-column"),
+    ([{"image": PIXELS[0]}], {"label": "x"}, "--label-column 'x' is not in the records"),
+    ([{"image": PIXELS[0], "id": 1.5}], {}, "key 'id' holds double"),
+])  # fmt: skip
 def test_records_that_are_no_dataset_are_refused(
     records: Any, columns: dict[str, str], message: str
 ) -> None:
@@ -431,6 +356,5 @@ def test_records_that_are_no_dataset_are_refused(
 def test_facts_travel_to_workers(tmp_path: Path) -> None:
     request = SourceRequest("x", spool=Folder(str(tmp_path)))
     source = open_records(RECORDS, request, maker=b"x", shards=3)
-
     assert list(pickle.loads(pickle.dumps(source)).parts()) == ["0", "1", "2"]
     assert source.description == "Python records: image='image', label='label', id='id'"

@@ -235,8 +235,6 @@ def test_a_changed_image_has_another_hash(data: bytes, row: int, other: int) -> 
     flipped, swapped = bytearray(data), bytearray(data)
     flipped[row] ^= 1 << other % 8
     swapped[row], swapped[other] = data[other], data[row]
-
     found = {content_hash(bytes(one)) for one in (data, flipped, swapped)}
-
     assert len(found) == len({data, bytes(flipped), bytes(swapped)})
     assert content_hash(b"") not in found

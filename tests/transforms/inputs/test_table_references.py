@@ -94,7 +94,7 @@ def test_batches_have_the_stated_schema(tmp_path: Path) -> None:
     table = table_at(tmp_path / "t.parquet")
     (batch,) = list_table(table)
     assert isinstance(batch, pa.RecordBatch)
-    schema = table.source.schema
+    schema = table.as_source().schema
     assert (batch.schema.names, batch.schema.types) == (schema.names, schema.types)
     assert schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/s", "x/d"]
 
@@ -213,5 +213,5 @@ def test_a_column_without_a_feature(tmp_path: Path) -> None:
     told = r"column 'when' is of type timestamp\[ms\], which tf.Example cannot hold"
     with pytest.raises(BuildError, match=told):
         _ = table.features
-    assert re.match(told, table.source.unstorable)
-    assert table.source.features == ()
+    assert re.match(told, table.as_source().unstorable)
+    assert table.as_source().features == ()

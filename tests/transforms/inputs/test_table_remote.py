@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import CredentialsError, StorageError, UsageError
@@ -43,33 +41,30 @@ def put_images(bucket: Bucket, number: int) -> list[str]:
     return keys
 
 
-@pytest.mark.parametrize(
-    ("written", "relative", "uri"),
-    [
-        ("a.png", "a.png", f"{ROOT}/a.png"),
-        ("b/ü #%41?.png", "b/ü #%41?.png", f"{ROOT}/b/ü #%41?.png"),
-        ("./a.png", "a.png", f"{ROOT}/a.png"),
-        ("b/./a.png", "b/a.png", f"{ROOT}/b/a.png"),
-        ("b//a.png", "b/a.png", f"{ROOT}/b/a.png"),
-        ("b/../a.png", "a.png", f"{ROOT}/a.png"),
-        ("../a.png", "../a.png", "s3://bucket/data/a.png"),
-        ("../../a.png", "../../a.png", "s3://bucket/a.png"),
-        ("../set/a.png", "a.png", f"{ROOT}/a.png"),
-        ("../../../a.png", "../../../a.png", f"{ROOT}/../../../a.png"),
-        (f"{ROOT}/a.png", "a.png", f"{ROOT}/a.png"),
-        (f"{ROOT}2/a.png", f"{ROOT}2/a.png", f"{ROOT}2/a.png"),
-        ("s3://other/a.png", "s3://other/a.png", "s3://other/a.png"),
-        ("gs://other/a//b.png", "gs://other/a//b.png", "gs://other/a//b.png"),
-        ("https://host/a%20b.png", "https://host/a%20b.png", "https://host/a%20b.png"),
-        ("hdfs://host/a.png", "hdfs://host/a.png", "hdfs://host/a.png"),
-        ("/local/a.png", "/local/a.png", "/local/a.png"),
-        ("file:///local/a.png", "/local/a.png", "/local/a.png"),
-        ("/local/../b//a.png", "/b/a.png", "/b/a.png"),
-        ("~/a.png", "~/a.png", f"{ROOT}/~/a.png"),
-        ("a:b.png", "a:b.png", f"{ROOT}/a:b.png"),
-        ("", "", ""),
-    ],
-)
+@pytest.mark.parametrize(("written", "relative", "uri"), [
+    ("a.png", "a.png", f"{ROOT}/a.png"),
+    ("b/ü #%41?.png", "b/ü #%41?.png", f"{ROOT}/b/ü #%41?.png"),
+    ("./a.png", "a.png", f"{ROOT}/a.png"),
+    ("b/./a.png", "b/a.png", f"{ROOT}/b/a.png"),
+    ("b//a.png", "b/a.png", f"{ROOT}/b/a.png"),
+    ("b/../a.png", "a.png", f"{ROOT}/a.png"),
+    ("../a.png", "../a.png", "s3://bucket/data/a.png"),
+    ("../../a.png", "../../a.png", "s3://bucket/a.png"),
+    ("../set/a.png", "a.png", f"{ROOT}/a.png"),
+    ("../../../a.png", "../../../a.png", f"{ROOT}/../../../a.png"),
+    (f"{ROOT}/a.png", "a.png", f"{ROOT}/a.png"),
+    (f"{ROOT}2/a.png", f"{ROOT}2/a.png", f"{ROOT}2/a.png"),
+    ("s3://other/a.png", "s3://other/a.png", "s3://other/a.png"),
+    ("gs://other/a//b.png", "gs://other/a//b.png", "gs://other/a//b.png"),
+    ("https://host/a%20b.png", "https://host/a%20b.png", "https://host/a%20b.png"),
+    ("hdfs://host/a.png", "hdfs://host/a.png", "hdfs://host/a.png"),
+    ("/local/a.png", "/local/a.png", "/local/a.png"),
+    ("file:///local/a.png", "/local/a.png", "/local/a.png"),
+    ("/local/../b//a.png", "/b/a.png", "/b/a.png"),
+    ("~/a.png", "~/a.png", f"{ROOT}/~/a.png"),
+    ("a:b.png", "a:b.png", f"{ROOT}/a:b.png"),
+    ("", "", ""),
+])  # fmt: skip
 def test_paths_below_a_prefix(written: str, relative: str, uri: str) -> None:
     for beside in ([], ["x.png", "./odd.png"]):  # plain paths take a faster way
         found = resolve_paths(pa.array([written, *beside]), ROOT)
@@ -86,36 +81,6 @@ def test_queries_are_split_off() -> None:
     hidden = resolve_paths(pa.array(signed), ROOT)[1].to_pylist()
     assert hidden == ["HTTPS://host/a b.png?***", "http://host/?***"]
     assert queries.to_pylist() == [None] * 5 + ["X-Amz-Signature=a%2Fb&c=?", "a=\n"]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
-def test_table_formats(bucket: Bucket, suffix: str) -> None:
-    names, folder = ["cat/1.png", "dog/ü 2.png"], bucket.folder("in")
-    for name in names:
-        folder.write_bytes(name, TINY_PNG)
-    rows = [{"path": name, "label": name[:3], "n": str(row)} for row, name in enumerate(names)]
-    sink = pa.BufferOutputStream()
-    if suffix == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), sink)
-    elif suffix == "jsonl":
-        sink.write("".join(json.dumps(row) + "\n" for row in rows).encode())
-    else:
-        lines = [["path", "label", "n"], *(row.values() for row in rows)]
-        separator = {"csv": ",", "tsv": "\t"}[suffix]
-        sink.write("".join(separator.join(line) + "\n" for line in lines).encode())
-    table = f"{bucket.uri}/in/t.{suffix}"
-    folder.write_bytes(f"t.{suffix}", sink.getvalue().to_pybytes())
-    source = detect(table, NONE, storage=bucket.options())
-    assert source.name == "table"
-    kind = source.layout.format
-    described = f"a {kind} table at {table}, columns image='path', label='label'"
-    assert source.description.startswith(described)
-    found, rejects = listed(table, bucket.options())
-    assert rejects == []
-    assert [(row["id"], row["uri"], row["num_bytes"], row["label"]) for row in found] == [
-        (name, f"{bucket.uri}/in/{name}", len(TINY_PNG), name[:3]) for name in names
-    ]
-    assert all(row["etag"] for row in found)
 
 
 @BOTH

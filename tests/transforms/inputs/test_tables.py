@@ -138,9 +138,3 @@ def test_categories_suit_a_role(tmp_path: Path) -> None:
     """Detect columns that pandas wrote from categories."""
     path = parquet(tmp_path, image=["a"], label=pa.array(["cat"]).dictionary_encode())
     assert roles_of(detect(path)) == {"image": "image", "label": "label"}
-
-
-def test_a_table_of_labels_names_no_files(tmp_path: Path) -> None:
-    source = detect(csv(tmp_path, "image,label", "a,b"))
-    assert source.names_files
-    assert not source.of_labels().names_files

@@ -22,8 +22,7 @@ from shardwright.format.records import (
     frame_header,
 )
 from shardwright.storage.options import NO_OPTIONS
-from shardwright.transforms.inputs.formats.tfrecord_files import (
-    Compression,
+from shardwright.transforms.inputs.formats.tfrecords import (
     is_tfrecord_name,
     open_tfrecord,
     read_frames,
@@ -46,9 +45,9 @@ def test_names() -> None:
 
 
 PACKED = {
-    None: b"".join(FRAMES),
-    Compression.GZIP: gzip.compress(b"".join(FRAMES)),
-    Compression.ZLIB: zlib.compress(b"".join(FRAMES)),
+    "": b"".join(FRAMES),
+    "gzip": gzip.compress(b"".join(FRAMES)),
+    "zlib": zlib.compress(b"".join(FRAMES)),
 }
 
 
@@ -58,17 +57,18 @@ def data_of(frames: Iterable[RecordSpan | RecordFault]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("compression", PACKED)
-def test_compression_is_found_by_looking(tmp_path: Path, compression: Compression | None) -> None:
+def test_compression_is_found_by_looking(tmp_path: Path, compression: str) -> None:
     (tmp_path / "x").write_bytes(PACKED[compression])
     with open_tfrecord(f"{tmp_path}/x", NO_OPTIONS) as (file, found):
-        assert found == compression
+        assert found == bool(compression)
         assert data_of(read_frames(file)) == RECORDS
 
 
-def test_gzip_files_one_after_another(tmp_path: Path) -> None:
-    """Read the result of `cat a.gz b.gz`."""
+@pytest.mark.parametrize("end", [b"", bytes(600)])
+def test_gzip_files_one_after_another(tmp_path: Path, end: bytes) -> None:
+    """Read the result of `cat a.gz b.gz`, padded with zeros as gzip allows."""
     first, second = (gzip.compress(b"".join(part)) for part in (FRAMES[:3], FRAMES[3:]))
-    (tmp_path / "x").write_bytes(first + second)
+    (tmp_path / "x").write_bytes(first + second + end)
     with open_tfrecord(f"{tmp_path}/x", NO_OPTIONS) as (file, _):
         assert data_of(read_frames(file)) == RECORDS
 
@@ -97,7 +97,7 @@ def test_a_changed_byte(position: int, change: int) -> None:
 
 @examples(25)
 @given(st.sampled_from(list(PACKED)), st.data())
-def test_a_cut(compression: Compression | None, data: st.DataObject) -> None:
+def test_a_cut(compression: str, data: st.DataObject) -> None:
     """Read the records before it; at a record's end nobody can tell that a plain file was cut."""
     whole = PACKED[compression]
     length = data.draw(st.integers(HEADER_BYTES, len(whole) - 1))
@@ -108,7 +108,7 @@ def test_a_cut(compression: Compression | None, data: st.DataObject) -> None:
             frames = list(read_frames(file))
     spans = data_of(frames)
     assert spans == RECORDS[: len(spans)]
-    if compression is None and length in STARTS:
+    if not compression and length in STARTS:
         assert len(spans) == STARTS.index(length)
     else:
         assert isinstance(frames[-1], RecordFault)

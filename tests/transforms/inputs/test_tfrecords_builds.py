@@ -20,9 +20,7 @@ from tests.support.build_helpers import (
     make_images,
     manifest_of,
     png_of,
-    reasons_of,
     record_ids,
-    rejects_of,
     shards_of,
     write_table,
 )
@@ -220,23 +218,3 @@ def test_a_dataset_of_tfds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "label": [2], "objects/label": [1, 1], "objects/bbox": [0.0, 0.25, 0.5, 1.0] * 2,
         "small": [5, 255], "image": [png_of(5)],
     }.items()  # fmt: skip
-
-
-def test_labels_of_text_and_a_cut_file(tmp_path: Path) -> None:
-    records = [example(image=png_of(n), label=CLASSES[n % 3].encode()) for n in range(10)]
-    path = write_records(tmp_path / "in" / "train.tfrecord", records)
-    path.write_bytes(path.read_bytes()[:-3])
-    (tmp_path / "names.txt").write_text("\n".join(sorted(CLASSES)))
-    accepted = ["--accept-partial", str(path), "--class-names", str(tmp_path / "names.txt")]
-    assert build(tmp_path / "in", tmp_path / "out", *accepted) == 0
-    assert reasons_of(tmp_path / "out") == {"train.tfrecord": "incomplete"}
-    assert len(rejects_of(tmp_path / "out")) == 1
-    names = sorted(CLASSES)
-    assert manifest_of(tmp_path / "out")["schema"]["class_names"] == names
-    assert {
-        key: (split, features["image"], features["label"])
-        for key, (split, features) in examples_of(tmp_path / "out").items()
-    } == {
-        b"train.tfrecord#%d" % n: ("train", [png_of(n)], [names.index(CLASSES[n % 3])])
-        for n in range(9)
-    }

@@ -19,9 +19,8 @@ from tests.support.build_helpers import reasons_of
 from tests.support.listings import columns_of
 
 SPLITS = [
-    ("JPEGImages/a.png", "train"),
-    ("JPEGImages/b.png", "test"),
-    ("JPEGImages/ü c.png", "validation"),
+    (f"JPEGImages/{name}.png", split)
+    for name, split in (("a", "train"), ("b", "test"), ("ü c", "validation"))
 ]
 
 
@@ -35,14 +34,10 @@ def kit(root: Path, base: str = "") -> Path:
         "train": "a\n", "val": "ü c \n", "trainval": "a\nü c\n", "test": "b\n",
         "cat_train": "a  1\nb -1\n",
     }  # fmt: skip
-    det.write(root / base, {f"ImageSets/Main/{name}.txt": text for name, text in lists.items()})
-    det.write(root / base, {"ImageSets/Segmentation/train.txt": "a\n"})
-    files = {
-        "SegmentationClass/a.png": det.mask(3),
-        **det.pictures("JPEGImages"),
-        **xmls("Annotations"),
-    }
-    det.write(root / base, files)
+    files = {f"ImageSets/Main/{name}.txt": text for name, text in lists.items()}
+    files |= {"ImageSets/Segmentation/train.txt": "a\n", **xmls("Annotations")}
+    more = {"SegmentationClass/a.png": det.mask(3), **det.pictures("JPEGImages")}
+    det.write(root / base, {**files, **more})
     return root
 
 
@@ -70,34 +65,33 @@ def test_the_official_layout(tmp_path: Path) -> None:
     assert [row["stated_size"] for row in rows] == sizes
 
 
-def test_several_years_in_a_devkit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("above", ["", "VOCdevkit/", "data/"])
+def test_several_years_in_a_devkit(tmp_path: Path, above: str) -> None:
     for year in ("VOC2007", "VOC2012"):
-        kit(tmp_path, f"{year}/")
+        kit(tmp_path, f"{above}{year}/")
     source, rows, rejects = det.listed(tmp_path)
     assert (source.states_splits, rejects) == (True, [])
     assert columns_of(rows, "id", "split")[2:4] == [
-        ("VOC2007/JPEGImages/ü c.png", "validation"),
-        ("VOC2012/JPEGImages/a.png", "train"),
+        (f"{above}VOC2007/JPEGImages/ü c.png", "validation"),
+        (f"{above}VOC2012/JPEGImages/a.png", "train"),
     ]
 
 
 def test_lists_decide_which_images_there_are(tmp_path: Path) -> None:
     det.write(kit(tmp_path), {"JPEGImages/more.png": det.picture(), "notes.md": "x"})
-    lists = {"train": "a\ngone\n\n", "val": "ü c.png\na\n"}
-    det.write(tmp_path, {f"ImageSets/Main/{name}.txt": text for name, text in lists.items()})
+    main = tmp_path / "ImageSets" / "Main"
+    det.write(main, {"train.txt": "a\ngone\n\n", "val.txt": "ü c.png\na\n"})
     _, rows, rejects = det.listed(tmp_path)
     assert columns_of(rows, "id", "split") == SPLITS
     assert sorted(det.reasons(rejects)) == [
         ("JPEGImages/more.png", "other_file"), ("a", "duplicate_id"), ("gone", "missing_file"),
         ("notes.md", "other_file"),
     ]  # fmt: skip
-
-
-def test_the_list_of_all_training_images_alone(tmp_path: Path) -> None:
-    lists = {"ImageSets/Main/trainval.txt": "a\nü c\n", "ImageSets/Main/test.txt": "b"}
-    det.write(tmp_path, {**det.pictures("JPEGImages"), **xmls("Annotations"), **lists})
-    _, rows, rejects = det.listed(tmp_path)
-    assert ([row["split"] for row in rows], rejects) == (["train", "test", "train"], [])
+    for name in ("train.txt", "val.txt"):
+        (main / name).unlink()
+    det.write(main, {"trainval.txt": "a\nü c\nmore\n", "Annotations/more.xml": det.voc_xml([])})
+    _, rows, _ = det.listed(tmp_path)
+    assert [row["split"] for row in rows] == ["train", "test", "train"]
 
 
 @pytest.mark.parametrize(("images", "labels"), [
@@ -115,9 +109,11 @@ def test_other_layouts(tmp_path: Path, images: str, labels: str) -> None:
     ] == [(f"{name}.png", None, labels) for name, labels in det.LABELS.items()]
 
 
-@pytest.mark.parametrize(("images", "labels"), [("", ""), ("/images", "/annotations")])
-def test_split_folders(tmp_path: Path, images: str, labels: str) -> None:
-    for split, name in (("train", "a"), ("Valid", "b")):
+@pytest.mark.parametrize(("above", "images", "labels"), [
+    ("", "", ""), ("", "/images", "/annotations"), ("data/", "/images", "/annotations"),
+])  # fmt: skip
+def test_split_folders(tmp_path: Path, above: str, images: str, labels: str) -> None:
+    for split, name in ((f"{above}train", "a"), (f"{above}Valid", "b")):
         det.write(tmp_path, {**det.pictures(split + images, [name]), **xmls(split + labels, name)})
     source, rows, rejects = det.listed(tmp_path)
     assert (source.states_splits, rejects) == (True, [])
@@ -137,11 +133,9 @@ def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
 
 def test_rejects_of_a_folder(tmp_path: Path) -> None:
     labels = {**xmls("Annotations", "a", "ü c"), **xmls(".", "ü c")}
-    det.write(
-        tmp_path, {**det.pictures("JPEGImages"), **labels, "Annotations/left.xml": det.voc_xml([])}
-    )
-    det.write(tmp_path, {"JPEGImages/big.png": det.picture(), "JPEGImages/empty.png": b""})
-    det.write(tmp_path, {"Annotations/big.xml": b" " * (MAX_LABEL_BYTES + 1), ".DS_Store": "x"})
+    more = {"Annotations/left.xml": det.voc_xml([]), "JPEGImages/empty.png": b"", ".DS_Store": "x"}
+    big = {"JPEGImages/big.png": det.picture(), "Annotations/big.xml": b" " * (MAX_LABEL_BYTES + 1)}
+    det.write(tmp_path, {**det.pictures("JPEGImages"), **labels, **more, **big})
     _, rows, rejects = det.listed(tmp_path)
     assert [row["id"] for row in rows] == ["JPEGImages/a.png"]
     assert sorted(det.reasons(rejects)) == [
@@ -162,30 +156,22 @@ def test_folders_and_files_that_are_not_voc(tmp_path: Path) -> None:
     assert reject.detail == "a.xml: its root is <html>, not <annotation>"
 
 
-def test_a_whole_build(tmp_path: Path) -> None:
-    assert build(kit(tmp_path / "in"), tmp_path / "out") == 0
-    records = det.records_of(tmp_path / "out")
-    assert {
-        key: [record[f"objects/{name}"] for name in ("label", "pose", "is_difficult")]
-        for key, record in records.items()
-    } == {
-        f"JPEGImages/{name}.png": [[det.CLASSES.index(label) for label in labels], zeros, zeros]
-        for name, labels in det.LABELS.items()
-        for zeros in [[0] * len(labels)]
-    }
-    names = (tmp_path / "out" / "objects-label.labels.txt").read_text().split()
-    assert names == ["cat", "dog", "zebra"]
-
-
 def test_a_whole_build_of_masks(tmp_path: Path) -> None:
-    options = ("--schema", "segmentation", "--max-reject-fraction", "0.7")
-    assert build(kit(tmp_path / "in"), tmp_path / "out", *options) == 0
+    """Images without a mask are rejects; class names come from the xml files."""
+    options = ("--max-reject-fraction", "0.7", "--schema")
+    assert build(kit(tmp_path / "in"), tmp_path / "out", *options, "segmentation") == 0
     [(key, record)] = det.records_of(tmp_path / "out").items()
     pixels = np.asarray(Image.open(io.BytesIO(record["segmentation_mask"][0])))
     assert (key, set(pixels.flat)) == ("JPEGImages/a.png", {3})
     assert pixels.shape == (det.HEIGHT, det.WIDTH)
     others = dict.fromkeys(["JPEGImages/b.png", "JPEGImages/ü c.png"], "bad_value")
     assert reasons_of(tmp_path / "out") == others
+    assert build(tmp_path / "in", tmp_path / "boxes") == 0
+    labels = {key: one["objects/label"] for key, one in det.records_of(tmp_path / "boxes").items()}
+    assert labels == {
+        f"JPEGImages/{name}.png": [det.CLASSES.index(label) for label in found]
+        for name, found in det.LABELS.items()
+    }
 
 
 BOX = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox>"
@@ -215,24 +201,11 @@ def annotation(parts: str) -> str:
 ])  # fmt: skip
 def test_invalid_xml_rejects_its_image(tmp_path: Path, xml: str | bytes, told: str) -> None:
     images = {"a.png": det.picture(), "b.png": det.picture(), "b.xml": det.voc_xml([])}
-    _, rows, rejects = det.listed(det.write(tmp_path, {**images, "a.xml": xml}))
-    assert ([row["id"] for row in rows], det.reasons(rejects)) == (
-        ["b.png"],
-        [("a.png", "bad_value")],
-    )
-    assert rejects[0].detail.startswith("a.xml: ")
-    assert told in rejects[0].detail
-
-
-def test_boxes_without_area_and_beyond_the_edge(tmp_path: Path) -> None:
-    objects = [
-        ("flat", 4, 2, 0, 10), ("cat", -5, 10, 100, 100), ("out", 50, 2, 5, 5),
-    ]  # fmt: skip
-    _, [row], rejects = det.listed(
-        det.write(tmp_path, {"a.png": det.picture(), "a.xml": det.voc_xml(objects)})
-    )
-    assert (row["x/objects/bbox"], row["x/objects/label"]) == ([[0.5, 0, 1, 1]], ["cat"])
-    assert det.reasons(rejects) == [(f"a.png#{number}", "empty_box") for number in (1, 3)]
+    _, rows, [reject] = det.listed(det.write(tmp_path, {**images, "a.xml": xml}))
+    assert [row["id"] for row in rows] == ["b.png"]
+    assert (reject.id, reject.reason) == ("a.png", "bad_value")
+    assert reject.detail.startswith("a.xml: ")
+    assert told in reject.detail
 
 
 @pytest.mark.parametrize(
@@ -253,9 +226,8 @@ def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path, size: str) -> 
 def test_attributes_of_an_object() -> None:
     flags = "<truncated>1</truncated><difficult> 1 </difficult>"
     more = f"<pose>Left</pose>{flags}<part><name>head</name></part>"
-    label = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
-    assert label.size == (det.HEIGHT, det.WIDTH)
-    assert label.objects == (("Größe", (2, 1, 6, 4), "left", True, True),)
+    [found] = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
+    assert found == (1, (2, 1, 6, 4), ("Größe", "left", 1, 1), (det.HEIGHT, det.WIDTH))
 
 
 def test_deeply_nested_xml() -> None:

@@ -8,8 +8,9 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import IO, Any, ClassVar, NamedTuple, TypeVar
@@ -230,23 +231,23 @@ class ArchiveLayout:
 
     def describe(self) -> str:
         """Return the end of the source's log line, such as ", with split folders"."""
-        told = [f"packed in {self.wrapper}/"] if self.wrapper else []
-        told += (
-            [f"with split folders ({', '.join(self.split_folders)})"] if self.split_folders else []
+        folders = ", ".join(self.split_folders)
+        return (
+            f", packed in {self.wrapper}/" * bool(self.wrapper)
+            + f", with split folders ({folders})" * bool(folders)
+            + ", splits by their names" * self.split_names
         )
-        told += ["splits by their names"] if self.split_names else []
-        return "".join(f", {text}" for text in told)
 
 
 class OpenArchive(NamedTuple):
     """An archive that is open.
 
     Attributes:
-        members: Yields all its files.
+        members: All its files.
         in_place: True if their bytes can be read where they are; else they go to the spool.
     """
 
-    members: Callable[[], Iterator[Member]]
+    members: Iterator[Member]
     in_place: bool
 
 
@@ -254,7 +255,7 @@ class OpenArchive(NamedTuple):
 class ArchiveSource(FilesSource):
     """Archives of images.
 
-    A subclass is a format of archives, `kind` in words.
+    A subclass is a format of archives, `kind` in words, whose names have one of its `endings`.
 
     Attributes:
         layout: The meaning of folders and names.
@@ -262,12 +263,13 @@ class ArchiveSource(FilesSource):
 
     has_top_folders = True
     kind: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]
     layout: ArchiveLayout
 
-    @staticmethod
-    def is_name(name: str) -> bool:
+    @classmethod
+    def is_name(cls, name: str) -> bool:
         """Return whether an archive's file may have this name."""
-        raise NotImplementedError
+        return name.lower().endswith(cls.endings)
 
     @staticmethod
     def open(
@@ -300,7 +302,19 @@ class ArchiveSource(FilesSource):
         ]
         layout = layout_of(request, starts, archives)
         if not request.forced:
-            cls._refuse_unread(request, starts, lambda path: layout.place_of(archives[0], path)[1])
+            found = find_companions(
+                chain.from_iterable(start.paths for start in starts),
+                is_whole=all(start.whole for start in starts),
+            )
+            texts = ChainMap(*(start.texts for start in starts))
+            refuse_unread(
+                request,
+                found,
+                cls.kind,
+                {layout.place_of(archives[0], path)[1] for path in found.images},
+                lambda path: texts.get(path, b""),
+                fix="unpack it, and give its folder as INPUT",
+            )
         return cls(
             describe_files(request, archives, f"{cls.kind} archive") + layout.describe(),
             states_splits=layout.states_splits,
@@ -319,7 +333,7 @@ class ArchiveSource(FilesSource):
             archive = Archive(self, file, state_of(part, request.storage))
             with self.open(part, request.storage, archive.state.num_bytes, True) as found:
                 if found.in_place:
-                    yield from self.list_members(archive, found.members(), None)
+                    yield from self.list_members(archive, found.members, None)
                     return
                 # A compressed stream cannot be entered at an offset, so its images are copied once,
                 # in order.
@@ -327,7 +341,7 @@ class ArchiveSource(FilesSource):
                     request,
                     file,
                     archive.state,
-                    lambda writer: self.list_members(archive, found.members(), writer),
+                    lambda writer: self.list_members(archive, found.members, writer),
                     format=self.name,
                     **self.rules(),
                 )
@@ -373,18 +387,16 @@ class ArchiveSource(FilesSource):
         """Return the paths of the first members that may be records."""
         paths: list[str] = []
         texts: dict[str, bytes] = {}
-        num_bytes = 0
-        try:
+        num_bytes, whole = 0, False
+        # A fault is reported when the archive is listed.
+        with suppress(ArchiveFault, MissingError):
             size = state_of(uri, storage).num_bytes
             with cls.open(uri, storage, size, False) as archive:
-                for member in archive.members():
+                for member in archive.members:
                     if path_problem(member.path) is None:
                         paths.append(member.path)
-                        if (
-                            len(texts) < _LOOK_TEXTS
-                            and may_be_list(member.path)
-                            and not member.problem
-                        ):
+                        is_list = may_be_list(member.path) and not member.problem
+                        if is_list and len(texts) < _LOOK_TEXTS:
                             with archive_faults(), member.open() as file:
                                 texts[member.path] = file.read(LIST_BYTES)
                     num_bytes += member.num_bytes
@@ -392,32 +404,10 @@ class ArchiveSource(FilesSource):
                     if len(paths) >= LOOK_MEMBERS or (
                         num_bytes > LOOK_BYTES and len(paths) >= LEAST_LOOK
                     ):
-                        return ArchiveStart(paths, whole=False, texts=texts)
-        except (ArchiveFault, MissingError):  # reported when the archive is listed
-            return ArchiveStart(paths, whole=False, texts=texts)
-        return ArchiveStart(paths, whole=True, texts=texts)
-
-    @classmethod
-    def _refuse_unread(
-        cls,
-        request: SourceRequest,
-        starts: Sequence[ArchiveStart],
-        label_of: Callable[[str], str | None],
-    ) -> None:
-        """Report the companions of images in archives, as `refuse_unread`, and raise as it."""
-        found = find_companions(
-            chain.from_iterable(start.paths for start in starts),
-            is_whole=all(start.whole for start in starts),
-        )
-        texts = {path: text for start in starts for path, text in start.texts.items()}
-        refuse_unread(
-            request,
-            found,
-            cls.kind,
-            set(map(label_of, found.images)),
-            lambda path: texts.get(path, b""),
-            fix="unpack it, and give its folder as INPUT",
-        )
+                        break
+                else:
+                    whole = True
+        return ArchiveStart(paths, whole, texts)
 
 
 class ArchiveStart(NamedTuple):
@@ -431,7 +421,7 @@ class ArchiveStart(NamedTuple):
 
     paths: list[str]
     whole: bool
-    texts: Mapping[str, bytes] = {}
+    texts: dict[str, bytes]
 
 
 def layout_of(
@@ -457,12 +447,7 @@ def layout_of(
         is_nested=nested.__contains__,
     )
     any_split = request.top_folders is not None
-    return ArchiveLayout(
-        wrapper,
-        split_folders,
-        any_split,
-        files_state_splits(request, archives),
-    )
+    return ArchiveLayout(wrapper, split_folders, any_split, files_state_splits(request, archives))
 
 
 def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:

@@ -17,13 +17,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from msgspec import UNSET
 from msgspec.json import Decoder
-from numpy.typing import NDArray
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
@@ -46,7 +45,6 @@ from shardwright.transforms.inputs.formats.coco_files import (
     encodable,
     key_of,
     look_at_coco,
-    merge_categories,
     number_of,
     read_categories,
     read_coco,
@@ -84,7 +82,6 @@ _KINDS = ("instances", "person_keypoints", "stuff", "panoptic", "image_info", "c
 _NAME = re.compile(rf"(?:(?P<kind>{'|'.join(_KINDS)})_)?(?P<set>.+)\.json", re.IGNORECASE)
 _BESIDE = "_annotations.coco.json"
 _OBJECT_TYPES = {
-    boxes.BOX: boxes.BOX_TYPE,
     boxes.LABEL: pa.string(),
     boxes.AREA: pa.float64(),
     boxes.IS_CROWD: pa.int64(),
@@ -94,7 +91,6 @@ _BATCH_BYTES = 32 << 20  # of a batch's annotations, on average, as JSON
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _MOST_FILES = 64  # json files that detection reads, those with COCO's names first
 _PROBES = 5  # images looked up to find the folder of a set
-T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class CocoSet(NamedTuple):
@@ -119,7 +115,6 @@ class CocoSource(InputSource):
         uri: INPUT.
         sets: The parts.
         root: The folder that ids, which are paths, are relative to.
-        names: Category names in label order.
         has_boxes: True if a file has boxes.
         has_captions: True if a file has captions.
         num_keypoints: The numbers of keypoints that categories name.
@@ -133,7 +128,6 @@ class CocoSource(InputSource):
     uri: str
     sets: tuple[CocoSet, ...]
     root: str
-    names: tuple[str, ...]
     has_boxes: bool
     has_captions: bool
     num_keypoints: frozenset[int]
@@ -202,27 +196,26 @@ def _is_named(name: str) -> bool:
 
 def _source_of(request: SourceRequest, files: Sequence[str]) -> CocoSource:
     sets, root, left_out = _sets_of(request, files)
-    found = [look_at_coco(uri, request.storage) for one in sets for uri in one.files]
-    names = merge_categories(content.categories for content in found)
-    has_boxes = any(content.has_boxes for content in found)
-    has_captions = any(content.has_captions for content in found)
-    num_keypoints = frozenset[int]().union(*(content.num_keypoints for content in found))
+    found = look_at_coco((uri for one in sets for uri in one.files), request.storage)
+    names, has_boxes, has_captions = found.names, found.has_boxes, found.has_captions
+    num_keypoints = frozenset(found.num_keypoints)
     if has_boxes and not names:
         raise UsageError(
             f"{request.uri} has boxes and no categories: "
             "add the section `categories` with an id and a name for each class"
         )
     if not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING)):
-        _warn_of_others(request, frozenset[str]().union(*(content.stems for content in found)))
+        _warn_of_others(request, found.stems)
     ignored = f"; {', '.join(left_out)} left out" if left_out else ""
-    if not num_keypoints and any(content.has_keypoints for content in found):
+    if found.has_keypoints and not num_keypoints:
         ignored += "; keypoints left out, as no category names them"
     kinds = [f"boxes of {counted(len(names), 'class')}"] * has_boxes
     kinds += ["keypoints"] * bool(num_keypoints) + ["captions"] * has_captions
     columns = [(IMAGE_ID, pa.int64())]
     features: tuple[Feature, ...] = ()
     if has_boxes:
-        columns += [(name, pa.list_(kind)) for name, kind in _OBJECT_TYPES.items()]
+        kinds_of = {boxes.BOX: boxes.BOX_TYPE, **_OBJECT_TYPES}
+        columns += [(name, pa.list_(kind)) for name, kind in kinds_of.items()]
         area = Feature(boxes.AREA, FeatureKind.FLOAT32, shape=(None,), sequence="objects")
         crowd = boxes.flag_feature(boxes.IS_CROWD)
         features = (*boxes.box_features(names), area, crowd, boxes.SEGMENTATION_FEATURE)
@@ -247,7 +240,6 @@ def _source_of(request: SourceRequest, files: Sequence[str]) -> CocoSource:
         root=root,
         folders=(root,),
         labels_from=f"the categories of {_files_as_text(sets)}",
-        names=names,
         has_boxes=has_boxes,
         has_captions=has_captions,
         num_keypoints=num_keypoints,
@@ -340,29 +332,17 @@ def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str,
     return tuple(dict.fromkeys(places))
 
 
-class _Object(NamedTuple):
-    """An object of the image in a row; its box and keypoints are in pixels."""
-
-    row: int
-    order: int
-    label: str
-    box: tuple[float, float, float, float]
-    area: float
-    is_crowd: int
-    segmentation: str
-    keypoints: list[float]
-
-
 class _Annotations(NamedTuple):
     """The annotations of a batch of images, in the order of rows and ids, as in TFDS.
 
     Attributes:
-        objects: Annotations with a box.
+        objects: (row of the image, object). Its box is in pixels, and its keypoints are its last
+            value.
         captions: (row of the image, caption).
         problems: Row -> a problem of the image's annotations.
     """
 
-    objects: list[_Object]
+    objects: list[tuple[int, boxes.ImageObject]]
     captions: list[tuple[int, str]]
     problems: dict[int, Problem]
 
@@ -472,25 +452,46 @@ class _SetListing:
         return self._set.folders[0]
 
     def _batch(self, folder: str, rows: range) -> Iterator[pa.RecordBatch | Reject]:
-        found = self._annotations_of(rows)
+        source, found = self._source, self._annotations_of(rows)
         batch = self._references(folder, rows)
         for row, problem in sorted(found.problems.items()):
-            yield _reject(batch, row - rows.start, problem)
+            image = batch.slice(row - rows.start, 1)
+            yield Reject(image.column("id")[0].as_py(), image.column("uri")[0].as_py(), *problem)
         batch = keep_rows(batch, np.array([row not in found.problems for row in rows]))
         missing, batch = look_up_batch(
-            batch, self._source.storage, folder=folder, listed_in=self._set.files[0]
+            batch, source.storage, folder=folder, listed_in=self._set.files[0]
         )
         yield from missing
-        if self._source.has_boxes:
-            batch, rejects = self._with_objects(batch, found.objects)
-            yield from rejects
-        if self._source.has_captions:
-            places, captions = _of_batch(found.captions, batch)
-            texts = pa.array([text for _, text in captions], pa.large_string())
-            column = boxes.list_array(texts, places, batch.num_rows)
-            batch = batch.append_column(extra_name(CAPTIONS), column)
-        if batch.num_rows:
-            yield batch
+        place_of = {row: place for place, row in enumerate(batch.column("row").to_pylist())}
+        extras = {}
+        if source.has_captions:
+            texts: list[list[str]] = [[] for _ in place_of]
+            for row, text in found.captions:
+                if row in place_of:
+                    texts[place_of[row]].append(text)
+            extras[extra_name(CAPTIONS)] = pa.array(texts, pa.list_(pa.large_string()))
+        if source.has_boxes:
+            kept = [(place_of[row], item) for row, item in found.objects if row in place_of]
+            yield from boxes.with_objects(batch, self._objects(batch, kept), extras)
+        elif batch.num_rows:
+            yield with_columns(batch, extras)
+
+    def _objects(
+        self, batch: pa.RecordBatch, found: Sequence[tuple[int, boxes.ImageObject]]
+    ) -> boxes.ObjectRows:
+        """Return the objects of a batch, given their places there."""
+        places, objects = [place for place, _ in found], [item for _, item in found]
+        images = (self._images[row] for row in batch.column("row").to_pylist())
+        stated = [boxes.stated_size(image.height, image.width) for image in images]
+        uris = batch.column("uri").to_pylist()
+        sizes = boxes.sizes_of(stated, places, uris, self._source.storage)
+        ids = batch.column("id").to_pylist()
+        rows = boxes.object_rows(ids, places, objects, _OBJECT_TYPES, sizes)
+        if self._source.num_keypoints:
+            shape = len(objects), max(self._source.num_keypoints), 3
+            points = np.array([item.values[-1] for item in objects], float).reshape(shape)
+            rows.columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, sizes[places])
+        return rows
 
     def _annotations_of(self, rows: range) -> _Annotations:
         found = _Annotations([], [], {})
@@ -530,9 +531,10 @@ class _SetListing:
             )
             return RejectReason.UNKNOWN_LABEL, detail
         area = item.bbox[2] * item.bbox[3] if item.area is None else item.area
-        found.objects.append(
-            _Object(row, order, label, item.bbox, area, int(item.iscrowd), text, points)
-        )
+        x, y, width, height = item.bbox
+        values = label, area, int(item.iscrowd), text, points
+        box = boxes.ImageObject(order, (y, x, y + height, x + width), values)
+        found.objects.append((row, box))
         return None
 
     def _references(self, folder: str, rows: range) -> pa.RecordBatch:
@@ -548,43 +550,6 @@ class _SetListing:
         keys = pa.array([number_of(key_of(image.id)) for image in images], pa.int64())
         return with_columns(image_references(references), {extra_name(IMAGE_ID): keys})
 
-    def _with_objects(
-        self, batch: pa.RecordBatch, found: Sequence[_Object]
-    ) -> tuple[pa.RecordBatch, list[Reject]]:
-        """Return the batch with `objects` columns, and rejects of boxes and of unknown sizes."""
-        places, objects = _of_batch(found, batch)
-        of_objects = self._sizes(batch, {item.row for item in found})[places]
-        columns = {
-            boxes.LABEL: pa.array([item.label for item in objects], pa.string()),
-            boxes.AREA: pa.array([item.area for item in objects], pa.float64()),
-            boxes.IS_CROWD: pa.array([item.is_crowd for item in objects], pa.int64()),
-            boxes.SEGMENTATION: pa.array(
-                [item.segmentation for item in objects], pa.large_string()
-            ),
-        }
-        if self._source.num_keypoints:
-            shape = len(objects), max(self._source.num_keypoints), 3
-            points = np.array([item.keypoints for item in objects], float).reshape(shape)
-            columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, of_objects)
-        ids = batch.column("id").to_pylist()
-        names = [f"{ids[place]}#{item.order}" for place, item in zip(places, objects, strict=True)]
-        pixels = np.array([item.box for item in objects], float).reshape(-1, 4)
-        corners = boxes.corners_of_sides(pixels, 0) / np.tile(of_objects, 2)
-        rows = boxes.ObjectRows(places, corners, columns, names, of_objects)
-        parts = list(boxes.with_objects(batch, rows))
-        rejects = [part for part in parts if isinstance(part, Reject)]
-        left = [part for part in parts if not isinstance(part, Reject)]
-        return next(iter(left), batch.slice(0, 0)), rejects
-
-    def _sizes(self, batch: pa.RecordBatch, with_objects: set[int]) -> NDArray[np.float64]:
-        """Return each image's size: as stated, else from its header if the image has boxes."""
-        rows, uris = batch.column("row").to_pylist(), batch.column("uri").to_pylist()
-        stated = [
-            boxes.stated_size(self._images[row].height, self._images[row].width) for row in rows
-        ]
-        places = [place for place, row in enumerate(rows) if row in with_objects]
-        return boxes.sizes_of(stated, places, uris, self._source.storage)
-
 
 def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[float]:
     """Return keypoints with zeros up to the highest of the numbers that categories name."""
@@ -596,17 +561,3 @@ def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[fl
             f"the {named} that its category names"
         )
     return points + [0.0] * (3 * max(counts) - len(points))
-
-
-def _of_batch(annotations: Sequence[T], batch: pa.RecordBatch) -> tuple[NDArray[np.int64], list[T]]:
-    """Return the annotations, which begin with a row, of a batch's images, and their places."""
-    place_of = {row: place for place, row in enumerate(batch.column("row").to_pylist())}
-    found = [item for item in annotations if item[0] in place_of]
-    return np.array([place_of[item[0]] for item in found], np.int64), found
-
-
-def _reject(batch: pa.RecordBatch, place: int, problem: Problem) -> Reject:
-    return Reject(batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *problem)
-
-
-# A json, a wildcard, or a folder with them in `annotations/` or beside the images.

@@ -165,10 +165,10 @@ def read_item(item: Any, decoder: Decoder[T], place: str) -> T:
 
 
 class CocoContent(NamedTuple):
-    """The content of a json file that decides its features.
+    """The content of json files that decides their features.
 
     Attributes:
-        categories: Id -> name of each.
+        names: The class names, ordered by the lowest id of each, as in TFDS.
         has_boxes: True with categories, or with a box in an annotation.
         has_captions: True with a caption in an annotation.
         num_keypoints: The numbers of keypoints that categories name.
@@ -176,46 +176,44 @@ class CocoContent(NamedTuple):
         stems: The names of its images without folders and extensions.
     """
 
-    categories: Mapping[str, str]
+    names: tuple[str, ...]
     has_boxes: bool
     has_captions: bool
-    num_keypoints: frozenset[int]
+    num_keypoints: set[int]
     has_keypoints: bool
-    stems: frozenset[str]
+    stems: set[str]
 
 
-def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
-    """Return what decides the features of a json file.
+def look_at_coco(uris: Iterable[str], storage: StorageOptions) -> CocoContent:
+    """Return what decides the features of json files.
 
     Raises:
-        BuildError: The file is not JSON, or its categories are invalid.
-        StorageError: The file cannot be read.
+        BuildError: A file is not JSON, or its categories are invalid.
+        StorageError: A file cannot be read.
     """
-    content = read_coco(uri, storage)
-    categories = read_categories(content, uri)
-    has_boxes, has_captions, has_keypoints = bool(categories), False, False
-    for number, item in enumerate(content.annotations):
-        try:
-            found = read_item(item, OUTLINE, f"{uri}: annotations[{number}]")
-        except ValueError:  # rejected when it is listed
-            continue
-        has_boxes |= found.bbox is not UNSET
-        has_captions |= found.caption is not UNSET
-        has_keypoints |= bool(found.keypoints)
-    stems = set()
-    for number, item in enumerate(content.images):
-        with suppress(ValueError):  # rejected when it is listed
-            image = read_item(item, IMAGE, f"{uri}: images[{number}]")
-            stems.add(stem_of(image.file_name))
-    points = [category.keypoints for category in categories.values()]
-    return CocoContent(
-        {key: category.name for key, category in categories.items()},
-        has_boxes,
-        has_captions,
-        frozenset(len(names) for names in points if isinstance(names, list) and names),
-        has_keypoints,
-        frozenset(stems),
-    )
+    has_boxes = has_captions = has_keypoints = False
+    stems, num_keypoints = set[str](), set[int]()
+    files: list[dict[str, str]] = []
+    for uri in uris:
+        content = read_coco(uri, storage)
+        categories = read_categories(content, uri)
+        files.append({key: category.name for key, category in categories.items()})
+        has_boxes |= bool(categories)
+        for points in (category.keypoints for category in categories.values()):
+            if isinstance(points, list) and points:
+                num_keypoints.add(len(points))
+        for number, item in enumerate(content.annotations):
+            with suppress(ValueError):  # rejected when it is listed
+                found = read_item(item, OUTLINE, f"{uri}: annotations[{number}]")
+                has_boxes |= found.bbox is not UNSET
+                has_captions |= found.caption is not UNSET
+                has_keypoints |= bool(found.keypoints)
+        for number, item in enumerate(content.images):
+            with suppress(ValueError):
+                image = read_item(item, IMAGE, f"{uri}: images[{number}]")
+                stems.add(stem_of(image.file_name))
+    names = merge_categories(files)
+    return CocoContent(names, has_boxes, has_captions, num_keypoints, has_keypoints, stems)
 
 
 def stem_of(path: str) -> str:

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.text_encoding import CUnescape
 
 from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
+from shardwright.transforms.features.lists import empty_as_null
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import (
     MOST_FRACTION,
     BoxColumns,
     ObjectColumn,
-    PlacedBoxes,
+    of_lists,
     place_boxes,
 )
 from shardwright.transforms.inputs.columns import Columns
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.stated_features import RecordStatistics
 from shardwright.transforms.inputs.source import Rows
-from shardwright.transforms.references import extra_name, keep_rows, reference_schema
-from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.references import extra_name, reference_schema
 
 _OBJECT = "image/object/"
 _EDGES = tuple(f"{_OBJECT}bbox/{edge}" for edge in ("xmin", "ymin", "xmax", "ymax"))
@@ -108,85 +108,74 @@ class DetectionKeys:
         ]
         stored = {key: pa.list_(seen.stored(key)) for key in (*_EDGES, *classes, *others)}
         left_out = tuple(key for key in _CLASSES if key in lists and key not in classes)
-        return cls(BoxColumns(_EDGES, (), (*label, *values)), stored, left_out, names)
+        class_names = tuple(dict.fromkeys(names[number] for number in sorted(names)))
+        columns = BoxColumns(_EDGES, (), (*label, *values), class_names=class_names)
+        return cls(columns, stored, left_out, names)
 
     def attributes(self, others: Columns) -> dict[str, Any]:
         """Return the source's attributes that follow; `others` are the records' other features."""
         found = self.columns.attributes()
-        names = tuple(dict.fromkeys(self.names[number] for number in sorted(self.names)))
-        features = (
-            replace(one, names=names) if one.name == boxes.LABEL else one
-            for one in found["features"]
-        )
         kinds = [(one.name, one.type) for one in others.columns if one.name in others.extras]
         label = next((one.name for one in self.columns.objects if one.feature == boxes.LABEL), "")
         return found | {
             "schema": reference_schema([*kinds, *self.columns.columns]),
-            "features": (*others.features, *features),
+            "features": (*others.features, *found["features"]),
             "labels_from": "the label map" if self.names else f"feature {label!r}",
         }
 
     def with_objects(self, batch: pa.RecordBatch, storage: StorageOptions) -> Rows:
         """Yield references with `objects` in place of the features of boxes, and rejects."""
         lists = {key: batch.column(extra_name(key)) for key in self.stored}
-        lengths = {key: pc.list_value_length(one).to_numpy() for key, one in lists.items()}
-        counts = lengths[_EDGES[0]]
-        rows = np.repeat(np.arange(batch.num_rows), counts)
-        faults: dict[int, str] = {}
-        for key in lists:
-            for row in np.flatnonzero(lengths[key] != counts).tolist():
-                told = (
-                    f"{key!r} has {lengths[key][row]} values, and {_EDGES[0]!r} has {counts[row]}"
-                )
-                faults.setdefault(row, told)
-        if not faults:
-            edges = [lists[key].flatten().to_numpy(zero_copy_only=False) for key in _EDGES]
-            corners = np.stack(edges, axis=1).astype(np.float64)
-            above = np.abs(corners, where=np.isfinite(corners), out=np.zeros_like(corners))
-            for place in np.flatnonzero((above > MOST_FRACTION).any(axis=1)).tolist():
-                told = f"its box {corners[place].tolist()} must be fractions of the image, 0 to 1"
+        rows, numbers, fields, faults = of_lists(lists, _EDGES[0])
+        edges = [fields[key].to_numpy(zero_copy_only=False) for key in _EDGES]
+        corners = np.stack(edges, axis=1).astype(np.float64)
+        above = np.abs(corners, where=np.isfinite(corners), out=np.zeros_like(corners))
+        for place in np.flatnonzero((above > MOST_FRACTION).any(axis=1)).tolist():
+            told = f"its box {corners[place].tolist()} must be fractions of the image, 0 to 1"
+            faults.setdefault(int(rows[place]), told)
+        values = {one.feature: self._values(fields[one.name], one) for one in self.columns.objects}
+        if boxes.LABEL in values:
+            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
+            for place in np.flatnonzero(unknown).tolist():
+                told = f"{self.columns.objects[0].name!r} has no class in UTF-8 for its box"
                 faults.setdefault(int(rows[place]), told)
-        if faults:
-            ids, uris = (batch.column(name).to_pylist() for name in ("id", "uri"))
-            for row, fault in sorted(faults.items()):
-                yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, fault)
-            left = keep_rows(batch, ~np.isin(np.arange(batch.num_rows), [*faults]))
-            if left.num_rows:
-                yield from self.with_objects(left, storage)
-            return
-        numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        values = {
-            one.feature: self._values(lists[one.name].flatten(), one)
-            for one in self.columns.objects
-        }
-        found = PlacedBoxes(rows, corners, values, numbers.tolist())
         bare = batch.drop_columns([extra_name(key) for key in self.stored])
-        yield from place_boxes(bare, found, None, storage)
+        yield from place_boxes(bare, rows, corners, values, numbers, None, storage, faults)
 
     def _values(self, values: pa.Array, column: ObjectColumn) -> pa.Array:
         if column.feature != boxes.LABEL or column.kind == pa.int64():
             return values
         if self.names:
             found = [self.names.get(number, str(number)) for number in values.to_pylist()]
-        else:
-            found = [text.decode(errors="replace").strip() for text in values.to_pylist()]
-        return pa.array(found, pa.string())
+            return pa.array(found, pa.string())
+        try:
+            return empty_as_null(values.cast(pa.string()))
+        except pa.ArrowInvalid:
+            return empty_as_null(pa.array(map(_text_of, values.to_pylist()), pa.string()))
+
+
+def _text_of(data: bytes) -> str | None:
+    """Return a text, None if it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def read_label_map(folder: Folder) -> dict[int, str]:
     """Return class number -> name of the label map (.pbtxt) in a folder, {} if there is none.
 
     Raises:
-        UsageError: There are several, or it is not UTF-8.
+        UsageError: There are several, or it is neither UTF-8 nor UTF-16.
     """
     found = {}
     for name in folder.names():
         if not name.endswith(".pbtxt"):
             continue
         try:
-            text = folder.read_bytes(name, max_bytes=_MAX_MAP_BYTES).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{folder.path(name)} must be UTF-8: {error}") from error
+            text = decode_text(folder.read_bytes(name, max_bytes=_MAX_MAP_BYTES))
+        except UnicodeError as error:
+            raise UsageError(f"{folder.path(name)} is {error}") from error
         if items := dict(_items(text)):
             found[name] = items
     if len(found) > 1:

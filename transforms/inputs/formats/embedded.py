@@ -20,8 +20,7 @@ from shardwright.format.parquet import ParquetRows
 from shardwright.format.schema import PICTURES, FeatureKind
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.features.lists import is_list
-from shardwright.transforms.inputs.box_structs import with_structs
+from shardwright.transforms.features.lists import is_list, value_type
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
@@ -46,6 +45,8 @@ ROWS_AT_A_TIME = 64  # their images are in memory at once
 _PARQUET = (".parquet", ".pq")
 _ARROW = (".arrow", ".feather", ".ipc")
 _METADATA = b"huggingface"
+_ODD_METADATA = (KeyError, TypeError, ValueError, AttributeError)
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating)  # pandas makes floats of a gap
 _FILE_MAGIC = b"ARROW1"
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
@@ -127,16 +128,16 @@ def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
                                "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
     """
     try:
-        found = {
-            name: names
-            for name, feature in _stated_features(schema).items()
-            if (names := _class_names(feature))
-        }
-    except (KeyError, TypeError, ValueError, AttributeError):
+        features = _stated_features(schema)
+        found = {name: _class_names(feature) for name, feature in features.items()}
+    except _ODD_METADATA:
         return {}
-    kinds = {one.name: one.type.value_type if is_list(one.type) else one.type for one in schema}
-    numbers = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}
-    return {name: names for name, names in found.items() if name in numbers}
+    kinds = {one.name: value_type(one.type) for one in schema}
+    return {
+        name: names
+        for name, names in found.items()
+        if names and name in kinds and any(test(kinds[name]) for test in _NUMBERS)
+    }
 
 
 def _stated_features(schema: pa.Schema) -> Any:
@@ -149,7 +150,7 @@ def stated_object_names(schema: pa.Schema, column: str, field: str) -> tuple[str
         feature = _stated_features(schema)[column]
         feature = feature[0] if isinstance(feature, list) else feature
         return _class_names(feature.get("feature", feature)[field])
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except _ODD_METADATA:
         return ()
 
 
@@ -223,24 +224,30 @@ class EmbeddedSource(RowsSource):
             return
 
         def make(writer: SpoolWriter) -> Rows:
-            read = _Readable()
+            fault: Exception | None = None
+            num_rows = 0
+
+            def until_fault(batches: Iterable[pa.RecordBatch]) -> Iterator[RawRows]:
+                nonlocal fault, num_rows
+                try:
+                    for batch in batches:
+                        num_rows += batch.num_rows
+                        yield RawRows(batch)
+                except (pa.ArrowException, OSError) as error:
+                    fault = error  # the rows before it are listed
+
             try:
                 with open_rows(part, request.storage) as (_, batches):
-                    rows = map(RawRows, read.until_fault(batches))
+                    rows = until_fault(batches)
                     yield from list_rows(self.layout, request, file, rows, writer)
             except DamagedFileError as error:
-                read.fault = error
-            if read.fault is not None:
-                yield incomplete(file.name, part, read.fault, read.num_rows)
+                fault = error
+            if fault is not None:
+                yield incomplete(file.name, part, fault, num_rows)
 
-        rows = spooled_part(
-            request,
-            file,
-            state,
-            make,
-            columns=self.layout.to_json(),
-        )
-        yield from with_structs(rows, self.layout.structs, request.storage)
+        rows = spooled_part(request, file, state, make, columns=self.layout.to_json())
+        structs = self.layout.structs
+        yield from rows if structs is None else structs.in_rows(rows, request.storage)
 
 
 def _layout_of(
@@ -302,24 +309,3 @@ def _can_hold_pictures(kind: pa.DataType) -> bool:
 
 def _is_binary(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _BINARY)
-
-
-class _Readable:
-    """The rows of a file up to its fault, so that those are listed that are readable.
-
-    Attributes:
-        num_rows: Number of rows so far.
-        fault: The error that ended the rows, or None.
-    """
-
-    def __init__(self) -> None:
-        self.num_rows = 0
-        self.fault: Exception | None = None
-
-    def until_fault(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in batches:
-                self.num_rows += batch.num_rows
-                yield batch
-        except (pa.ArrowException, OSError) as error:
-            self.fault = error

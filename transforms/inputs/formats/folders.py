@@ -45,89 +45,50 @@ Listed = tuple[ImageRow, Problem | None]  # a file, and why it cannot be an imag
 
 
 def _files_below(root: str, folders: tuple[str, ...] = ()) -> Iterator[Listed]:
-    """Yield every file below a local folder, in name order; links as `walk`."""
-    for relative, entry, problem in walk(root, folders):
-        if not (relative.isascii() or _is_utf8(relative)):
-            shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
-            problem = RejectReason.BAD_ID, "the file's name is not UTF-8: rename it"
-            yield ImageRow("", f"{root}/{shown}"), problem
-        elif problem or entry is None:
-            yield ImageRow(relative, os.path.join(root, relative)), problem
-        else:
-            try:
-                status = entry.stat()
-            except FileNotFoundError:
-                detail = "a broken link, or a file deleted since it was listed"
-                yield ImageRow(relative, entry.path), (RejectReason.MISSING_FILE, detail)
-            except OSError as error:
-                problem = RejectReason.UNREADABLE, error.strerror or str(error)
-                yield ImageRow(relative, entry.path), problem
-            else:
-                row = ImageRow(relative, entry.path, status.st_size, etag_of(status))
-                yield row, file_problem(status)
-
-
-def _is_utf8(path: str) -> bool:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def walk(
-    root: str, folders: tuple[str, ...] = ()
-) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
-    """Yield (relative path, entry, problem) of every file below `root`, by name in each folder.
+    """Yield every file below a local folder, by name in each folder.
 
     Links are followed, except one back to a folder above itself, or out of `folders` if there are
     any. It keeps its own stack, because folders may be nested deeper than Python's calls.
     """
-    stack = [(_entries(root, ""), os.path.realpath(root))]
-    above = {stack[0][1]}
+    real_root = os.path.realpath(root)
+    stack, above = [("", real_root, _entries(root))], {real_root}
     while stack:
-        listing, real_folder = stack[-1]
-        relative, entry, problem = next(listing, (None, None, None))
-        if relative is None:
+        prefix, real_folder, entries = stack[-1]
+        entry, problem = None, None
+        try:
+            entry = next(entries, None)
+        except OSError as error:
+            detail = f"cannot list the folder: {error.strerror}"
+            yield _file_at(root, prefix.rstrip("/"), None, (RejectReason.INCOMPLETE, detail))
+        if entry is None:
             stack.pop()
             # Only folders above count: two links to one folder beside each other are no cycle.
             above.remove(real_folder)
-        elif entry is None or problem:
-            yield relative, entry, problem
-        elif folders and entry.is_symlink() and (out := outside_problem(entry.path, folders)):
-            yield relative, entry, out
-        elif not _is_folder(entry):
-            yield relative, entry, None
-        else:
+            continue
+        if is_litter(entry.name):
+            problem = LITTER
+        elif folders and entry.is_symlink():
+            problem = outside_problem(entry.path, folders)
+        if problem is None and _is_folder(entry):
             # `realpath` looks at every folder above, so it is called for links only.
             real = (
                 os.path.realpath(entry.path)
                 if entry.is_symlink()
                 else os.path.join(real_folder, entry.name)
             )
-            if real in above:
-                yield relative, entry, (RejectReason.OTHER_FILE, "a link back to a folder above it")
-            else:
-                stack.append((_entries(entry.path, relative + "/"), real))
+            if real not in above:
+                stack.append((f"{prefix}{entry.name}/", real, _entries(entry.path)))
                 above.add(real)
+                continue
+            problem = RejectReason.OTHER_FILE, "a link back to a folder above it"
+        yield _file_at(root, prefix + entry.name, entry, problem)
 
 
-def _entries(
-    folder: str, prefix: str
-) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
-    try:
-        with os.scandir(folder) as found:
-            # Sorted, because the order of a disk differs from machine to machine.
-            entries = sorted(found, key=attrgetter("name"))
-    except OSError as error:
-        yield (
-            prefix.rstrip("/"),
-            None,
-            (RejectReason.INCOMPLETE, f"cannot list the folder: {error.strerror}"),
-        )
-        return
-    for entry in entries:
-        yield prefix + entry.name, entry, LITTER if is_litter(entry.name) else None
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        # Sorted, because the order of a disk differs from machine to machine.
+        entries = sorted(found, key=attrgetter("name"))
+    yield from entries
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -135,6 +96,28 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # such as a link to itself; reading its status later reports the error
         return False
+
+
+def _file_at(
+    root: str, relative: str, entry: os.DirEntry[str] | None, problem: Problem | None
+) -> Listed:
+    """Return the row of a file, with its status unless it has a problem."""
+    if not relative.isascii():
+        shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
+        if shown != relative:
+            detail = "the file's name is not UTF-8: rename it"
+            return ImageRow("", f"{root}/{shown}"), (RejectReason.BAD_ID, detail)
+    uri = os.path.join(root, relative) if entry is None else entry.path
+    if problem or entry is None:
+        return ImageRow(relative, uri), problem
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        detail = "a broken link, or a file deleted since it was listed"
+        return ImageRow(relative, uri), (RejectReason.MISSING_FILE, detail)
+    except OSError as error:
+        return ImageRow(relative, uri), (RejectReason.UNREADABLE, error.strerror or str(error))
+    return ImageRow(relative, uri, status.st_size, etag_of(status)), file_problem(status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,13 +250,13 @@ def list_files(
 ) -> Iterator[ImageRow | Reject]:
     """Yield a row or a reject for every file below a folder.
 
-    Local files are in name order, and links as for `walk`; objects are in no order.
+    Local files are in name order, and links as for `_files_below`; objects are in no order.
 
     Args:
         root: The folder.
         split_folders: Folders that stand for a split.
         storage: Options of its store.
-        folders: As for `walk`.
+        folders: As for `_files_below`.
         keys: The range to list; a local folder is always listed whole.
     """
     place = functools.lru_cache(functools.partial(place_of, split_folders))

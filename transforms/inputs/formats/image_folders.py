@@ -27,6 +27,7 @@ from shardwright.storage.folder import files_of
 from shardwright.transforms.inputs.columns import folded, role_text
 from shardwright.transforms.inputs.file_rules import place_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, is_web
+from shardwright.transforms.inputs.formats.box_tables import Objects
 from shardwright.transforms.inputs.formats.folders import (
     describe_folder,
     find_splits,
@@ -114,7 +115,7 @@ class ImageFolderSource(InputSource):
                 f"with metadata files: give the metadata file itself as {request.argument}"
             )
         given = replace(request, columns={**request.columns, "image": image})
-        table = table_of(given, request.uri, files)
+        table = table_of(given, request.uri, files, finder=Objects())
         others = (table.boxes, table.structs, table.flags)  # which state classes, too
         if table.label is None and all(each is None for each in others):
             _warn_of_class_folders(table, splits)
@@ -166,7 +167,7 @@ def source_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> 
     }
     return replace(table, known=known).source_as(
         ImageFolderSource,
-        f"{describe_folder(root, split_folders)} with {table.source.description}",
+        f"{describe_folder(root, split_folders)} with {table.as_source().description}",
         root=root,
         table=table,
         split_folders=split_folders,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shardwright.errors import BuildError, StorageError
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.boxes import ImageSize, ObjectRows, with_objects
+from shardwright.transforms.inputs.boxes import ImageObject, object_rows, sizes_of, with_objects
+from shardwright.transforms.inputs.companions import image_key
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.folders import listed_below
@@ -27,22 +26,6 @@ from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 MAX_LABEL_BYTES = 16 << 20
 
 
-class TreeObject(NamedTuple):
-    """An object of an image.
-
-    Attributes:
-        number: Its number or line in the label file.
-        box: Its box.
-        values: Its other values.
-        size: The height and width in pixels that its box was divided by; None for fractions.
-    """
-
-    number: int
-    box: tuple[float, ...]
-    values: tuple[object, ...]
-    size: ImageSize | None = None
-
-
 def list_tree(
     root: str, storage: StorageOptions, folders: tuple[str, ...] = ()
 ) -> tuple[list[ImageRow], list[Reject]]:
@@ -51,7 +34,7 @@ def list_tree(
     Args:
         root: The folder.
         storage: Options of its store.
-        folders: As for `folders.walk`.
+        folders: As for `folders.listed_below`.
 
     Raises:
         BuildError: A link leads out of `folders`.
@@ -131,87 +114,124 @@ def has_split_folders(request: SourceRequest, folder: str, names: Sequence[str])
     return names_state_splits(request, {**splits, **dict.fromkeys(others)})
 
 
-def read_lists(
-    files: Sequence[ImageRow], storage: StorageOptions
-) -> Iterator[tuple[ImageRow, list[str]]]:
-    """Yield each split list with its lines.
+def by_kind(
+    files: Iterable[ImageRow], kind_of: Callable[[str], str]
+) -> Mapping[str, list[ImageRow]]:
+    """Return files by their kind; `kind_of` returns that of a path."""
+    found: dict[str, list[ImageRow]] = defaultdict(list)
+    for file in files:
+        found[kind_of(file.id)].append(file)
+    return found
+
+
+def listed_splits(
+    lists: Iterable[tuple[ImageRow, str]],
+    known: Container[str],
+    name_of: Callable[[ImageRow, str], str],
+    storage: StorageOptions,
+) -> tuple[dict[str, str], list[Reject]]:
+    """Return the split of each listed name, and a reject for one in two splits or without image.
+
+    Args:
+        lists: Files with an image a line, each with its split.
+        known: The names of images.
+        name_of: Returns the name of an image, given its list and line.
+        storage: Options of the lists' store.
 
     Raises:
         BuildError: A list cannot be read: its images would be in another split, or in none.
     """
-    for file in files:
+    splits: dict[str, str] = {}
+    rejects = []
+    for file, split in lists:
         try:
             text = decode_text(files_of(file.uri, storage).read_bytes(file.uri))
         except StorageError as error:
             raise BuildError(f"cannot read the split list {file.uri}: {error}") from error
         except UnicodeError as error:
             raise BuildError(f"the split list {file.uri} is {error}") from error
-        yield file, text.splitlines()
+        for line in filter(None, map(str.strip, text.splitlines())):
+            name = name_of(file, line)
+            first = splits.setdefault(name, split)
+            if first != split:
+                detail = f"listed in two splits; it stays in {first}"
+                rejects.append(Reject(name, file.uri, RejectReason.DUPLICATE_ID, detail))
+            elif name not in known:
+                detail = f"listed as a {split} image, but there is no image of this name"
+                rejects.append(Reject(name, file.uri, RejectReason.MISSING_FILE, detail))
+    return splits, rejects
 
 
 def list_labelled(
-    pairs: Sequence[tuple[ImageRow, ImageRow | None]],
+    images: Sequence[ImageRow],
+    labels: Iterable[ImageRow],
     storage: StorageOptions,
-    parse: Callable[[ImageRow, ImageRow | None, bytes], Sequence[TreeObject] | Problem],
+    parse: Callable[[str, bytes], Sequence[ImageObject] | Problem],
     columns: Mapping[str, pa.DataType],
     split_of_path: Callable[[str], str | None],
     *,
-    corners: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.asarray,
+    kind: str,
+    without_split: Problem | None,
+    without_label: Problem | None = None,
     in_pixels: bool = False,
     extras: Callable[[Sequence[ImageRow]], Mapping[str, pa.Array]] = lambda _: {},
 ) -> Rows:
     """Yield images with their objects, and a reject for each bad label file and bad box.
 
     Args:
-        pairs: The images, each with its label file, or None.
+        images: The images.
+        labels: Their label files, which share the `image_key`.
         storage: Options of their store.
-        parse: Returns the objects of an image, given its label file and the content, or why there
-            are none.
-        columns: Name and type of each of `TreeObject.values`.
+        parse: Returns the objects of a label file, given its path and content, or why there are
+            none.
+        columns: Name and type of each of `ImageObject.values`.
         split_of_path: Returns the split of an image's path.
-        corners: Returns the boxes of objects as `boxes.ObjectRows` has them, shape [n, 4].
-        in_pixels: True if objects have a `size`.
+        kind: The label files in words.
+        without_split: Why an image without a split is a reject; None if it is none.
+        without_label: Why an image without a label file is a reject; None if it has no objects.
+        in_pixels: True if boxes are in pixels.
         extras: Returns further columns of images.
     """
+    labels_of: dict[tuple[str, ...], list[ImageRow]] = defaultdict(list)
+    for label in labels:
+        labels_of[image_key(label.id)].append(label)
+    pairs: list[tuple[ImageRow, ImageRow | None]] = []
+    for row in images:
+        image = row._replace(split=split_of_path(row.id))
+        found = labels_of.get(image_key(image.id), [])
+        if without_split and image.split is None:
+            yield image.reject(*without_split)
+        elif len(found) > 1:
+            detail = f"it has several {kind}: {', '.join(file.id for file in found)}"
+            yield image.reject(RejectReason.BAD_VALUE, detail)
+        elif without_label and not found:
+            yield image.reject(*without_label)
+        else:
+            pairs.append((image, found[0] if found else None))
     for start in range(0, len(pairs), BATCH_ROWS):
         batch = pairs[start : start + BATCH_ROWS]
         # A batch at a time: the label files of millions of images do not fit into memory.
         contents = dict(read_labels([label for _, label in batch if label], storage))
-        images: list[ImageRow] = []
+        kept: list[ImageRow] = []
         rows: list[int] = []
-        objects: list[TreeObject] = []
-        for image, label in batch:
-            content = contents[label] if label else b""
-            found = parse(image, label, content) if isinstance(content, bytes) else content
-            if isinstance(found, tuple):
-                yield image.reject(*found)
-                continue
-            rows += [len(images)] * len(found)
-            images.append(image)
-            objects += found
-        if images:
-            edges = corners(np.array([one.box for one in objects], float).reshape(-1, 4))
-            found_objects = _object_rows(images, rows, objects, edges, columns, in_pixels=in_pixels)
-            references = image_references(
-                [image._replace(split=split_of_path(image.id)) for image in images]
+        objects: list[ImageObject] = []
+        for image, file in batch:
+            content = contents[file] if file else b""
+            parsed = (
+                parse(file.id if file else "", content) if isinstance(content, bytes) else content
             )
-            yield from with_objects(references, found_objects, extras(images))
-
-
-def _object_rows(
-    images: Sequence[ImageRow],
-    rows: Sequence[int],
-    objects: Sequence[TreeObject],
-    edges: NDArray[np.float64],
-    columns: Mapping[str, pa.DataType],
-    *,
-    in_pixels: bool,
-) -> ObjectRows:
-    """Return the objects of images, given the row of each one's image and its corners."""
-    values = {
-        name: pa.array([one.values[place] for one in objects], kind)
-        for place, (name, kind) in enumerate(columns.items())
-    }
-    names = [f"{images[row].id}#{one.number}" for row, one in zip(rows, objects, strict=True)]
-    sizes = np.array([one.size for one in objects], float).reshape(-1, 2) if in_pixels else None
-    return ObjectRows(np.array(rows, np.int64), edges, values, names, sizes)
+            if isinstance(parsed, tuple):
+                yield image.reject(*parsed)
+                continue
+            rows += [len(kept)] * len(parsed)
+            kept.append(image)
+            objects += parsed
+        if kept:
+            sizes = None
+            if in_pixels:
+                stated = dict(zip(rows, (one.size for one in objects), strict=True))
+                uris = [image.uri for image in kept]
+                sizes = sizes_of([stated.get(row) for row in range(len(kept))], rows, uris, storage)
+            ids = [image.id for image in kept]
+            found_objects = object_rows(ids, rows, objects, columns, sizes)
+            yield from with_objects(image_references(kept), found_objects, extras(kept))

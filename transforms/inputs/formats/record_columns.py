@@ -94,7 +94,7 @@ def tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature
     if any(array.shape != first.shape for array in arrays):
         shape = (None, *first.shape[1:])
     if first.dtype.name not in TENSOR_DTYPES or any(
-        tensor_fault(array, shape, first.dtype.name) for array in arrays
+        shape_fault(array, shape, first.dtype.name) for array in arrays
     ):
         shapes = sorted({f"{array.dtype} {array.shape}" for array in arrays})
         raise UsageError(
@@ -104,34 +104,25 @@ def tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature
     return Feature(name, FeatureKind.TENSOR, shape=shape, dtype=first.dtype.name)
 
 
-def tensor_fault(value: Any, shape: Shape, dtype: str) -> str:
-    """Return why a simple value is no tensor of a shape, with None for any size, and a dtype."""
-    is_array = isinstance(value, np.ndarray)
-    if value is None or (is_array and value.dtype.name == dtype and _fits_shape(value, shape)):
+def shape_fault(value: Any, shape: Shape, dtype: str = "") -> str:
+    """Return why a simple value is no array of a shape, with None for any size, and a dtype.
+
+    Without a dtype, only arrays of several dimensions must have the shape.
+    """
+    if isinstance(value, np.ndarray):
+        fits = len(value.shape) == len(shape) and all(
+            size in (None, found) for size, found in zip(shape, value.shape, strict=True)
+        )
+        if (fits and dtype in ("", value.dtype.name)) or (not dtype and value.ndim < 2):
+            return ""
+        told = f"{value.dtype} {value.shape}"
+    elif value is None or not dtype:
         return ""
-    return f"must be a {dtype} array of shape {_text_of(shape)}, got {_told(value)}"
-
-
-def shape_fault(value: Any, shape: Shape) -> str:
-    """Return why an array of several dimensions does not have a shape; "" for other values."""
-    if not isinstance(value, np.ndarray) or value.ndim < 2 or _fits_shape(value, shape):
-        return ""
-    return f"must have the shape {_text_of(shape)}, got {_told(value)}"
-
-
-def _fits_shape(array: np.ndarray[Any, Any], shape: Shape) -> bool:
-    return len(array.shape) == len(shape) and all(
-        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
-    )
-
-
-def _text_of(shape: Shape) -> str:
-    return f"({', '.join('any' if size is None else str(size) for size in shape)})"
-
-
-def _told(value: Any) -> str:
-    is_array = isinstance(value, np.ndarray)
-    return f"{value.dtype} {value.shape}" if is_array else f"{value!r:.80}"
+    else:
+        told = f"{value!r:.80}"
+    sizes = f"({', '.join('any' if size is None else str(size) for size in shape)})"
+    wanted = f"be a {dtype} array of shape {sizes}" if dtype else f"have the shape {sizes}"
+    return f"must {wanted}, got {told}"
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -271,12 +262,12 @@ class RecordColumns:
     def _shape_faults(self, name: str, values: Sequence[Any]) -> dict[int, str]:
         """Return what is wrong with arrays that have not the dtype and shape of their key."""
         if name in self.inferred:
-            feature = self.tensors[name]
-            found = [tensor_fault(value, feature.shape, feature.dtype) for value in values]
+            shape, dtype = self.tensors[name].shape, self.tensors[name].dtype
         elif name in self.shapes:
-            found = [shape_fault(value, self.shapes[name]) for value in values]
+            shape, dtype = self.shapes[name], ""
         else:
             return {}
+        found = (shape_fault(value, shape, dtype) for value in values)
         return {row: f"key {name!r} {fault}" for row, fault in enumerate(found) if fault}
 
 

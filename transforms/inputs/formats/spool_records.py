@@ -45,7 +45,7 @@ def _spool(records: Sequence[Any], *, source: RecordSource) -> Rows:
     # Another name in each attempt: a worker that was given up may still write its file.
     name = f"{uuid.uuid4().hex}.bin"
     with folder.open_sink(name, sync=False) as sink:
-        writer = SpoolWriter(folder.path(name), None, sink)
+        writer = SpoolWriter(folder.path(name), None, sink.write)
         rows = list(list_records(source, records_of(records), InputFile(URI, URI), "", writer))
         writer.flush()
     yield from rows

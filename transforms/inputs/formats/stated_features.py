@@ -171,9 +171,6 @@ class Stated:
         return self.names.get(label, self.names.get(""))
 
 
-NOTHING_STATED = Stated()
-
-
 def read_stated(folder: Folder) -> Stated:
     """Return what the files beside the TFRecord files state.
 
@@ -208,14 +205,8 @@ def read_stated(folder: Folder) -> Stated:
         content = _read_object(folder, naming.FEATURES, TfdsFeature)
     if content is not None and content.features_dict is not UNSET:
         return _of_tfds(content, {key: _read_names(folder, name) for key, name in files.items()})
-    single = (
-        next(iter(files.values()), None)
-        if len(files) == 1
-        else "labels.txt"
-        if "labels.txt" in names
-        else None
-    )
-    return Stated(names={"": _read_names(folder, single)}) if single else NOTHING_STATED
+    of_all = [*files.values()] if len(files) == 1 else ["labels.txt"]
+    return Stated(names={"": _read_names(folder, of_all[0])} if names & {*of_all} else {})
 
 
 def _read_object(folder: Folder, name: str, kind: type[T]) -> T | None:

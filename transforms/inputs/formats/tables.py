@@ -6,15 +6,17 @@ images, or boxes of images (`box_rows`).
 
 from __future__ import annotations
 
-import itertools
+import csv
 import logging
 import os
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +30,6 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.features.lists import empty_as_null, is_list, is_text
 from shardwright.transforms.inputs.boundary import keep_inside
-from shardwright.transforms.inputs.box_rows import BoxColumns, list_images
-from shardwright.transforms.inputs.box_structs import BoxStructs, with_structs
-from shardwright.transforms.inputs.boxes import ImageSize, read_size
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
     TEXT_ROLES,
@@ -45,9 +44,9 @@ from shardwright.transforms.inputs.columns import (
     quoted,
     role_text,
 )
-from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS, has_image_name
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
 from shardwright.transforms.inputs.folder_contents import has_wildcard
-from shardwright.transforms.inputs.formats.label_codes import names_of_codes
+from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     TABLE_EXTENSIONS,
     read_first_rows,
@@ -58,7 +57,6 @@ from shardwright.transforms.inputs.formats.table_files import (
 from shardwright.transforms.inputs.image_paths import (
     SCHEME,
     STORE,
-    file_exists,
     has_addresses,
     look_up_batch,
     look_up_pictures,
@@ -94,15 +92,11 @@ _LOG = logging.getLogger("shardwright.inputs")
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
-# Open Images has ids without an extension in place of paths, and codes in place of class names.
-_BOX_ROLES = {
-    **ROLE_COLUMNS,
-    "id": ("image_id", "imageid", "id"),
-    "label": (*ROLE_COLUMNS["label"], "labelname", "label_name"),
-}
 CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
-_SUFFIXES = ("", ".jpg", ".jpeg", ".png")
-_PROBES = 5  # images looked up to find the folder of all
+# Labels of Open Images, and files with their names: a code and a name in each line, in newer ones
+# below a line of column names (https://storage.googleapis.com/openimages/web/download_v7.html).
+_CODE = re.compile(r"/[gmt]/\w+")
+_FILE = re.compile(r".*class-descriptions.*\.csv", re.IGNORECASE)
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
@@ -134,7 +128,8 @@ class TableLayout(Columns):
             joined.
         key: The join key of a table of labels, "id", "path" or "stem".
         folders: As in `InputSource`, for the further images of a table of labels.
-        boxes: The columns of boxes if each row is one; None if each row is an image.
+        boxes: The columns of boxes (`box_rows.BoxColumns`) if each row is one; None if each row is
+            an image.
         suffix: The extension of the images, if their paths lack it.
         code_names: Label -> the class name that stands for it; others stay.
         names_split: True if the names of its files state their splits.
@@ -152,7 +147,7 @@ class TableLayout(Columns):
     num_bytes: int = 0
     key: str = "id"
     folders: tuple[str, ...] = ()
-    boxes: BoxColumns | None = None
+    boxes: Any = None
     suffix: str = ""
     code_names: Mapping[str, str] = field(default_factory=dict)
     names_split: bool = False
@@ -171,9 +166,8 @@ class TableLayout(Columns):
         """Return the folder that relative image paths in one of `files` start from."""
         return self.image_root or os.path.dirname(self.path_of(name))
 
-    @property
-    def source(self) -> TableSource:
-        """This table as INPUT."""
+    def as_source(self, kind: type[TableSource] | None = None) -> TableSource:
+        """Return this table as INPUT, a `TableSource` or one of a subclass."""
         number = f" of {counted(len(self.files), 'file')} below" if self.files else " at"
         table = f"a {self.format} table{number} {self.path}"
         found = {"label_paths_root": self.root, "layout": self, "columns": None}
@@ -188,7 +182,7 @@ class TableLayout(Columns):
         if self.names_split:
             found |= {"states_splits": True}
             table += ", splits by the names of the files"
-        return self.source_as(TableSource, table, **found)
+        return self.source_as(kind or TableSource, table, **found)
 
     def for_features(self, features: Sequence[Feature]) -> TableLayout:
         """Return the table with only the columns of these features.
@@ -231,11 +225,31 @@ class TableLayout(Columns):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSource(InputSource):
-    """A table.
+class ObjectFinder(Protocol):
+    """Finds objects of images in tables, with their boxes (`box_tables.Objects`).
 
     Attributes:
+        roles: Usual names of columns, by role, in a table with a row for each box.
+    """
+
+    roles: ClassVar[Mapping[str, Sequence[str]]]
+
+    def in_rows(self, request: SourceRequest, columns: pa.Schema) -> Any:
+        """Return `TableLayout.boxes` of a table with these columns."""
+
+    def in_cells(self, columns: pa.Schema, declared: Container[str]) -> Any:
+        """Return `Columns.structs` of these columns; `declared` ones are features by themselves."""
+
+    def placed(self, table: TableLayout, boxes: Any) -> TableLayout:
+        """Return a table with these `boxes`, and with the folder of its images."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource(InputSource):
+    """A table, with a row for each image. `BoxTableSource` finds objects, too.
+
+    Attributes:
+        finder: Finds objects.
         layout: Its files, and the roles of its columns.
     """
 
@@ -247,6 +261,8 @@ class TableSource(InputSource):
     is_listed_fast = True
     reads_records = True
 
+    finder: ClassVar[ObjectFinder | None] = None
+
     layout: TableLayout
 
     def parts(self) -> Iterator[str]:
@@ -254,7 +270,7 @@ class TableSource(InputSource):
         yield from ("",) if self.layout.boxes else self.layout.files or ("",)
 
     def bring(self, features: Sequence[Feature]) -> TableSource:
-        return self.layout.for_features(features).source
+        return self.layout.for_features(features).as_source(type(self))
 
     @classmethod
     def look(cls, request: SourceRequest) -> TableSource | None:
@@ -262,7 +278,7 @@ class TableSource(InputSource):
         if not request.forced and not is_table(request):
             return None
         rows = TableOf.IMAGES if request.image else TableOf.RECORDS
-        return open_table(request, rows).source
+        return open_table(request, rows, cls.finder).as_source(cls)
 
     def references(self, part: str) -> Rows:
         """Yield the rows of one of its files; of a table of boxes, the images of all files."""
@@ -271,7 +287,12 @@ class TableSource(InputSource):
 
 
 def open_label_table(
-    request: SourceRequest, *, key: str, root: str | None, folders: tuple[str, ...] = ()
+    request: SourceRequest,
+    *,
+    key: str,
+    root: str | None,
+    folders: tuple[str, ...] = (),
+    finder: ObjectFinder | None = None,
 ) -> TableSource:
     """Return a `--labels` table as a source; without image paths, it is joined by its ids.
 
@@ -280,6 +301,7 @@ def open_label_table(
         key: "id", "path" or "stem".
         root: The folder of the other input's paths; None for the table's own.
         folders: As for `TableLayout.of_labels`.
+        finder: Tells a table with a row for each box, which is refused.
 
     Raises:
         UsageError: It does not exist, is not a table, or lacks a column.
@@ -292,12 +314,13 @@ def open_label_table(
             "give a .csv, .tsv, .jsonl or .parquet table"
         )
     table = open_table(request, TableOf.LABELS)
-    if (boxes := _box_columns(request, table.columns)) and len(boxes.edges) > 1:
+    boxes = finder and finder.in_rows(request, table.columns)
+    if boxes and len(boxes.edges) > 1:
         raise UsageError(
             f"{request.argument} {request.uri} has a row for each box ({', '.join(boxes.edges)}): "
             "give it as INPUT, with --image-root and the folder of the images"
         )
-    return table.of_labels(key, root, folders).source
+    return table.of_labels(key, root, folders).as_source()
 
 
 def is_table(request: SourceRequest) -> bool:
@@ -320,12 +343,15 @@ def _is_table_name(name: str) -> bool:
     return table_format(name) is not None and not name.startswith("_")
 
 
-def open_table(request: SourceRequest, rows: TableOf) -> TableLayout:
+def open_table(
+    request: SourceRequest, rows: TableOf, finder: ObjectFinder | None = None
+) -> TableLayout:
     """Return the layout of INPUT's table.
 
     Args:
         request: The request for INPUT.
         rows: The contents of its rows.
+        finder: As in `TableSource`.
 
     Raises:
         UsageError: There is no table, there are several formats, or as for `table_of` and
@@ -334,7 +360,7 @@ def open_table(request: SourceRequest, rows: TableOf) -> TableLayout:
     """
     uri = request.uri
     if not has_wildcard(uri) and (request.is_file if request.is_remote else os.path.isfile(uri)):
-        return table_of(request, uri, rows=rows)
+        return table_of(request, uri, rows=rows, finder=finder)
     found = find_files(request, _is_table_name)
     if not found:
         raise UsageError(
@@ -347,7 +373,7 @@ def open_table(request: SourceRequest, rows: TableOf) -> TableLayout:
             f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
         )
     folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
-    table = table_of(request, folder, [file.name for file in found], rows=rows)
+    table = table_of(request, folder, [file.name for file in found], rows=rows, finder=finder)
     return replace(table, names_split=not table.split and files_state_splits(request, found))
 
 
@@ -357,6 +383,7 @@ def table_of(
     files: Sequence[str] = (),
     *,
     rows: TableOf = TableOf.IMAGES,
+    finder: ObjectFinder | None = None,
 ) -> TableLayout:
     """Read a table's columns and types, and assign columns to roles.
 
@@ -365,6 +392,7 @@ def table_of(
         path: The table's file, or the common folder of several.
         files: The names of several files below `path`; () for a table in one file.
         rows: The contents of its rows.
+        finder: As in `TableSource`.
 
     Raises:
         UsageError: A given column is missing, or no column can be the image's.
@@ -376,9 +404,11 @@ def table_of(
     if os.path.basename(paths[0]) == CLASSES_FILE and rows is TableOf.IMAGES:
         return _of_flags(request, path, files, schema)
     is_csv = kind in ("csv", "tsv")  # in which every type can have a role
-    boxes = _box_columns(request, schema) if rows is TableOf.IMAGES else None
+    if rows is not TableOf.IMAGES:
+        finder = None
+    boxes = finder and finder.in_rows(request, schema)
     declared = () if is_csv else request.kinds
-    usual = ROLE_COLUMNS if boxes is None else _BOX_ROLES
+    usual = finder.roles if finder and boxes else ROLE_COLUMNS
     first = _FirstRows(paths, kind, schema, request.storage)
     roles = _find_roles(first, request.columns, rows, declared, usual)
     texts = {roles[role] for role in TEXT_ROLES if role != "label"}
@@ -402,21 +432,22 @@ def table_of(
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
         code_names=first.code_names(roles["label"], request) if is_csv else {},
-        structs=BoxStructs.find(schema, request.kinds)
-        if rows is TableOf.IMAGES and request.image
-        else None,
+        structs=finder.in_cells(schema, request.kinds) if finder and request.image else None,
     )
     if table.split is None and kind != "jsonl":  # whose first rows cost as much as all
         first.warn_of_splits({*request.kinds, *filter(None, roles.values())})
-    return table if boxes is None else _of_boxes(table, boxes)
+    return finder.placed(table, boxes) if finder and boxes else table
 
 
 def _of_flags(
     request: SourceRequest, path: str, files: Sequence[str], columns: pa.Schema
 ) -> TableLayout:
     """Return Roboflow's table of several classes: the image's name, and a column for each class."""
-    image, *classes = columns.names
-    names = tuple(name.strip() for name in classes)
+    missing = f"is not in {path}, which has the columns {quoted(columns.names)}"
+    given = find_roles(columns.names, request.columns, missing, lambda *_: False, {"image": ()})
+    image = given["image"] or columns.names[0]
+    kinds = {image: pa.string(), **dict.fromkeys(columns.names, pa.string())}  # the image first
+    names = tuple(name.strip() for name in [*kinds][1:])
     check_names(path, names)
     return TableLayout(
         path=path,
@@ -427,13 +458,15 @@ def _of_flags(
         storage=request.storage,
         image_root=request.image_root,
         files=tuple(files),
-        flags=pa.schema([(name, pa.string()) for name in columns.names]),
+        flags=pa.schema(kinds),
     )
 
 
 def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of 0 and 1 with the names of their classes; null for other values."""
-    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in rows.columns[1:]]
+    assert table.flags is not None
+    image, *classes = map(rows.column, table.flags.names)  # a file may have another order
+    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in classes]
     names = table.known[_LABELS].names
     labels = [
         [name for name, flag in zip(names, flags, strict=True) if flag == "1"]
@@ -441,54 +474,8 @@ def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
         else None
         for flags in zip(*texts, strict=True)
     ]
-    columns = [pc.utf8_trim_whitespace(rows.column(0)), pa.array(labels, pa.list_(pa.string()))]
+    columns = [pc.utf8_trim_whitespace(image), pa.array(labels, pa.list_(pa.string()))]
     return pa.RecordBatch.from_arrays(columns, schema=table.columns)
-
-
-def _box_columns(request: SourceRequest, columns: pa.Schema) -> BoxColumns | None:
-    """Return the columns of boxes, unless the schema has no image, or fills features from them."""
-    found = None if request.image is None else BoxColumns.find(columns)
-    return None if found is None or request.kinds.keys() & {*found.edges} else found
-
-
-def _check_sides(
-    boxes: BoxColumns, rows: pa.RecordBatch, sizes: Sequence[ImageSize | None]
-) -> None:
-    """Raise UsageError if the widths and heights of boxes are those of their images."""
-    x, y, *sides = (rows.column(name).to_pylist() for name in boxes.edges)
-    stated = [size and (size.width, size.height) for size in sizes]
-    if [*zip(*sides, strict=True)] == stated and any((*x, *y)):
-        raise UsageError(
-            f"columns {quoted(boxes.edges[2:])} hold the sizes of images, so "
-            f"{quoted(boxes.edges[:2])} are no points of boxes: rename these, or give a --schema "
-            "that takes them as features"
-        )
-
-
-def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
-    """Return a table of boxes; images are where the first of them are, with their extension."""
-    kinds = {one.name: one for one in table.columns}
-    boxes = boxes.with_objects(
-        kinds[table.label] if table.label else None, [kinds[name] for name in table.extras]
-    )
-    table = replace(table, boxes=boxes, may_lack_images=False)
-    first = table.files[0] if table.files else ""
-    batch = read_first_rows(table.path_of(first), table.format, table.columns, table.storage)
-    if batch is None:
-        return table
-    names = pc.unique(pc.fill_null(role_text(batch, table.image), ""))[:_PROBES]
-    suffixes = ("",) if all(map(has_image_name, names.to_pylist())) else _SUFFIXES
-    own = table.folder_of(first)
-    for folder, suffix in itertools.product((own, f"{own}/images"), suffixes):
-        _, paths = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
-        uris = paths.to_pylist()
-        if any(file_exists(uri, table.storage) for uri in uris):
-            if boxes.part is not None:
-                rows = batch.take(pc.index_in(names, role_text(batch, table.image)))
-                _check_sides(boxes, rows, [read_size(uri, table.storage) for uri in uris])
-            root = table.image_root if folder == own else folder
-            return replace(table, image_root=root, suffix=suffix)
-    return table
 
 
 class _FirstRows:
@@ -560,7 +547,7 @@ def _find_roles(
 
     missing = f"is not in {path}, which has the columns {quoted(names)}"
     roles = find_roles(names, given, missing, suits, usual, spelled=folded)
-    if usual is _BOX_ROLES:  # a column called id may number the boxes
+    if usual is not ROLE_COLUMNS:  # a column called id may number the boxes
         roles |= {"image": roles["image"] or roles["id"], "id": given.get("id")}
     if rows is TableOf.RECORDS:
         return roles | {"image": None, "size": None}
@@ -601,12 +588,12 @@ def list_table(table: TableLayout, *names: str) -> Rows:
     """
     names = names or ("",)
     if table.boxes is not None:
-        rows = (row for name in names for row in _boxes_in(table, table.boxes, name))
+        rows = (row for name in names for row in _boxes_in(table, name))
 
         def locate(batch: pa.RecordBatch) -> Rows:
             return _located(table, batch, names[0])
 
-        yield from list_images(rows, table.boxes, table.num_bytes, locate, table.storage)
+        yield from table.boxes.list_images(rows, table.num_bytes, locate, table.storage)
         return
     for name in names:
         for batch in _checked_rows(table, name):
@@ -614,7 +601,9 @@ def list_table(table: TableLayout, *names: str) -> Rows:
                 yield batch
                 continue
             located = _located(table, batch, name)
-            for found in with_structs(located, table.structs, table.storage):
+            if table.structs is not None:
+                located = table.structs.in_rows(located, table.storage)
+            for found in located:
                 if isinstance(found, Reject) or (found.num_rows and not table.pictures):
                     yield found
                 elif found.num_rows:
@@ -623,11 +612,11 @@ def list_table(table: TableLayout, *names: str) -> Rows:
                     yield from keep_inside(pictures, table.folders) if table.folders else pictures
 
 
-def _boxes_in(table: TableLayout, boxes: BoxColumns, name: str) -> Rows:
-    """Yield the rows of a file as `list_images` takes them."""
+def _boxes_in(table: TableLayout, name: str) -> Rows:
+    """Yield the rows of a file as `BoxColumns.list_images` takes them."""
     for found in _checked_rows(table, name):
         is_reject = isinstance(found, Reject)
-        yield found if is_reject else boxes.read(found, f"{name}: " if name else "")
+        yield found if is_reject else table.boxes.read(found, f"{name}: " if name else "")
 
 
 def _checked_rows(table: TableLayout, name: str) -> Rows:
@@ -679,10 +668,6 @@ def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
         yield set_column(batch, "uri", pa.repeat(table.path_of(name), batch.num_rows))
 
 
-def _is_empty(texts: pa.Array) -> pa.Array:
-    return pc.equal(texts, "")
-
-
 def _is_unreadable(uris: pa.Array) -> pa.Array:
     """Return which addresses are not of objects."""
     hidden = pc.ends_with(uris, _HIDDEN_QUERY)
@@ -696,14 +681,15 @@ def _text_rules(
     table: TableLayout, where: str
 ) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array], RejectReason, str]]:
     """Yield (column, test for bad values, reason, detail); details begin with `where`."""
+    is_empty = partial(pc.equal, "")
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
         yield (
             "uri",
-            _is_empty,
+            is_empty,
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: the image column {escaped(repr(table.image))} is empty",
         )
-    yield "id", _is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
+    yield "id", is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
     if table.flags is not None:
         detail = f"{where}row {{row}}: each class must be 0 or 1"
         yield extra_name(_LABELS), pc.is_null, RejectReason.BAD_VALUE, detail
@@ -853,3 +839,37 @@ def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBa
         yield from reject_rows(batch, mask, reason, detail)
     batch = keep_rows(batch, (sizes > 0) & (sizes <= MAX_IMAGE_BYTES))
     yield set_column(batch, "num_bytes", batch.column("num_bytes").cast(pa.int64()))
+
+
+def names_of_codes(labels: pa.Array, folder: str, request: SourceRequest) -> dict[str, str]:
+    """Return code -> name; {} if the first labels are no codes, or no file has their names.
+
+    Args:
+        labels: The first labels of a table.
+        folder: The table's folder.
+        request: The request for INPUT.
+
+    Raises:
+        UsageError: A file of names is neither UTF-8 nor UTF-16.
+        StorageError: The folder or a file cannot be read.
+    """
+    first = next((label for label in labels.to_pylist() if label), "")
+    if _CODE.fullmatch(str(first)) is None:
+        return {}
+    found: dict[str, str] = {}
+    for name in filter(_FILE.fullmatch, request.listings.look_in(folder).files):
+        path = f"{folder}/{name}"
+        try:
+            text = decode_text(files_of(path, request.storage).read_bytes(path))
+        except UnicodeError as error:
+            raise UsageError(f"{path} is {error}") from error
+        found |= {row[0]: row[1] for row in csv.reader(text.splitlines()) if len(row) > 1}
+    if not found:
+        _LOG.warning(
+            "the labels of %s are codes such as %s: for their names, put Open Images' "
+            "class-descriptions.csv or class-descriptions-boxable.csv into %s",
+            *(request.uri, first, folder),
+        )
+    # Some codes share a name, and stay classes of their own.
+    counts = Counter(found.values())
+    return {code: name if counts[name] == 1 else f"{name} ({code})" for code, name in found.items()}

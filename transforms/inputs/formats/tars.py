@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,13 +51,7 @@ _LONG_HEADERS = frozenset(
     )
 )
 _MAX_HEADER_BYTES = 1 << 20  # names and pax records are held in memory, and a tar bomb claims more
-_BUFFER_BYTES = 1 << 20
 _OPENERS: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
-
-
-def is_tar_name(name: str) -> bool:
-    """Return whether a file name has an extension of tar archives."""
-    return name.lower().endswith(TAR_ENDINGS)
 
 
 def tar_stem(name: str) -> str:
@@ -68,44 +62,64 @@ def tar_stem(name: str) -> str:
     return name[: len(name) - len(ending)]
 
 
-class TarReader:
-    """A reader of the members of one tar archive.
+def read_headers(
+    uri: str, storage: StorageOptions, num_bytes: int, compression: str | None
+) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Yield the header of everything in a tar, in order, with the open tar.
 
-    Attributes:
-        uri: Its path or address.
-        compression: "gzip", "bz2", "xz" or "zstd", by its first bytes; None if plain.
+    Raises:
+        ArchiveFault: The rest of the archive cannot be read.
+        StorageError: The store fails.
     """
+    with archive_faults(), _open(uri, storage, num_bytes, compression) as tar:
+        position = -1
+        while (info := tar.next()) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
+            # A damaged size may lead back to an earlier header: the walk must only go forwards.
+            if info.size < 0 or tar.offset <= position:
+                raise ArchiveFault(
+                    RejectReason.CORRUPT,
+                    f"the header of {info.name!r} states {counted(info.size, 'byte')}",
+                )
+            # `tarfile` seeks over the data, so it does not notice by itself that the data ends.
+            if compression is None and info.offset_data + info.size > num_bytes:
+                raise ArchiveFault(
+                    RejectReason.TRUNCATED,
+                    f"it ends inside {info.name!r}, at byte {num_bytes}",
+                )
+            position = tar.offset
+            yield tar, info
 
-    def __init__(self, uri: str, storage: StorageOptions, num_bytes: int) -> None:
-        """Detect the compression by the archive's first bytes.
 
-        Raises:
-            ArchiveFault: The archive cannot be read.
-        """
-        self.uri = uri
-        self._storage = storage
-        self._num_bytes = num_bytes
-        with archive_faults():
-            start = files_of(uri, storage).read_range(uri, 0, 6)
-        self.compression = next(
-            (name for magic, name in _MAGICS.items() if start.startswith(magic)), None
+@contextmanager
+def _open(
+    uri: str, storage: StorageOptions, num_bytes: int, compression: str | None
+) -> Iterator[tarfile.TarFile]:
+    with ExitStack() as stack:
+        skips = compression is None  # only headers are read
+        file: Any = stack.enter_context(
+            files_of(uri, storage).open_stream(uri, num_bytes=num_bytes, skips=skips)
         )
+        mode: Any = "r:"
+        if compression == "zstd":
+            file = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+            mode = "r|"  # it cannot seek
+        elif compression:
+            file = stack.enter_context(_OPENERS[compression](file))
+        tar = tarfile.open(  # noqa: SIM115 - it has nothing of its own to close
+            mode=mode, fileobj=file, tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+        )
+        yield tar
 
-    def members(self) -> Iterator[Member]:
-        """Yield every file in order.
 
-        Raises:
-            ArchiveFault: The rest of the archive cannot be read.
-            StorageError: The store fails.
-        """
-        for tar, info in self._headers():
-            if not info.isdir():
-                yield self._member(tar, info)
-
-    def _member(self, tar: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
-        offset = info.offset_data if self.compression is None else None
-        open_member = functools.partial(_open_member, tar, info)
+def _members(
+    uri: str, storage: StorageOptions, num_bytes: int, compression: str | None
+) -> Iterator[Member]:
+    """Yield every file in a tar, and raise as `read_headers`."""
+    for tar, info in read_headers(uri, storage, num_bytes, compression):
         problem: Problem | None = None
+        if info.isdir():
+            continue
         if info.issparse():
             detail = "a sparse member: pack the archive without --sparse"
             problem = RejectReason.UNSUPPORTED_FORMAT, detail
@@ -116,52 +130,9 @@ class TarReader:
             problem = reason, f"{detail}--hard-dereference"
         elif not info.isreg():
             problem = RejectReason.UNREADABLE, "not a regular file"
-        return Member(normal_path(info.name), info.size, offset, open_member, problem)
-
-    def _headers(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-        with archive_faults(), self._open() as file:
-            tar = tarfile.TarFile(
-                fileobj=file, tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
-            )
-            position = -1
-            while (info := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
-                # A damaged size may lead back to an earlier header: the walk must only go forwards.
-                if info.size < 0 or tar.offset <= position:
-                    raise ArchiveFault(
-                        RejectReason.CORRUPT,
-                        f"the header of {info.name!r} states {counted(info.size, 'byte')}",
-                    )
-                # `tarfile` seeks over the data, so it does not notice by itself that the data ends.
-                if self.compression is None and info.offset_data + info.size > self._num_bytes:
-                    raise ArchiveFault(
-                        RejectReason.TRUNCATED,
-                        f"it ends inside {info.name!r}, at byte {self._num_bytes}",
-                    )
-                position = tar.offset
-                yield tar, info
-
-    @contextmanager
-    def _open(self) -> Iterator[IO[bytes]]:
-        with ExitStack() as stack:
-            skips = self.compression is None  # only headers are read
-            files = files_of(self.uri, self._storage)
-            raw = stack.enter_context(
-                files.open_stream(self.uri, num_bytes=self._num_bytes, skips=skips)
-            )
-            if self.compression == "zstd":
-                yield cast(
-                    "IO[bytes]",
-                    _Forwards(
-                        stack.enter_context(
-                            pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-                        )
-                    ),
-                )
-            elif self.compression:
-                yield stack.enter_context(_OPENERS[self.compression](raw))
-            else:
-                yield raw
+        offset = info.offset_data if compression is None else None
+        open_member: Any = functools.partial(tar.extractfile, info)
+        yield Member(normal_path(info.name), info.size, offset, open_member, problem)
 
 
 class _Header(tarfile.TarInfo):
@@ -187,36 +158,6 @@ class _Header(tarfile.TarInfo):
         return found
 
 
-class _Forwards:
-    """A stream as a file that can seek forwards."""
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-        self._position = 0
-
-    def read(self, num_bytes: int = -1) -> bytes:
-        data: bytes = self._stream.read() if num_bytes < 0 else self._stream.read(num_bytes)
-        self._position += len(data)
-        return data
-
-    def seek(self, offset: int) -> int:
-        if offset < self._position:
-            raise OSError(f"cannot go back from byte {self._position} to {offset}")
-        # In pieces: a member may be larger than memory.
-        while self._position < offset and self.read(min(_BUFFER_BYTES, offset - self._position)):
-            pass
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-
-def _open_member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    file = tar.extractfile(info)
-    assert file is not None  # it is a regular file
-    return file
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TarSource(ArchiveSource):
     """Tar archives of images."""
@@ -224,10 +165,7 @@ class TarSource(ArchiveSource):
     summary = "a .tar, .tar.gz, .tar.bz2, .tar.xz or .tar.zst of images, or several"
     rank = 22
     kind = "tar"
-
-    @staticmethod
-    def is_name(name: str) -> bool:
-        return is_tar_name(name)
+    endings = TAR_ENDINGS
 
     @staticmethod
     @contextmanager
@@ -235,5 +173,8 @@ class TarSource(ArchiveSource):
         uri: str, storage: StorageOptions, num_bytes: int, places: bool
     ) -> Iterator[OpenArchive]:
         del places  # they cost nothing
-        reader = TarReader(uri, storage, num_bytes)
-        yield OpenArchive(reader.members, reader.compression is None)
+        with archive_faults():
+            start = files_of(uri, storage).read_range(uri, 0, 6)
+        found = (name for magic, name in _MAGICS.items() if start.startswith(magic))
+        compression = next(found, None)
+        yield OpenArchive(_members(uri, storage, num_bytes, compression), compression is None)

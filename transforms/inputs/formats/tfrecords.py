@@ -1,22 +1,29 @@
-"""TFRecord files of any writer as input; images are read in place, not copied or re-encoded."""
+"""TFRecord files of any writer as input: plain or compressed, valid or damaged.
+
+Images are read in place, not copied or re-encoded.
+"""
 
 from __future__ import annotations
 
+import io
 import os
+import re
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from shardwright.errors import RecordFault, UsageError
+from shardwright.errors import RecordFault, StorageError, UsageError
 from shardwright.format.entries import Block, Span, bytes_span, find_features, read_values
 from shardwright.format.example import ExampleFault
-from shardwright.format.records import HEADER_BYTES, RecordSpan
+from shardwright.format.records import HEADER_BYTES, RecordSpan, frame_header, read_record
 from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
 from shardwright.sizes import counted
-from shardwright.storage.folder import Folder
+from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.columns import (
     IMAGE_NAMES,
@@ -29,17 +36,11 @@ from shardwright.transforms.inputs.columns import (
 from shardwright.transforms.inputs.file_rules import size_problem
 from shardwright.transforms.inputs.formats.detection_records import DetectionKeys
 from shardwright.transforms.inputs.formats.stated_features import (
-    NOTHING_STATED,
     RecordStatistics,
     Stated,
     is_sequence_example,
     read_stated,
     statistics_of,
-)
-from shardwright.transforms.inputs.formats.tfrecord_files import (
-    is_tfrecord_name,
-    open_tfrecord,
-    read_frames,
 )
 from shardwright.transforms.inputs.input_files import (
     FilesSource,
@@ -67,6 +68,13 @@ WHOLE_RECORD = "record"  # the column of records that are not tf.Examples
 LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
 _MODEL_GARDEN = "image/"
 MAX_BATCH_BYTES = 16 << 20  # of values in a batch, because a feature may be large
+_BUFFER_BYTES = 1 << 20
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+# x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz, and x.record of the
+# Object Detection API; also a bare train-00000-of-01024, and TFX's data_tfrecord-00000-of-00001.gz.
+_NAME = re.compile(
+    r"(?i).*\.(tfrecords?|tfrec)([-._].*)?|.*\.record(-\d+-of-\d+)?(\.gz)?|.*-\d{5,}-of-\d{5,}(\.gz)?"
+)
 _KINDS = {
     pa.binary(): "bytes_list",
     pa.float32(): "float_list",
@@ -173,7 +181,7 @@ def make_layout(
         value = seen.stored(key)
         kinds[key] = value if feature.stored_shape == () else pa.list_(value)
     label = roles["label"]
-    names = stated.class_names_of(label) if label and kinds[label] == pa.int64() else None
+    names = stated.class_names_of(label) if label and kinds[label] != pa.string() else None
     return RecordLayout(
         columns=pa.schema([*kinds.items(), *boxes.items()]),
         detection=detection,
@@ -251,7 +259,7 @@ class TFRecordSource(FilesSource):
     layout: RecordLayout
 
     def parts(self) -> Iterator[str]:
-        yield from (file.uri for file in files_of(self.request)[0])
+        yield from (file.uri for file in _files_in(self.request)[0])
 
     @classmethod
     def look(cls, request: SourceRequest) -> TFRecordSource | None:
@@ -262,7 +270,7 @@ class TFRecordSource(FilesSource):
                 invalid, or an option does not fit.
             StorageError: A file cannot be read.
         """
-        files, stated = files_of(request)
+        files, stated = _files_in(request)
         if not files:
             request.refuse_if_forced("holds no files; give a TFRecord file, a wildcard or a folder")
             return None
@@ -337,7 +345,7 @@ def _layout_of(
     return make_layout(seen, request, stated, detection)
 
 
-def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
+def _files_in(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
     """Return the TFRecord files of INPUT, and what its folder states.
 
     In a dataset of this project, shards of older builds are left out.
@@ -346,7 +354,7 @@ def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
     if not files and request.forced:  # of any name
         files = find_files(request, bool)
     if not files:
-        return (), NOTHING_STATED
+        return (), Stated()
     stated = read_stated(Folder(os.path.dirname(files[0].uri), request.storage, None))
     if stated.shards is not None:
         # If it names none of them, it does not speak of these files.
@@ -400,32 +408,20 @@ class _Every(frozenset[bytes]):
 _EVERY = _Every()
 
 
-def list_records(
-    source: TFRecordSource,
-    file: InputFile,
-    frames: Iterator[RecordSpan | RecordFault],
-    place: ImagePlace | SpoolWriter,
-) -> Rows:
-    """Yield the records of one file as references, and a reject for each invalid one.
-
-    Args:
-        source: INPUT.
-        file: The file; its name begins the ids of records without one, its split is their default.
-        frames: The file's records and faults, from its start.
-        place: The file itself, or the writer of the spool that images are copied to.
-    """
-    layout, rows = source.layout, _raw_rows(source.layout, file, frames, place)
-    # A record without an image has the place of the others.
-    file = file._replace(uri=place.uri)
-    return list_rows(layout, source.request, file, rows, None, etag=place.etag)
-
-
 def _raw_rows(
     layout: RecordLayout,
     file: InputFile,
     frames: Iterator[RecordSpan | RecordFault],
     place: ImagePlace | SpoolWriter,
 ) -> Iterator[RawRows | Reject]:
+    """Yield the records of one file as rows, and a reject for each invalid one.
+
+    Args:
+        layout: The columns of the rows.
+        file: The file; its name begins the ids of rejects.
+        frames: The file's records and faults, from its start.
+        place: The file itself, or the writer of the spool that images are copied to.
+    """
     maker = _RowMaker(layout, place)
     rows: list[NumberedRow] = []
     num_bytes = num_rows = 0
@@ -564,16 +560,115 @@ def _list_file(source: TFRecordSource, part: str) -> Rows:
         told = "the file is empty: it has no records"
         yield Reject(file.name, file.uri, RejectReason.OTHER_FILE, told)
         return
-    with open_tfrecord(part, storage) as (stream, compression):
-        if compression is None or not source.layout.has_images:
-            frames = read_frames(stream, None if compression else state.num_bytes)
-            yield from list_records(source, file, frames, ImagePlace(part, 0, *state))
+    layout, request = source.layout, source.request
+    with open_tfrecord(part, storage) as (stream, is_compressed):
+        frames = read_frames(stream, None if is_compressed else state.num_bytes)
+
+        def make(place: ImagePlace | SpoolWriter) -> Rows:
+            rows = _raw_rows(layout, file, frames, place)
+            # A record without an image has the place of the others.
+            there = file._replace(uri=place.uri)
+            return list_rows(layout, request, there, rows, None, etag=place.etag)
+
+        if is_compressed and layout.has_images:
+            # It cannot be read at an offset, so its images go to the spool.
+            yield from spooled_part(request, file, state, make, columns=layout.to_json())
+        else:
+            yield from make(ImagePlace(part, 0, *state))
+
+
+def is_tfrecord_name(name: str) -> bool:
+    """Return whether a file's name is that of a TFRecord file."""
+    return _NAME.fullmatch(name) is not None
+
+
+@contextmanager
+def open_tfrecord(uri: str, storage: StorageOptions) -> Iterator[tuple[BinaryIO, bool]]:
+    """Open a TFRecord file; yield it, uncompressed and at its start, and whether it is compressed.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    try:
+        with files_of(uri, storage).open_stream(uri) as file:
+            is_compressed = _is_compressed(file.read(HEADER_BYTES))
+            file.seek(0)
+            plain: Any = file
+            if is_compressed:
+                plain = io.BufferedReader(_Inflated(file), _BUFFER_BYTES)
+            yield plain, is_compressed
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{uri} cannot be read: {error.strerror or error}") from error
+
+
+def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[RecordSpan | RecordFault]:
+    """Yield every record of a file, in order, and a fault for each damaged one.
+
+    A fault that hides the start of the next record is the last and stands for the rest of the file.
+
+    Args:
+        file: The file, at its start.
+        num_bytes: The file's length, None if it is compressed.
+    """
+    offset = 0
+    while True:
+        try:
+            span = read_record(file, offset, num_bytes)
+        except RecordFault as fault:
+            yield fault
+            if fault.next_offset is None:
+                return
+            offset = fault.next_offset
+            continue
+        except (EOFError, zlib.error) as error:
+            told = f"the file cannot be unpacked any further: {error}"
+            yield RecordFault(offset, told, is_truncated=True)
             return
-        # A compressed file cannot be read at an offset, so its images go to the spool.
-        yield from spooled_part(
-            source.request,
-            file,
-            state,
-            lambda writer: list_records(source, file, read_frames(stream), writer),
-            columns=source.layout.to_json(),
-        )
+        if span is None:
+            return
+        yield span
+        offset = span.next_offset
+
+
+def _is_compressed(header: bytes) -> bool:
+    """Return whether the first bytes are those of gzip or zlib.
+
+    A plain file begins with a length and its checksum, which no other file does.
+    """
+    if header == frame_header(int.from_bytes(header[:8], "little")):
+        return False
+    is_zlib = (
+        len(header) > 1 and header[0] & 0x0F == 8 and int.from_bytes(header[:2], "big") % 31 == 0
+    )  # RFC 1950
+    return is_zlib or header.startswith(b"\x1f\x8b\x08")
+
+
+class _Inflated(io.RawIOBase):
+    """A gzip or zlib stream as a file; other streams may follow, as `cat a.gz b.gz` writes them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            # `unconsumed_tail` is input for which the last call had no room in its output.
+            before = self._inflate
+            packed = before.unconsumed_tail or before.unused_data or self._file.read(_BUFFER_BYTES)
+            if before.eof:
+                if not packed.strip(b"\0"):  # the padding of a tape or a disk
+                    return 0
+                self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB)
+            elif not packed:
+                raise EOFError("the compressed file ended before its end mark")
+            # Bounded, because a few bytes may inflate to gigabytes.
+            data = self._inflate.decompress(packed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

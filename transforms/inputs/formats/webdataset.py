@@ -36,7 +36,7 @@ from shardwright.transforms.inputs.formats.archives import (
     until_fault,
 )
 from shardwright.transforms.inputs.formats.record_columns import NOT_FITTING
-from shardwright.transforms.inputs.formats.tars import TarReader, TarSource, tar_stem
+from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.label_values import can_be_classes, class_text
@@ -171,12 +171,6 @@ def _take(
             sample.texts[suffix] = file.read(member.num_bytes)
         if len(sample.texts[suffix]) != member.num_bytes:
             raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {member.path!r}")
-
-
-def is_webdataset(samples: Sequence[Sample]) -> bool:
-    """Return whether at least half of the images share a key with a label, caption or json."""
-    num_images = sum(bool(sample.image_suffixes) for sample in samples)
-    return 0 < num_images <= 2 * num_paired(samples)
 
 
 def num_paired(samples: Sequence[Sample]) -> int:
@@ -426,8 +420,9 @@ def _fields_of(sample: Sample) -> Mapping[str, Any]:
 
 
 def _text_of(sample: Sample, suffix: str) -> str | None:
+    data = sample.texts.get(suffix)
     try:
-        return decode_text(sample.texts[suffix]) if suffix in sample.texts else None
+        return None if data is None else decode_text(data)
     except UnicodeError as error:
         raise ValueError(f"the .{suffix} is {error}") from error
 
@@ -474,7 +469,9 @@ class WebDatasetSource(TarSource):
         if not archives:
             return None
         starts, keys_have_dots = _first_samples(archives, request)
-        if not request.forced and not is_webdataset(starts[0]):
+        num_images = sum(bool(sample.image_suffixes) for sample in starts[0])
+        # At least half of the images share a key with a label, caption or json.
+        if not request.forced and not 0 < num_images <= 2 * num_paired(starts[0]):
             return None
         found = list(chain.from_iterable(starts))
         if not found:
@@ -486,7 +483,7 @@ class WebDatasetSource(TarSource):
             request,
             [
                 ArchiveStart(
-                    [f"{one.key}.{suffix}" for one in start for suffix in one.sizes], whole=False
+                    [f"{one.key}.{suffix}" for one in start for suffix in one.sizes], False, {}
                 )
                 for start in starts
             ],
@@ -547,16 +544,15 @@ def _samples_of(
 ) -> Iterator[Sample]:
     """Yield the first samples of a shard that can be read, without the places of images."""
     try:
-        state = state_of(archive.uri, request.storage)
-        members = TarReader(archive.uri, request.storage, state.num_bytes).members()
-        samples = read_samples(members, None, keys_have_dots=keys_have_dots)
-        num_bytes = 0
-        for number, sample in enumerate(islice(samples, _LOOK_SAMPLES)):
-            if isinstance(sample, Sample):
-                yield sample
-                num_bytes += sum(sample.sizes.values())
-            if number >= LEAST_LOOK and num_bytes > LOOK_BYTES:
-                return
+        size, num_bytes = state_of(archive.uri, request.storage).num_bytes, 0
+        with TarSource.open(archive.uri, request.storage, size, False) as tar:
+            samples = read_samples(tar.members, None, keys_have_dots=keys_have_dots)
+            for number, sample in enumerate(islice(samples, _LOOK_SAMPLES)):
+                if isinstance(sample, Sample):
+                    yield sample
+                    num_bytes += sum(sample.sizes.values())
+                if number >= LEAST_LOOK and num_bytes > LOOK_BYTES:
+                    return
     except (ArchiveFault, MissingError):  # reported when the archive is listed
         return
 

@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.boundary import outside_problem
+from shardwright.transforms.inputs.boxes import ImageObject
 from shardwright.transforms.inputs.companions import image_key, probes
 from shardwright.transforms.inputs.file_rules import (
     SPLIT_FOLDERS,
@@ -37,16 +38,15 @@ from shardwright.transforms.inputs.file_rules import (
 from shardwright.transforms.inputs.folder_contents import read_start, read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.formats.label_trees import (
-    TreeObject,
+    by_kind,
     has_split_folders,
     list_labelled,
     list_tree,
-    read_lists,
+    listed_splits,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import reference_schema
-from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.rejects import RejectReason
 
 _MARGIN = 0.01  # tools let boxes exceed their image by this fraction
 _CONFIG_BYTES = 1 << 20
@@ -54,28 +54,12 @@ _START_BYTES = 4096
 _CVAT_FOLDER = re.compile(r"obj_([a-z]+)_data", re.IGNORECASE)
 # Files with one class name per line: LabelImg's, Darknet's and Roboflow's.
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "predefined_classes.txt")
+_IMAGES, _LABELS, _LISTS, _OTHERS = "images", "labels", "lists", "others"
+_OTHER: Problem = (RejectReason.OTHER_FILE, "neither an image nor the labels of one")
 
 
 class BadLine(Exception):  # noqa: N818 - a fault of the file, not of the program
     """An invalid line of a label file; the message is one line."""
-
-
-class YoloObject(NamedTuple):
-    """An object, in fractions of its image.
-
-    Attributes:
-        label: The class number.
-        box: x and y of the center, width, height.
-        polygon: x, y, x, y...; () if there is only a box.
-        line: The line of the file, from 1.
-        keypoints: (x, y, visibility) of each.
-    """
-
-    label: int
-    box: tuple[float, float, float, float]
-    polygon: tuple[float, ...]
-    line: int
-    keypoints: tuple[tuple[float, ...], ...] = ()
 
 
 class PointShape(NamedTuple):
@@ -86,13 +70,15 @@ class PointShape(NamedTuple):
 
 
 def parse_yolo(
-    data: bytes, num_classes: int, point_shape: PointShape | None = None
-) -> Iterator[YoloObject]:
-    """Yield the objects of a file.
+    data: bytes, names: Sequence[str], point_shape: PointShape | None = None
+) -> Iterator[ImageObject]:
+    """Yield the objects of a file: a class, the JSON of a polygon or "", and (x, y, visibility)s.
+
+    The polygon is as COCO's, a list in a list, but in fractions.
 
     Args:
         data: The file's content.
-        num_classes: The number of classes.
+        names: The class names by number.
         point_shape: What the values after each box are; None if there are no keypoints.
 
     Raises:
@@ -106,42 +92,39 @@ def parse_yolo(
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield _object_of(line.split(), number, num_classes, point_shape)
+                yield _object_of(line.split(), number, names, point_shape)
             except ValueError as error:
                 raise BadLine(f"line {number}, {line.strip()[:80]!r}: {error}") from error
 
 
 def _object_of(
-    words: list[str], line: int, num_classes: int, point_shape: PointShape | None
-) -> YoloObject:
+    words: list[str], line: int, names: Sequence[str], point_shape: PointShape | None
+) -> ImageObject:
     label, *values = map(float, words)
-    if not (label.is_integer() and 0 <= label < num_classes):
-        raise ValueError(f"invalid class {words[0]}: there are {num_classes}, counted from 0")
+    if not (label.is_integer() and 0 <= label < len(names)):
+        raise ValueError(f"invalid class {words[0]}: there are {len(names)}, counted from 0")
     points: tuple[tuple[float, ...], ...] = ()
     if point_shape is not None:
         points = _keypoints_of(values[4:], point_shape)
         del values[4:]
     # Four values are a box, and two points are no polygon.
-    if len(values) != 4 and (len(values) < 6 or len(values) % 2):
+    is_box = len(values) == 4
+    if not is_box and (len(values) < 6 or len(values) % 2):
         raise ValueError("expected `class x y width height`, or `class` and at least three points")
-    wrong = next(
-        (value for value in values if not (math.isnan(value) or -_MARGIN <= value <= 1 + _MARGIN)),
-        None,
-    )
-    if wrong is not None:
-        raise ValueError(
-            f"{wrong:g} is not a fraction of the image's width or height: divide pixels by them"
-        )
-    if len(values) == 4:
-        box: tuple[float, float, float, float] = tuple(values)  # type: ignore[assignment]  # four
-        return YoloObject(int(label), box, (), line, points)
-    (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
-    return YoloObject(
-        int(label),
-        ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top),
-        tuple(values),
-        line,
-    )
+    for value in values:
+        # NaN in a box is a reject with the whole box in it.
+        if not (-_MARGIN <= value <= 1 + _MARGIN or (is_box and math.isnan(value))):
+            raise ValueError(
+                f"{value:g} is not a fraction of the image's width or height: divide pixels by them"
+            )
+    if is_box:
+        x, y, width, height = values
+        box = y - height / 2, x - width / 2, y + height / 2, x + width / 2
+    else:
+        xs, ys = values[::2], values[1::2]
+        box = min(ys), min(xs), max(ys), max(xs)
+    polygon = "" if is_box else json.dumps([values], separators=(",", ":"))
+    return ImageObject(line, box, (names[int(label)], polygon, points))
 
 
 def _keypoints_of(values: list[float], shape: PointShape) -> tuple[tuple[float, ...], ...]:
@@ -338,9 +321,9 @@ class YoloSource(InputSource):
         points = config.point_shape
         if points is not None:
             features = (*features, boxes.keypoint_feature(points.points))
-        told = f" and {counted(points.points, 'keypoint')}" if points else ""
+        keypoints = f" and {counted(points.points, 'keypoint')}" if points else ""
         return YoloSource(
-            f"YOLO labels at {root}: images with a .txt of boxes{told} for each, "
+            f"YOLO labels at {root}: images with a .txt of boxes{keypoints} for each, "
             f"{counted(len(config.names), 'class')}{splits}",
             reference_schema(
                 [(boxes.BOX, pa.list_(boxes.BOX_TYPE))]
@@ -362,57 +345,68 @@ class YoloSource(InputSource):
         del part
         files, rejects = list_tree(self.root, self.storage, self.folders)
         yield from rejects
-        images = [file for file in files if has_image_name(file.id)]
-        lists = {path for _, path in self.places if path.lower().endswith(".txt")}
-        texts = [
-            file
-            for file in files
-            if file.id.lower().endswith(".txt") and not _is_other(file.id) and file.id not in lists
-        ]
-        labels: dict[tuple[str, ...], list[ImageRow]] = defaultdict(list)
-        for file in texts:
-            labels[image_key(file.id)].append(file)
-        keys = {image_key(image.id) for image in images}
-        yield from _left_over(files, labels, keys, lists)
-        listed, faults = _listed_splits(self, [file for file in files if file.id in lists], images)
+        split_of_place = {path: split for split, path in self.places}
+        found = by_kind(files, partial(_kind_of, split_of_place))
+        images = found[_IMAGES]
+        paths = {image.id for image in images}
+        listed, faults = listed_splits(
+            [(file, split_of_place[file.id]) for file in found[_LISTS]],
+            paths,
+            lambda _, line: _path_of_line(line.removeprefix(f"{self.root}/"), paths),
+            self.storage,
+        )
         yield from faults
-        split_by_path = _splits_by_place(self, listed)
-        pairs = []
+        keys = set(map(image_key, paths))
+        for file in found[_LABELS]:
+            if image_key(file.id) not in keys:
+                if any(folder.lower() == "labels" for folder in file.id.split("/")[:-1]):
+                    yield file.reject(RejectReason.MISSING_FILE, "there is no image of this name")
+                else:
+                    yield file.reject(*_OTHER)
+        yield from (file.reject(*_OTHER) for file in found[_OTHERS])
         places = ", ".join(f"{split}: {self.root}/{path}" for split, path in self.places)
         unplaced = (
             f"in none of the places of {self.places_from} ({places}): correct them, or move it"
         )
-        for image in images:
-            found = labels.get(image_key(image.id), [])
-            if self.places and split_by_path(image.id) is None:
-                yield image.reject(RejectReason.UNKNOWN_SPLIT, unplaced)
-            elif len(found) > 1:
-                told = f"it has several label files: {', '.join(file.id for file in found)}"
-                yield image.reject(RejectReason.BAD_VALUE, told)
-            else:
-                pairs.append((image, found[0] if found else None))
-
-        def parse(_: ImageRow, file: ImageRow | None, data: bytes) -> list[TreeObject] | Problem:
-            try:
-                found = list(parse_yolo(data, len(self.names), self.point_shape))
-            except BadLine as fault:
-                return RejectReason.BAD_VALUE, f"{file.id if file else ''}, {fault}"
-            objects = []
-            for one in found:
-                # As COCO's JSON, a list in a list, but in fractions; "" for a plain box.
-                polygon = json.dumps([one.polygon], separators=(",", ":")) if one.polygon else ""
-                values = (self.names[one.label], polygon, one.keypoints)
-                objects.append(TreeObject(one.line, one.box, values))
-            return objects
-
         yield from list_labelled(
-            pairs,
+            images,
+            found[_LABELS],
             self.storage,
-            parse,
+            self._objects_of,
             _object_types(self.point_shape),
-            split_by_path,
-            corners=partial(boxes.corners_of_sides, part=0.5),
+            partial(self._split_of, split_of_place, listed),
+            kind="label files",
+            without_split=(RejectReason.UNKNOWN_SPLIT, unplaced) if self.places else None,
         )
+
+    def _objects_of(self, path: str, data: bytes) -> list[ImageObject] | Problem:
+        try:
+            return list(parse_yolo(data, self.names, self.point_shape))
+        except BadLine as fault:
+            return RejectReason.BAD_VALUE, f"{path}, {fault}"
+
+    def _split_of(
+        self, split_of_place: Mapping[str, str], listed: Mapping[str, str], path: str
+    ) -> str | None:
+        """Return an image's split: that of a list or folder in data.yaml, or of a split folder."""
+        folders = path.split("/")[:-1]
+        if not self.places:
+            return split_of(folders) if self.states_splits else None
+        above = ("/".join(folders[:depth]) for depth in range(len(folders), 0, -1))
+        # The innermost folder counts: `above` begins with it.
+        placed = (split_of_place[folder] for folder in above if folder in split_of_place)
+        return listed.get(path) or next(placed, None)
+
+
+def _kind_of(lists: Container[str], path: str) -> str:
+    """Return what a file is, given the lists of images; "" for settings."""
+    if has_image_name(path):
+        return _IMAGES
+    if path in lists:
+        return _LISTS
+    if _is_other(path) or is_config(path):
+        return ""
+    return _LABELS if path.lower().endswith(".txt") else _OTHERS
 
 
 def _object_types(points: PointShape | None) -> dict[str, pa.DataType]:
@@ -509,18 +503,15 @@ def _named_places(request: SourceRequest, root: str) -> dict[str, tuple[str, ...
     for name in found.files:
         stem, _, extension = name.rpartition(".")
         split = split_of([stem]) if extension.lower() == "txt" else None
-        if split and any(map(has_image_name, _start_of(request, f"{root}/{name}").split("\n"))):
-            places[split].append(name)
+        if split:
+            start = peek_text(read_start(f"{root}/{name}", request.storage, _START_BYTES))
+            if any(has_image_name(line.strip()) for line in start.splitlines()):
+                places[split].append(name)
     for name in () if places else found.folders:
         match = _CVAT_FOLDER.fullmatch(name)
         if match and (split := split_of([match[1]])):
             places[split].append(name)
     return {split: tuple(names) for split, names in places.items()}
-
-
-def _start_of(request: SourceRequest, uri: str) -> str:
-    start = read_start(uri, request.storage, _START_BYTES)
-    return "\n".join(map(str.strip, start.decode("utf-8-sig", "replace").splitlines()))
 
 
 def _places(
@@ -564,70 +555,8 @@ def _is_other(path: str) -> bool:
     return path.rpartition("/")[2].lower() in NAME_FILES
 
 
-def _left_over(
-    files: Sequence[ImageRow],
-    labels: dict[tuple[str, ...], list[ImageRow]],
-    keys: set[tuple[str, ...]],
-    lists: set[str],
-) -> Iterator[Reject]:
-    """Yield a reject for each file that is neither an image nor used for one."""
-    for file in files:
-        if has_image_name(file.id) or _is_other(file.id) or is_config(file.id) or file.id in lists:
-            continue
-        if image_key(file.id) in labels and file.id.lower().endswith(".txt"):
-            if image_key(file.id) in keys:
-                continue
-            if any(folder.lower() == "labels" for folder in file.id.split("/")[:-1]):
-                yield file.reject(RejectReason.MISSING_FILE, "there is no image of this name")
-                continue
-        yield file.reject(RejectReason.OTHER_FILE, "neither an image nor the labels of one")
-
-
-def _listed_splits(
-    source: YoloSource, lists: Sequence[ImageRow], images: Sequence[ImageRow]
-) -> tuple[dict[str, str], list[Reject]]:
-    """Return the split of each listed path, and a reject for one in two splits or without image."""
-    split_of_place = {path: split for split, path in source.places}
-    paths, listed, rejects = {image.id for image in images}, dict[str, str](), []
-    for file, lines in read_lists(lists, source.storage):
-        split = split_of_place[file.id]
-        for line in filter(None, map(str.strip, lines)):
-            path = _path_of_line(line.removeprefix(f"{source.root}/"), paths)
-            first = listed.setdefault(path, split)
-            if first != split:
-                told = RejectReason.DUPLICATE_ID, f"listed in two splits; it stays in {first}"
-            elif path not in paths:
-                text = f"listed as a {split} image, but there is no image of this name"
-                told = RejectReason.MISSING_FILE, text
-            else:
-                continue
-            rejects.append(Reject(path, file.uri, *told))
-    return listed, rejects
-
-
 def _path_of_line(line: str, paths: Set[str]) -> str:
     """Return the path of a line of a list, without folders that INPUT lacks, as CVAT's data/."""
     parts = [part for part in line.split("/") if part not in ("", ".", "..")]
     ends = ("/".join(parts[start:]) for start in range(len(parts)))
     return next((end for end in ends if end in paths), "/".join(parts))
-
-
-def _splits_by_place(source: YoloSource, listed: Mapping[str, str]) -> Callable[[str], str | None]:
-    """Return a function from an image's path to its split.
-
-    The split is that of a list or folder in data.yaml; without those, of a split folder.
-    """
-    if not source.states_splits:
-        return lambda _: None
-    split_of_place = {path: split for split, path in source.places}
-
-    def find(path: str) -> str | None:
-        folders = path.split("/")[:-1]
-        above = ("/".join(folders[:depth]) for depth in range(len(folders), 0, -1))
-        # The innermost folder counts: `above` begins with it.
-        placed = listed.get(path) or next(
-            (split_of_place[folder] for folder in above if folder in split_of_place), None
-        )
-        return placed or (None if source.places else split_of(folders))
-
-    return find

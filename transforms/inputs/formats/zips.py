@@ -7,7 +7,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -36,104 +36,46 @@ _UNPACKED = frozenset(
 _LOOKED_UP = 1024  # local headers read at a time
 
 
-def is_zip_name(name: str) -> bool:
-    """Return whether a file name has the extension of zip archives."""
-    return name.lower().endswith(".zip")
+def _members(
+    uri: str,
+    storage: StorageOptions,
+    archive: zipfile.ZipFile,
+    infos: Sequence[zipfile.ZipInfo],
+    places: bool,
+) -> Iterator[Member]:
+    """Yield files, in the order of their bytes; with `places`, at a small read for each stored one.
 
+    The directory has the position of the local header, whose extra field may be of any length.
+    """
+    files = files_of(uri, storage)
 
-class ZipReader:
-    """A reader of the members of one zip archive, open within its `with` block."""
-
-    def __init__(self, uri: str, storage: StorageOptions, archive: zipfile.ZipFile) -> None:
-        self._uri = uri
-        self._storage = storage
-        self._archive = archive
-        self._infos = sorted(
-            (info for info in archive.infolist() if not info.filename.endswith("/")),
-            key=lambda info: info.header_offset,
-        )
-
-    @classmethod
-    @contextmanager
-    def open(cls, uri: str, storage: StorageOptions) -> Iterator[ZipReader]:
-        """Open an archive and read its central directory.
-
-        Raises:
-            ArchiveFault: The archive cannot be read.
-            StorageError: The store fails.
-        """
+    def offset_of(info: zipfile.ZipInfo) -> int | Problem | None:
+        """Return where a stored member's data begins, None if it is compressed, or its problem."""
+        if (problem := _problem(info)) or not places or info.compress_type != zipfile.ZIP_STORED:
+            return problem
         with archive_faults():
-            raw = files_of(uri, storage).open_stream(uri, skips=True)
-        with raw:
-            with archive_faults():
-                try:
-                    archive = zipfile.ZipFile(raw)
-                except zipfile.BadZipFile as error:
-                    raise ArchiveFault(
-                        RejectReason.TRUNCATED,
-                        f"{error}: its end, which lists its members, is missing",
-                    ) from error
-            with archive:
-                yield cls(uri, storage, archive)
+            header = files.read_range(uri, info.header_offset, _LOCAL_HEADER.size)
+        if len(header) < _LOCAL_HEADER.size or not header.startswith(_SIGNATURE):
+            return RejectReason.CORRUPT, "no member at the offset in the archive's directory"
+        _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
+        codec = "utf-8" if info.flag_bits & _UTF8 else "cp437"
+        if name_bytes != len(info.orig_filename.encode(codec)):
+            detail = "the member's name differs from the one in the archive's directory"
+            return RejectReason.CORRUPT, detail
+        return info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
 
-    @property
-    def is_stored(self) -> bool:
-        """True if no usable member is compressed."""
-        return all(
-            info.compress_type == zipfile.ZIP_STORED or _problem(info) for info in self._infos
-        )
-
-    def members(self, *, places: bool = True) -> Iterator[Member]:
-        """Yield every file in the archive, in the order of their bytes.
-
-        Args:
-            places: True to find where stored members begin, at a small read each.
-        """
-        rest = iter(self._infos)
-        while some := list(islice(rest, _LOOKED_UP)):
-            offsets = self._offsets(some) if places else [0] * len(some)
-            for info, offset in zip(some, offsets, strict=True):
-                problem = _problem(info) or (offset if not isinstance(offset, int) else None)
-                start = (
-                    offset
-                    if isinstance(offset, int) and info.compress_type == zipfile.ZIP_STORED
-                    else None
-                )
-                open_member = functools.partial(self._archive.open, info)
-                yield Member(
-                    normal_path(_name_of(info)),
-                    info.file_size,
-                    start,
-                    open_member,
-                    problem,
-                    stands_alone=True,
-                )
-
-    def _offsets(self, infos: Sequence[zipfile.ZipInfo]) -> list[int | Problem]:
-        """Return where each stored member's data begins, or its problem; 0 for other members.
-
-        The directory has the position of the local header, whose extra field may be of any length.
-        """
-        files = files_of(self._uri, self._storage)
-
-        def look(info: zipfile.ZipInfo) -> int | Problem:
-            if info.compress_type != zipfile.ZIP_STORED or _problem(info):
-                return 0
-            with archive_faults():
-                header = files.read_range(self._uri, info.header_offset, _LOCAL_HEADER.size)
-            if len(header) < _LOCAL_HEADER.size or not header.startswith(_SIGNATURE):
-                return RejectReason.CORRUPT, "no member at the offset in the archive's directory"
-            _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
-            if name_bytes != len(
-                info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
-            ):
-                return (
-                    RejectReason.CORRUPT,
-                    "the member's name differs from the one in the archive's directory",
-                )
-            return info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
-
-        return list(map_reads(look, infos) if is_remote(self._uri) else map(look, infos))
+    rest = iter(infos)
+    while some := list(islice(rest, _LOOKED_UP)):
+        offsets = map_reads(offset_of, some) if places and is_remote(uri) else map(offset_of, some)
+        for info, found in zip(some, offsets, strict=True):
+            yield Member(
+                normal_path(_name_of(info)),
+                info.file_size,
+                found if isinstance(found, int) else None,
+                functools.partial(archive.open, info),
+                found if isinstance(found, tuple) else None,
+                stands_alone=True,
+            )
 
 
 def _name_of(info: zipfile.ZipInfo) -> str:
@@ -165,10 +107,7 @@ class ZipSource(ArchiveSource):
     summary = "a .zip of images, or several"
     rank = 24
     kind = "zip"
-
-    @staticmethod
-    def is_name(name: str) -> bool:
-        return is_zip_name(name)
+    endings = (".zip",)
 
     @staticmethod
     @contextmanager
@@ -176,5 +115,22 @@ class ZipSource(ArchiveSource):
         uri: str, storage: StorageOptions, num_bytes: int, places: bool
     ) -> Iterator[OpenArchive]:
         del num_bytes
-        with ZipReader.open(uri, storage) as reader:
-            yield OpenArchive(functools.partial(reader.members, places=places), reader.is_stored)
+        with ExitStack() as stack:
+            with archive_faults():
+                raw = stack.enter_context(files_of(uri, storage).open_stream(uri, skips=True))
+                try:
+                    archive = stack.enter_context(zipfile.ZipFile(raw))
+                except zipfile.BadZipFile as error:
+                    raise ArchiveFault(
+                        RejectReason.TRUNCATED,
+                        f"{error}: its end, which lists its members, is missing",
+                    ) from error
+            infos = sorted(
+                (info for info in archive.infolist() if not info.filename.endswith("/")),
+                key=lambda info: info.header_offset,
+            )
+            # The problem of a compressed member needs no spool.
+            in_place = all(
+                info.compress_type == zipfile.ZIP_STORED or _problem(info) for info in infos
+            )
+            yield OpenArchive(_members(uri, storage, archive, infos, places), in_place)

@@ -1,0 +1,95 @@
+"""Tables with objects of images: with a row for each box, or in a column of structs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import UsageError
+from shardwright.transforms.inputs.box_rows import BoxColumns, BoxStructs
+from shardwright.transforms.inputs.boxes import ImageSize, read_size
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS, quoted, role_text
+from shardwright.transforms.inputs.file_rules import has_image_name
+from shardwright.transforms.inputs.formats.table_files import read_first_rows
+from shardwright.transforms.inputs.formats.tables import TableLayout, TableSource
+from shardwright.transforms.inputs.image_paths import file_exists, resolve_paths
+from shardwright.transforms.inputs.source import SourceRequest
+
+_SUFFIXES = ("", ".jpg", ".jpeg", ".png")
+_PROBES = 5  # images looked up to find the folder of all
+
+
+class Objects:
+    """Finds them by the names of columns."""
+
+    # Open Images has ids without an extension in place of paths, and codes in place of class names.
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {
+        **ROLE_COLUMNS,
+        "id": ("image_id", "imageid", "id"),
+        "label": (*ROLE_COLUMNS["label"], "labelname", "label_name"),
+    }
+
+    @staticmethod
+    def in_rows(request: SourceRequest, columns: pa.Schema) -> BoxColumns | None:
+        """Return columns of boxes, unless the schema has no image or fills features from them."""
+        found = None if request.image is None else BoxColumns.find(columns)
+        return None if found is None or request.kinds.keys() & {*found.edges} else found
+
+    @staticmethod
+    def in_cells(columns: pa.Schema, declared: Container[str]) -> BoxStructs | None:
+        return BoxStructs.find(columns, declared)
+
+    @staticmethod
+    def placed(table: TableLayout, boxes: BoxColumns) -> TableLayout:
+        return _of_boxes(table, boxes)
+
+
+class BoxTableSource(TableSource):
+    """A table, with a row for each image or box."""
+
+    finder = Objects()
+
+
+def _check_sides(
+    boxes: BoxColumns, rows: pa.RecordBatch, sizes: Sequence[ImageSize | None]
+) -> None:
+    """Raise UsageError if the widths and heights of boxes are those of their images."""
+    x, y, *sides = (rows.column(name).to_pylist() for name in boxes.edges)
+    stated = [size and (size.width, size.height) for size in sizes]
+    if [*zip(*sides, strict=True)] == stated and any((*x, *y)):
+        raise UsageError(
+            f"columns {quoted(boxes.edges[2:])} hold the sizes of images, so "
+            f"{quoted(boxes.edges[:2])} are no points of boxes: rename these, or give a --schema "
+            "that takes them as features"
+        )
+
+
+def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
+    """Return a table of boxes; images are where the first of them are, with their extension."""
+    kinds = {one.name: one for one in table.columns}
+    boxes = boxes.with_objects(
+        kinds[table.label] if table.label else None, [kinds[name] for name in table.extras]
+    )
+    table = replace(table, boxes=boxes, may_lack_images=False)
+    first = table.files[0] if table.files else ""
+    batch = read_first_rows(table.path_of(first), table.format, table.columns, table.storage)
+    if batch is None:
+        return table
+    names = pc.unique(pc.fill_null(role_text(batch, table.image), ""))[:_PROBES]
+    suffixes = ("",) if all(map(has_image_name, names.to_pylist())) else _SUFFIXES
+    own = table.folder_of(first)
+    for folder, suffix in itertools.product((own, f"{own}/images"), suffixes):
+        _, paths = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
+        uris = paths.to_pylist()
+        if any(file_exists(uri, table.storage) for uri in uris):
+            if boxes.part is not None:
+                rows = batch.take(pc.index_in(names, role_text(batch, table.image)))
+                _check_sides(boxes, rows, [read_size(uri, table.storage) for uri in uris])
+            root = table.image_root if folder == own else folder
+            return replace(table, image_root=root, suffix=suffix)
+    return table
