@@ -6,7 +6,6 @@ processes and the instance's role (boto3). GCS: options; the emulator;
 `GOOGLE_APPLICATION_CREDENTIALS` or gcloud's default file (google-auth for types other than service
 accounts and users); then the machine's account. A missing metadata server costs at most a second.
 
-
 The metadata server: https://cloud.google.com/compute/docs/metadata/querying-metadata.
 """
 
@@ -33,6 +32,11 @@ _KEEP_KEYS = timedelta(minutes=5)
 # `accounts.google.com:oaud`.
 _STS_AUDIENCE = "sts.amazonaws.com"
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_BY_OBSTORE = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
 _METADATA_HOST = "169.254.169.254"  # of Amazon and of Google
 _FLAVOR = {"Metadata-Flavor": "Google"}
@@ -79,46 +83,26 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
         if is_google_machine():
             return _google_role_login(store, values)
     if "access_key_id" in values:
-        return _given_keys(values)
-    if (
-        # A profile that the user names is preferred to keys in the environment, as in boto3.
-        "profile" not in values
-        and env.get("AWS_ACCESS_KEY_ID")
-        and env.get("AWS_SECRET_ACCESS_KEY")
-    ):
-        keys = {
-            "access_key_id": env["AWS_ACCESS_KEY_ID"],
-            "secret_access_key": env["AWS_SECRET_ACCESS_KEY"],
-        }
-        return Login(
-            {
-                **keys,
-                **({"session_token": token} if (token := env.get("AWS_SESSION_TOKEN")) else {}),
-            }
-        )
-    by_obstore = (
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    )
-    if "profile" not in values and any(env.get(name) for name in by_obstore):
-        return Login()
+        # Without a secret, obstore reports what is missing.
+        return _keys_login(values.get) or Login()
+    # A profile that the user names is preferred to keys in the environment, as in boto3.
+    if "profile" not in values:
+        if login := _keys_login(lambda name: env.get(f"AWS_{name.upper()}")):
+            return login
+        if any(env.get(name) for name in _BY_OBSTORE):
+            return Login()
     return _boto3_login(store, values.get("profile"))
 
 
-def _given_keys(values: dict[str, str]) -> Login:
-    """Return the keys of the options, as a provider.
+def _keys_login(value_of: Callable[[str], str | None]) -> Login | None:
+    """Return the login of an access key and its secret, None if one is missing.
 
-    As configuration, obstore would send them with the environment's session token, which belongs
-    to other keys.
+    As configuration, obstore would send keys of the options with the environment's session token,
+    which belongs to other keys.
     """
-    if "secret_access_key" not in values:
-        return Login()  # obstore reports what is missing
-    keys: dict[str, object] = {
-        name: values[name] for name in ("access_key_id", "secret_access_key")
-    }
-    keys |= {"token": values.get("session_token"), "expires_at": None}
-    return Login(provider=lambda: keys)
+    key, secret, token = map(value_of, ("access_key_id", "secret_access_key", "session_token"))
+    keys = {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None}
+    return Login(provider=lambda: keys) if key and secret else None
 
 
 def _boto3_login(store: str, profile: str | None) -> Login:
