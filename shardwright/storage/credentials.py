@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -111,7 +110,7 @@ def _boto3_login(store: str, profile: str | None) -> Login:
         from botocore.session import Session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
-        if _answers(_METADATA_HOST):
+        if _get("/", _PROBE_SECONDS)[0]:
             return Login()  # obstore reads the instance's metadata itself
         raise CredentialsError(
             _no_s3_keys(store) + "; profiles and SSO need boto3: pip install 'shardwright[aws]'"
@@ -270,14 +269,6 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
 def google_message(error: Exception) -> str:
     """Return the message of a google-auth error, whose text repeats it in the response."""
     return str(error.args[0]) if error.args else str(error)
-
-
-def _answers(host: str) -> bool:
-    try:
-        with socket.create_connection((host, 80), _PROBE_SECONDS):
-            return True
-    except OSError:
-        return False
 
 
 def is_google_machine() -> bool:

@@ -185,7 +185,8 @@ def head(client: Client, uri: str, key: str, verb: str, query: str | None = None
             lambda: obstore.head(client.objects, key),
             explain=lambda: obstore.get(client.objects, key, options={"range": (0, 1)}),
         )
-    return info_of(found)
+    etag = plain_etag(found["e_tag"]) or None
+    return FileInfo(found["size"], found["last_modified"].timestamp(), etag)
 
 
 def _get_metadata(objects: Any, key: str) -> Any:
@@ -195,10 +196,3 @@ def _get_metadata(objects: Any, key: str) -> Any:
         if is_past_end(error) or is_whole_answer(error):  # an empty object, or a simple server
             return obstore.get(objects, key).meta
         raise
-
-
-def info_of(meta: Any) -> FileInfo:
-    """Return what obstore tells of an object."""
-    return FileInfo(
-        meta["size"], meta["last_modified"].timestamp(), plain_etag(meta["e_tag"]) or None
-    )

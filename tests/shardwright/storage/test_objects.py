@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -286,3 +287,20 @@ def test_an_object_that_changes_while_it_is_read(bucket: Bucket, tmp_path: Path)
         download(uri, options, file.fileno(), 3, etag=found.etag)
     with pytest.raises(ChangedError, match="x changed while"):
         opened.read()
+
+
+@on_s3_and_gcs
+def test_lengths_and_times(bucket: Bucket) -> None:
+    root = bucket.folder("data")
+    assert (root.info("a"), root.files(), root.first_names()) == (None, {}, [])
+    began = time.time()
+    bucket.fill(["data/a", "data/below/b", "database"], b"xyz")
+    found = root.files()
+    assert list(found) == ["a"]
+    alone = root.info("a")
+    assert alone is not None
+    assert found["a"].num_bytes == alone.num_bytes == 3
+    assert abs(found["a"].modified - alone.modified) < 1  # a header has whole seconds
+    assert began - 1 <= found["a"].modified <= time.time() + 1
+    assert root.first_names() == ["a", "below"]
+    assert bucket.folder().first_names() == ["data", "database"]
