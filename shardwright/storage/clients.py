@@ -294,19 +294,13 @@ def client_for(store: str, options: StorageOptions) -> Client:
 
 def configure(store: str, values: dict[str, str]) -> tuple[Login, dict[str, object]]:
     """Return the login and obstore's configuration, with the environment's endpoint and region."""
-    scheme = store.partition("://")[0]
-    if scheme == "s3":
-        login = s3_login(store, values)
-        found, known = _s3_environment(store, values.get("profile")), S3_KEYS - {"profile"}
-    elif scheme == "gs":
-        login = gcs_login(store, values)
-        found, known = _gcs_environment(), GCS_KEYS
-    else:
-        return Login(), {
-            key: typed(key, value)
-            for key, value in values.items()
-            if key in AZURE_KEYS and scheme == "az"
-        }
+    login, found, known = Login(), {}, AZURE_KEYS
+    match store.partition("://")[0]:
+        case "s3":
+            login, found = s3_login(store, values), _s3_environment(store, values.get("profile"))
+            known = S3_KEYS - {"profile"}
+        case "gs":
+            login, found, known = gcs_login(store, values), _gcs_environment(), GCS_KEYS
     given = {key: typed(key, value) for key, value in values.items() if key in known}
     # In this order: an option that the user gave is the last word.
     config = {
