@@ -145,10 +145,9 @@ def read_png(data: bytes) -> Header:
     if not (is_valid and channels and width and height):
         raise ImageFault("the PNG header is damaged (checksum or values)")
     if color == 3:
-        pixels = data.find(b"IDAT", 33)  # the end of IHDR, always the first chunk
-        if data.find(b"PLTE", 33, pixels) < 0:
+        if not precedes_pixels(data, b"PLTE"):
             raise ImageFault("a PNG with a palette image, but no palette")
-        channels += data.find(b"tRNS", 33, pixels) > 0
+        channels += precedes_pixels(data, b"tRNS")
     refusal = ""
     if max(width, height) > _LIBPNG_MAX_SIDE:
         refusal = (

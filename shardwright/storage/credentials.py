@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, timedelta
+from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -234,7 +234,7 @@ def _google_file_login(store: str, path: str) -> Login:
     return Login(provider=_google_auth_provider(store, path))
 
 
-def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, object]]:
+def _google_auth_provider(store: str, path: str) -> Callable[[], Any]:
     """Return a provider for workload identity federation and impersonation.
 
     google-auth exchanges and refreshes the tokens.
@@ -242,26 +242,25 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
     try:
         import google.auth
         from google.auth.exceptions import GoogleAuthError
-        from google.auth.transport.requests import Request
+        from obstore.auth.google import GoogleCredentialProvider
+
+        credentials: Any = google.auth.load_credentials_from_file(path, scopes=[GOOGLE_SCOPE])[0]
+        provider = GoogleCredentialProvider(credentials)
     except ImportError:
         raise CredentialsError(
             f"{store}: credentials of the kind in {path} need google-auth: "
             "pip install 'shardwright[gcp]'"
         ) from None
-    try:
-        credentials: Any = google.auth.load_credentials_from_file(path, scopes=[GOOGLE_SCOPE])[0]
     except GoogleAuthError as error:
         raise CredentialsError(
             f"{store}: the Google credentials file {path} cannot be used: {error}"
         ) from error
 
-    def fresh_token() -> dict[str, object]:
+    def fresh_token() -> Any:
         try:
-            credentials.refresh(Request())
+            return provider()
         except GoogleAuthError as error:
             raise CredentialsError(google_message(error)) from None
-        # google-auth's expiry is UTC without saying so, and obstore compares it with aware times.
-        return {"token": credentials.token, "expires_at": credentials.expiry.replace(tzinfo=UTC)}
 
     return fresh_token
 
