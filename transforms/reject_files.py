@@ -81,7 +81,7 @@ def _faults_in(root: Folder, filename: str) -> Iterator[Reject]:
 def _batches_of(root: Folder, filenames: Iterable[str]) -> Iterator[pa.RecordBatch]:
     for filename in filenames:
         path = root.path(filename)
-        with root.open_small(filename) as source, ParquetRows(source, path) as file:
+        with root.open_input(filename) as source, ParquetRows(source, path) as file:
             yield from file.batches(_BATCH_ROWS)
 
 

@@ -40,7 +40,6 @@ _WANTED = _ALL_FRAMES | {APP1}
 # Huffman or arithmetic, sequential or progressive.
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC9))
 _DECODABLE = _SEQUENTIAL | {0xC2, 0xCA}
-_NO_FRAME = ImageInfo("jpeg", 0, 0, 3)
 _EOI = bytes((0xFF, END))
 MAX_JPEG_SIDE = 65_500  # JPEG_MAX_DIMENSION in jmorecfg.h of libjpeg
 MAX_REDUCTION = 8
@@ -123,7 +122,8 @@ def essential_jpeg(data: bytes) -> bytes:
 
 def read_jpeg(data: bytes) -> Header:
     """Return what a build must know of a JPEG. Raises as `read_header`."""
-    info, refusal, marker, pos, exif, inks = _NO_FRAME, "", 0, 0, 0, False
+    info, refusal, inks = ImageInfo("jpeg", 0, 0, 3), "", False
+    marker = pos = exif = 0
     for marker, pos, _ in header_segments(data, _WANTED):
         if marker in _ALL_FRAMES:
             info, refusal, inks = _frame_info(data, marker, pos)

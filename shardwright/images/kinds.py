@@ -118,37 +118,36 @@ def check_size(kind: str, height: int, width: int) -> None:
     check_bomb(kind, width, height, MAX_PIXELS)
 
 
-# (offset, magic bytes, name) of image formats that readers of shards need not decode. The first
-# match counts, so JPEG XR stands before the TIFF magic that it extends. Container formats with
-# brands are in _BRANDS.
-_OTHER_IMAGES: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"II\xbc", "JPEG XR"),
-    (0, b"II*\0", "TIFF or camera raw"),
-    (0, b"MM\0*", "TIFF or camera raw"),
-    (0, b"II+\0", "BigTIFF"),
-    (0, b"MM\0+", "BigTIFF"),
-    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
-    (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
-    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
-    (0, b"\xff\x0a", "JPEG XL"),
-    (0, b"8BPS", "Photoshop (PSD)"),
-    (0, b"\0\0\1\0", "Windows icon (ICO)"),
-    (0, b"\0\0\2\0", "Windows cursor (CUR)"),
-    (0, b"qoif", "QOI"),
-    (0, b"#?RADIANCE", "Radiance HDR"),
-    (0, b"v/1\1", "OpenEXR"),
-    (0, b"DDS ", "DirectDraw surface (DDS)"),
-    (0, b"FUJIFILMCCD-RAW", "Fujifilm camera raw"),
-    (128, b"DICM", "DICOM"),
-    (0, b"SIMPLE  =", "FITS"),
-    (0, b"\x89JNG\r\n\x1a\n", "JNG"),
-    (0, b"\x89MNG\r\n\x1a\n", "MNG"),
-    *(
-        (0, b"P%d" % kind + space, "netpbm (PNM)")
+# Magic bytes -> name of image formats that readers of shards need not decode. The first match
+# counts, so JPEG XR stands before the TIFF magic that it extends. DICOM has its magic at byte 128,
+# and container formats with brands are in _BRANDS.
+_OTHER_IMAGES = {
+    b"II\xbc": "JPEG XR",
+    b"II*\0": "TIFF or camera raw",
+    b"MM\0*": "TIFF or camera raw",
+    b"II+\0": "BigTIFF",
+    b"MM\0+": "BigTIFF",
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"\0\0\0\x0cJXL ": "JPEG XL",
+    b"\xff\x0a": "JPEG XL",
+    b"8BPS": "Photoshop (PSD)",
+    b"\0\0\1\0": "Windows icon (ICO)",
+    b"\0\0\2\0": "Windows cursor (CUR)",
+    b"qoif": "QOI",
+    b"#?RADIANCE": "Radiance HDR",
+    b"v/1\1": "OpenEXR",
+    b"DDS ": "DirectDraw surface (DDS)",
+    b"FUJIFILMCCD-RAW": "Fujifilm camera raw",
+    b"SIMPLE  =": "FITS",
+    b"\x89JNG\r\n\x1a\n": "JNG",
+    b"\x89MNG\r\n\x1a\n": "MNG",
+    **{
+        b"P%d" % kind + space: "netpbm (PNM)"
         for kind in range(1, 8)
         for space in (b"\n", b" ", b"\r\n")
-    ),
-)
+    },
+}
 
 # ISO base media file format (ISO/IEC 14496-12): 'ftyp' at byte 4, then the major brand.
 _BRANDS = {
@@ -159,17 +158,17 @@ _BRANDS = {
     b"crx ": "Canon camera raw",
 }
 
-# Other files often found under an image's name: (start of the file in lower case, description).
-_STRANGERS: tuple[tuple[bytes, str], ...] = (
-    (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
-    (b"<!doctype html", "an HTML page, perhaps an error page saved by a download"),
-    (b"<html", "an HTML page, perhaps an error page saved by a download"),
-    (b"<?xml", "XML, perhaps an error answer of an object store"),
-    (b"%pdf", "a PDF document"),
-    (b"pk\3\4", "a ZIP archive"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"{", "JSON or other text"),
-)
+# Other files often found under an image's name: start of the file in lower case -> description.
+_STRANGERS = {
+    b"version https://git-lfs": "a Git LFS pointer: run `git lfs pull`",
+    b"<!doctype html": "an HTML page, perhaps an error page saved by a download",
+    b"<html": "an HTML page, perhaps an error page saved by a download",
+    b"<?xml": "XML, perhaps an error answer of an object store",
+    b"%pdf": "a PDF document",
+    b"pk\3\4": "a ZIP archive",
+    b"\x1f\x8b": "gzip data",
+    b"{": "JSON or other text",
+}
 
 _OWN_MAGIC = (_JPEG_MAGIC, PNG_MAGIC, *_GIF_MAGICS, _RIFF_MAGIC)
 
@@ -189,18 +188,21 @@ def fault_of_stranger(data: bytes) -> ImageFault:
         )
     # Behind a byte order mark and blanks, which pages and XML may begin with.
     start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    guess = next(
-        (what for magic, what in _STRANGERS if start.startswith(magic)),
-        "not a known image format",
-    )
+    guess = _named(_STRANGERS, start) or "not a known image format"
     return ImageFault(f"the file starts with {data[:12]!r}: {guess}", "not_an_image")
 
 
 def _other_image(data: bytes) -> str:
-    for offset, magic, name in _OTHER_IMAGES:
-        if data.startswith(magic, offset):
-            return name
+    if name := _named(_OTHER_IMAGES, data):
+        return name
+    if data.startswith(b"DICM", 128):
+        return "DICOM"
     if data[4:8] == b"ftyp":
         return _BRANDS.get(data[8:12], "")
     # An SVG may open with an XML declaration, a doctype and comments (SVG 1.1, section 5.1).
     return "SVG" if data[:1].isascii() and b"<svg" in data[:2048].lower() else ""
+
+
+def _named(names: dict[bytes, str], data: bytes) -> str:
+    """Return the name of the first magic that data starts with, "" for none."""
+    return next((name for magic, name in names.items() if data.startswith(magic)), "")

@@ -118,13 +118,13 @@ class _Library(NamedTuple):
     Attributes:
         cast: Takes an array and the name of a dtype.
         flip: Takes an array and an axis.
-        first: Moves the last axis to the third place from the end.
+        move: Takes an array, an axis and the place that it goes to.
         constant: Takes numbers, their shape, and an array on whose device they are needed.
     """
 
     cast: Callable[[Any, str], Any]
     flip: Callable[[Any, int], Any]
-    first: Callable[[Any], Any]
+    move: Callable[[Any, int, int], Any]
     constant: Callable[[_Constants, tuple[int, ...], Any], Any] = _array
 
 
@@ -142,25 +142,21 @@ def _normalized(
     # In float32, and rounded once at the end: bfloat16 has 8 bits, as many as a pixel.
     made = (library.cast(ordered, "float32") - mean) / deviation
     if channels_first and axis == -1:
-        made = library.first(made)
+        made = library.move(made, -1, -3)
     return library.cast(made, dtype)
 
 
 def _numpy() -> _Library:
     return _Library(
         lambda array, dtype: np.asarray(array).astype(numpy_dtype(dtype), copy=False),
-        lambda array, axis: np.flip(array, axis),
-        lambda array: np.moveaxis(array, -1, -3),
+        np.flip,
+        np.moveaxis,
     )
 
 
 def _jax() -> _Library:
     jnp = importlib.import_module("jax.numpy")
-    return _Library(
-        lambda array, dtype: jnp.asarray(array, dtype),
-        jnp.flip,
-        lambda array: jnp.moveaxis(array, -1, -3),
-    )
+    return _Library(jnp.asarray, jnp.flip, jnp.moveaxis)
 
 
 def _torch() -> _Library:
@@ -173,27 +169,19 @@ def _torch() -> _Library:
     return _Library(
         lambda array, dtype: array.to(getattr(torch, dtype)),
         lambda array, axis: array.flip(axis),
-        lambda array: array.movedim(-1, -3),
+        torch.moveaxis,
         lambda values, shape, images: on_device(values, shape, images.device),
     )
 
 
 def _tf() -> _Library:
     tf = importlib.import_module("tensorflow")
-    return _Library(
-        tf.cast,
-        lambda array, axis: tf.reverse(array, [axis]),
-        lambda array: tf.experimental.numpy.moveaxis(array, -1, -3),
-    )
+    return _Library(tf.cast, tf.experimental.numpy.flip, tf.experimental.numpy.moveaxis)
 
 
 def _keras() -> _Library:
     ops = importlib.import_module("keras").ops
-    return _Library(
-        ops.cast,
-        lambda array, axis: ops.flip(array, axis=axis),
-        lambda array: ops.moveaxis(array, -1, -3),
-    )
+    return _Library(ops.cast, ops.flip, ops.moveaxis)
 
 
 _LIBRARIES = {"numpy": _numpy, "jax": _jax, "torch": _torch, "tf": _tf, "keras": _keras}

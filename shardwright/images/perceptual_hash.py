@@ -58,14 +58,9 @@ def hash_image(image: Image) -> PerceptualHash:
     """Return the perceptual hash of a Pillow image."""
     lanczos = load_library("PIL.Image").Resampling.LANCZOS
     gray = image.convert("L").resize((SIDE, SIDE), lanczos)
-    return hash_gray(np.asarray(gray))
-
-
-def hash_gray(gray: NDArray[np.uint8]) -> PerceptualHash:
-    """Return the perceptual hash of uint8 gray pixels [32, 32]."""
     cosines = _cosines()
     # In int64, which is exact, and slow only for large matrices.
-    found = (cosines @ gray.astype(np.int64) @ cosines.T).ravel()
+    found = (cosines @ np.asarray(gray, np.int64) @ cosines.T).ravel()
     # Above the median of an even number of values is above the lower of the two in the middle.
     middle = np.partition(found, len(found) // 2 - 1)[len(found) // 2 - 1]
     bits = np.packbits(found > middle).tobytes()

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -37,9 +39,13 @@ class ChannelSums(NamedTuple):
         """Return the sums over the pictures of both."""
         if not isinstance(other, ChannelSums):
             return NotImplemented
-        (a, b, c), (d, e, f) = self.sums, other.sums
-        (g, h, i), (j, k, m) = self.squares, other.squares
-        return ChannelSums(self.pixels + other.pixels, (a + d, b + e, c + f), (g + j, h + k, i + m))
+        sums, squares = map(add, self.sums, other.sums), map(add, self.squares, other.squares)
+        return ChannelSums(self.pixels + other.pixels, _three(sums), _three(squares))
+
+
+def _three(values: Iterable[int]) -> tuple[int, int, int]:
+    red, green, blue = values
+    return red, green, blue
 
 
 NO_PIXELS = ChannelSums(0, (0, 0, 0), (0, 0, 0))
@@ -86,15 +92,12 @@ def _exact_sums(colors: NDArray[np.float32], shape: tuple[int, ...]) -> tuple[in
     """Return the sum of each color, [3, height * width] of whole numbers up to 255 ** 2."""
     # In float32, whole numbers below 2 ** 24 are exact, and so is a row of at most 256 squares.
     rows = colors.reshape(3, *shape).sum(2)
-    red, green, blue = map(int, rows.sum(1, dtype=np.float64).tolist())
-    return red, green, blue
+    return _three(map(int, rows.sum(1, dtype=np.float64).tolist()))
 
 
 def mean_and_deviation(counts: NDArray[np.intp]) -> tuple[float, float]:
     """Return mean and standard deviation of levels with these counts."""
-    levels = np.arange(len(counts))
-    number, total = int(counts.sum()), int((counts * levels).sum())
-    squares = int((counts * levels * levels).sum())
+    number, total, squares = (int((counts * _VALUES**power).sum()) for power in range(3))
     return total / number, math.sqrt(squares * number - total * total) / number
 
 
@@ -123,7 +126,7 @@ def sharpness_of(levels: NDArray[np.uint8]) -> float:
         small = rows[:, ::2] + rows[:, 1::2]
     padded = np.pad(small, 1, mode="edge")
     around = padded[:-2, 1:-1] + padded[2:, 1:-1] + padded[1:-1, :-2] + padded[1:-1, 2:]
-    return _deviation(4 * small - around) / (_deviation(small) + _FLAT)
+    return _spread(4 * small - around)[1] / (_spread(small)[1] + _FLAT)
 
 
 def colorfulness_of(pixels: NDArray[np.uint8]) -> float:
@@ -134,12 +137,12 @@ def colorfulness_of(pixels: NDArray[np.uint8]) -> float:
     some = pixels[::2, ::2]
     red, green, blue = (some[..., channel].astype(np.int32) for channel in range(3))
     opponents = (red - green, red + green - 2 * blue)  # the second one twice as large
-    means = [abs(int(values.sum())) / values.size for values in opponents]
-    spreads = [_deviation(values) for values in opponents]
-    return math.hypot(spreads[0], spreads[1] / 2) + 0.3 * math.hypot(means[0], means[1] / 2)
+    (mean, spread), (mean_2, spread_2) = map(_spread, opponents)
+    return math.hypot(spread, spread_2 / 2) + 0.3 * math.hypot(mean, mean_2 / 2)
 
 
-def _deviation(values: NDArray[np.int32]) -> float:
+def _spread(values: NDArray[np.int32]) -> tuple[float, float]:
+    """Return mean and standard deviation."""
     number, flat = values.size, values.ravel().astype(np.int64)
     total, squares = int(flat.sum()), int((flat * flat).sum())
-    return math.sqrt(squares * number - total * total) / number
+    return total / number, math.sqrt(squares * number - total * total) / number

@@ -48,10 +48,8 @@ class PngHeader(NamedTuple):
         height: In pixels.
         depth: Bits per sample.
         color: 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGB with alpha.
-        compression: Compression method; 0 is the only one.
-        filters: Filter method; 0 is the only one.
         interlace: 0, or 1 for Adam7.
-        is_intact: Length and checksum are right.
+        is_valid: Kind, length and checksum are right, and the methods are those that there are.
     """
 
     kind: bytes
@@ -59,10 +57,8 @@ class PngHeader(NamedTuple):
     height: int
     depth: int
     color: int
-    compression: int
-    filters: int
     interlace: int
-    is_intact: bool
+    is_valid: bool
 
 
 class PngChunk(NamedTuple):
@@ -92,8 +88,9 @@ def png_header(data: bytes) -> PngHeader:
     length, kind, width, height, depth, color, compression, filters, interlace, crc = _HEADER(
         data, 8
     )
-    is_intact = length == 13 and zlib.crc32(data[12:29]) == crc
-    return PngHeader(kind, width, height, depth, color, compression, filters, interlace, is_intact)
+    is_intact = (length, kind, zlib.crc32(data[12:29])) == (13, b"IHDR", crc)
+    is_valid = is_intact and not compression and not filters and interlace <= 1
+    return PngHeader(kind, width, height, depth, color, interlace, is_valid)
 
 
 def png_chunks(data: bytes) -> Iterator[PngChunk]:
@@ -140,19 +137,17 @@ def png_size(data: bytes) -> tuple[int, int]:
 
 def read_png(data: bytes) -> Header:
     """Return what a build must know of a PNG. Raises as `read_header`."""
-    kind, width, height, depth, color, compression, filters, interlace, is_intact = png_header(data)
+    kind, width, height, depth, color, _, is_valid = png_header(data)
     if kind == b"CgBI":
         detail = "an Xcode-optimized PNG (CgBI), which only Apple reads: use the original file"
         raise ImageFault(detail, "unsupported_format")
     channels = _CHANNELS.get((color, depth), 0)
-    valid = is_intact and kind == b"IHDR" and not compression and not filters and interlace <= 1
-    if not (valid and channels and width and height):
+    if not (is_valid and channels and width and height):
         raise ImageFault("the PNG header is damaged (checksum or values)")
     if color == 3:
-        pixels = data.find(b"IDAT", 33)  # the end of IHDR, always the first chunk
-        if data.find(b"PLTE", 33, pixels) < 0:
+        if not precedes_pixels(data, b"PLTE"):
             raise ImageFault("a PNG with a palette image, but no palette")
-        channels += data.find(b"tRNS", 33, pixels) > 0
+        channels += precedes_pixels(data, b"tRNS")
     refusal = ""
     if max(width, height) > _LIBPNG_MAX_SIDE:
         refusal = (

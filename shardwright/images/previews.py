@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SIDE = 480
 """A preview's longer side has at least as many pixels, if the image has, and less than twice."""
 
+_ESSENTIAL: dict[str, Callable[[bytes], bytes]] = {"jpeg": essential_jpeg, "png": essential_png}
+
 
 class Preview(NamedTuple):
     """A decoded image.
@@ -83,7 +85,7 @@ def _preview_of_values(data: bytes, stored: StoredImage) -> Preview:
 
 def _preview_of_file(data: bytes, kind: str, *, partial: bool) -> Preview:
     whole = partial and kind == "png"  # `essential_png` wants all chunks
-    image = image_openers()[kind](BytesIO(data if whole else _essential(data, kind)))
+    image = image_openers()[kind](BytesIO(data if whole else _ESSENTIAL.get(kind, bytes)(data)))
     width, height = image.size
     check_size(kind, height, width)
     step = _reduction(width, height)
@@ -112,12 +114,6 @@ def _preview_of_file(data: bytes, kind: str, *, partial: bool) -> Preview:
 def _reduction(width: int, height: int) -> int:
     """Return the power of two, at most 64, that leaves at least `SIDE` pixels."""
     return min(64, power_of_two(max(width, height) // SIDE))
-
-
-def _essential(data: bytes, kind: str) -> bytes:
-    if kind == "jpeg":
-        return essential_jpeg(data)
-    return essential_png(data) if kind == "png" else data
 
 
 @functools.cache

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,9 +38,8 @@ BINS = 20
 """Number of bins of a signal's histogram."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """The signals of one picture; `SIGNALS` states range, meaning and limit of each."""
+class Signals(NamedTuple):
+    """The signals of one picture, in the order of `SIGNALS`, which states what each is."""
 
     brightness: float
     highlights: float
@@ -52,10 +50,6 @@ class Signals:
     colorfulness: float
     aspect: float
     size: float
-
-    def values(self) -> tuple[float, ...]:
-        """Return the values in the order of `SIGNALS`."""
-        return astuple(self)
 
 
 Outside = Literal["", "above", "both"]

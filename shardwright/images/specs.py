@@ -66,8 +66,7 @@ class CropImage:
     """A transform that shows one crop of an image; boxes and masks move with it."""
 
     size: Any  # (height, width), once checked, or None
-    shape: Any  # of `ImageTransform`, as `dtype`
-    dtype: Any
+    dtype: Any  # of `ImageTransform`
     fast: bool = False
     flip: bool = False
     boxes: Any = None  # a `Boxes`, once checked
@@ -78,18 +77,22 @@ class CropImage:
         _settle(
             self,
             size=None if kept else check_image_size(self.size),
-            dtype=_dtype_of(self.dtype),
+            dtype=numpy_dtype(dtype_name(self.dtype, _DTYPES)),
             boxes=boxes_of(self.boxes),
             masks=_names_of(self.masks),
         )
 
-    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:
-        """Return the crop of an image of this size, and whether it is flipped."""
-        raise NotImplementedError
+    @property
+    def shape(self) -> Any:
+        """Of `ImageTransform`."""
+        return (*(self.size or (None, None)), 3)
 
-    def _choose_frame(self, height: int, width: int) -> Crop | None:  # noqa: ARG002
-        """Return the rectangle of the result that an image of this size fills; None for all."""
-        return None
+    def _choose(self, height: int, width: int, draw: int) -> tuple[Crop, bool, Crop | None]:  # noqa: ARG002
+        """Return the crop of an image of this size, whether it is flipped, and its frame.
+
+        The frame is the rectangle of the result that the crop fills; None for all.
+        """
+        return Crop(0, 0, height, width), False, None
 
     def apply(
         self,
@@ -118,11 +121,10 @@ class CropImage:
     ) -> tuple[NDArray[Any], View]:
         """Return `out` or a new array, and the part of an image that `apply` shows in it."""
         height, width = image.height, image.width
-        crop, flip = self._choose_crop(height, width, draw)
+        crop, flip, frame = self._choose(height, width, draw)
         if out is None:
             rows, columns, channels = self.shape
             out = np.empty((rows or height, columns or width, channels), self.dtype)
-        frame = self._choose_frame(height, width)
         return out, View((height, width), crop, out.shape[:2], flip, frame)
 
 
@@ -181,13 +183,9 @@ class TrainImage(CropImage):
             ratio=_check_range("ratio", self.ratio),
         )
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return _shape_of(self.size)
-
-    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:
+    def _choose(self, height: int, width: int, draw: int) -> tuple[Crop, bool, Crop | None]:
         crop = draw_crop(draw, height, width, scale=self.scale, ratio=self.ratio)
-        return crop, self.flip and draw_flip(draw)
+        return crop, self.flip and draw_flip(draw), None
 
 
 @dataclass(frozen=True)
@@ -231,18 +229,12 @@ class EvalImage(CropImage):
                 f"got {self.resize!r}"
             )
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return _shape_of(self.size)
-
-    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:  # noqa: ARG002
-        if not isinstance(self.resize, int):
-            return Crop(0, 0, height, width), False
-        return evaluation_crop(height, width, size=self.shape[:2], resize=self.resize), False
-
-    def _choose_frame(self, height: int, width: int) -> Crop | None:
-        is_whole = self.resize == _LETTERBOX
-        return letterbox(height, width, size=self.shape[:2]) if is_whole else None
+    def _choose(self, height: int, width: int, draw: int) -> tuple[Crop, bool, Crop | None]:
+        if isinstance(self.resize, int):
+            size = self.shape[:2]
+            return evaluation_crop(height, width, size=size, resize=self.resize), False, None
+        crop, flip, _ = super()._choose(height, width, draw)
+        return crop, flip, letterbox(height, width, size=self.shape[:2])
 
 
 @dataclass(frozen=True)
@@ -269,13 +261,6 @@ class DecodedImage(CropImage):
 
     def __post_init__(self) -> None:
         super().__post_init__(may_keep_size=True)
-
-    @property
-    def shape(self) -> tuple[int | None, int | None, int]:
-        return (None, None, 3) if self.size is None else _shape_of(self.size)
-
-    def _choose_crop(self, height: int, width: int, draw: int) -> tuple[Crop, bool]:  # noqa: ARG002
-        return Crop(0, 0, height, width), False
 
 
 @dataclass(frozen=True, init=False)
@@ -368,10 +353,6 @@ def _names_of(names: object) -> tuple[str, ...]:
     raise UsageError(f"masks={names!r} must be the name of a feature, or a list of names")
 
 
-def _dtype_of(dtype: object) -> np.dtype[Any]:
-    return numpy_dtype(dtype_name(dtype, _DTYPES))
-
-
 def _is_length(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_SIDE
 
@@ -389,10 +370,6 @@ def _check_range(
     raise UsageError(
         f"{name} must be a pair (minimum, maximum) of numbers above 0{upto}, got {pair!r}"
     )
-
-
-def _shape_of(size: int | tuple[int, int]) -> tuple[int, int, int]:
-    return (size, size, 3) if isinstance(size, int) else (*size, 3)
 
 
 def _settle(spec: object, **values: object) -> None:

@@ -194,7 +194,7 @@ def _values(found: Picture) -> str:
     """Return the numbers of `_SORTED_BY`."""
     row, signals = found.place.row, found.signals
     sides = [row["width"] or nan, row["height"] or nan, row["image_length"] or nan]
-    quality = signals.values() if signals else [nan] * len(SIGNALS)
+    quality = signals if signals else [nan] * len(SIGNALS)
     return " ".join(f"{value:.7g}" for value in (*sides, *quality))
 
 

@@ -36,7 +36,7 @@ def quality(data: ReportData) -> Section | None:
     measured = [found for found in data.pictures if found.signals is not None and found.thumbnail]
     if not measured:
         return None
-    values = np.array([found.signals.values() for found in measured if found.signals is not None])
+    values = np.array([found.signals for found in measured if found.signals is not None])
     told = (
         f"Measured on {counted(len(measured), 'picture')} of the sample, at a reduced size. "
         "The pictures at the bad end of each signal are shown, whether they are bad or not."

@@ -180,7 +180,7 @@ def _batches(root: Folder, manifest: Manifest) -> Iterator[pa.RecordBatch]:
     names = [name for name in sorted(manifest.files) if name.startswith(prefix)]
     for name in names[:_MAX_FILES]:
         try:
-            with root.open_small(name) as source, ParquetRows(source, root.path(name)) as file:
+            with root.open_input(name) as source, ParquetRows(source, root.path(name)) as file:
                 yield from file.batches(_BATCH_ROWS)
         except MissingError:
             continue

@@ -9,7 +9,6 @@ Transient errors are retried with exponential backoff until a deadline:
   number is limited (`request_rate`), and the wait for a turn does not count.
 
 A web server that failed so is left alone for a minute: a table may name thousands of its images.
-
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _LOG = logging.getLogger("shardwright.storage")
 
 FIRST_CONTACT_SECONDS = 5.0
 ONE_OBJECT_SECONDS = 30.0
-DEADLINE_SECONDS = 180.0
+_DEADLINE = "180s"
 REST_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _SAY_EVERY_SECONDS = 10.0
@@ -58,6 +57,7 @@ _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "300s"}
 _UPLOAD_TIMEOUTS = {**_TIMEOUTS, "read_timeout": "120s"}
 _NO_RETRIES: Any = {"max_retries": 0}
 _UPLOAD_RETRIES: Any = {"max_retries": 1000}  # the deadline ends them
+_KINDS: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _HOSTS = {"s3": "the AWS endpoint", "gs": "storage.googleapis.com", "az": "the Azure endpoint"}
 
 
@@ -73,6 +73,7 @@ class Client:
         login: The credentials of both.
         read_seconds: Seconds without a byte after which a response times out.
         deadline: Seconds for which requests are retried during an outage.
+        has_answered: Whether the store has ever responded to a request of `call`.
         etags_are_md5: Whether an etag that looks like an MD5 digest has proved to be one.
     """
 
@@ -80,13 +81,9 @@ class Client:
         values = options.for_store(store)
         self.store = store
         self.scheme = store.partition("://")[0]
-        self.read_seconds = parse_seconds(
-            "read_timeout", values.get("read_timeout", _TIMEOUTS["read_timeout"])
-        ).total_seconds()
-        self.deadline = (
-            parse_seconds("deadline", values["deadline"]).total_seconds()
-            if "deadline" in values
-            else DEADLINE_SECONDS
+        self.read_seconds, self.deadline = (
+            parse_seconds(key, values.get(key, usual)).total_seconds()
+            for key, usual in (("read_timeout", _TIMEOUTS["read_timeout"]), ("deadline", _DEADLINE))
         )
         self.login, self.config = configure(store, values)
         self.endpoint = redact(
@@ -102,17 +99,12 @@ class Client:
         self.uploads = self._make(_UPLOAD_TIMEOUTS, upload_retries)
         self.etags_are_md5 = False
         self._rate = RequestRate()
-        self._answered = False
+        self.has_answered = False
         self._last_success = 0.0
         self._last_failure = 0.0
         self._down_since = 0.0
         self._last_said = 0.0
         self._rests_until = 0.0
-
-    @property
-    def has_answered(self) -> bool:
-        """Return whether the store has ever responded to a request of `call`."""
-        return self._answered
 
     def call(
         self,
@@ -162,7 +154,7 @@ class Client:
                     raise self._last_word(fault, started) from cause_of(error)
                 self._say(fault, attempt, started)
             else:
-                self._answered, self._last_success = True, time.monotonic()
+                self.has_answered, self._last_success = True, time.monotonic()
                 self._rate.served()
                 return result
             COUNTERS.add(f"retries_{fault.kind}")
@@ -177,7 +169,7 @@ class Client:
         if fault is None:
             return None
         # Also a refusal proves that the endpoint is right.
-        self._answered = self._answered or fault.answered
+        self.has_answered = self.has_answered or fault.answered
         self._note(fault)
         # A HEAD of a missing object and of a missing bucket are both a bare 404: a GET has the
         # error code.
@@ -207,7 +199,7 @@ class Client:
 
     def _gives_up(self, started: float, attempt: int, *, overloaded: bool) -> bool:
         elapsed = time.monotonic() - started
-        if not self._answered:
+        if not self.has_answered:
             # By tries, too: a refused connection fails in milliseconds, a silent one takes the
             # whole timeout.
             return elapsed > FIRST_CONTACT_SECONDS or attempt > 5
@@ -257,20 +249,11 @@ class Client:
         client: Any = {**timeouts, **given}
         if self.endpoint.startswith("http://"):
             client["allow_http"] = True
-        name = self.store.partition("://")[2]
-        config: Any = self.config
-        provider: Any = {"credential_provider": self.login.provider} if self.login.provider else {}
-        if self.scheme == "s3":
-            return S3Store(
-                name, config=config, client_options=client, retry_config=retries, **provider
-            )
-        if self.scheme == "gs":
-            return GCSStore(
-                name, config=config, client_options=client, retry_config=retries, **provider
-            )
-        if self.scheme == "az":
-            return AzureStore(name, config=config, client_options=client, retry_config=retries)
-        return HTTPStore(self.store + query, client_options=client, retry_config=retries)
+        if (kind := _KINDS.get(self.scheme)) is None:
+            return HTTPStore(self.store + query, client_options=client, retry_config=retries)
+        provider = {"credential_provider": self.login.provider} if self.login.provider else {}
+        name, config = self.store.partition("://")[2], self.config
+        return kind(name, config=config, client_options=client, retry_config=retries, **provider)
 
 
 _clients: dict[tuple[str, StorageOptions], Client] = {}
@@ -311,19 +294,13 @@ def client_for(store: str, options: StorageOptions) -> Client:
 
 def configure(store: str, values: dict[str, str]) -> tuple[Login, dict[str, object]]:
     """Return the login and obstore's configuration, with the environment's endpoint and region."""
-    scheme = store.partition("://")[0]
-    if scheme == "s3":
-        login = s3_login(store, values)
-        found, known = _s3_environment(store, values.get("profile")), S3_KEYS - {"profile"}
-    elif scheme == "gs":
-        login = gcs_login(store, values)
-        found, known = _gcs_environment(), GCS_KEYS
-    else:
-        return Login(), {
-            key: typed(key, value)
-            for key, value in values.items()
-            if key in AZURE_KEYS and scheme == "az"
-        }
+    login, found, known = Login(), {}, AZURE_KEYS
+    match store.partition("://")[0]:
+        case "s3":
+            login, found = s3_login(store, values), _s3_environment(store, values.get("profile"))
+            known = S3_KEYS - {"profile"}
+        case "gs":
+            login, found, known = gcs_login(store, values), _gcs_environment(), GCS_KEYS
     given = {key: typed(key, value) for key, value in values.items() if key in known}
     # In this order: an option that the user gave is the last word.
     config = {

@@ -12,12 +12,11 @@ class StorageCounters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
-        self._undrained: Counter[str] = Counter()
+        self._drained: Counter[str] = Counter()
 
     def add(self, name: str, number: int = 1) -> None:
         with self._lock:
             self._counts[name] += number
-            self._undrained[name] += number
 
     def snapshot(self) -> dict[str, int]:
         """Return all counts since the process started."""
@@ -27,8 +26,8 @@ class StorageCounters:
     def drain(self) -> dict[str, int]:
         """Return the counts since the last drain, so that each is reported once."""
         with self._lock:
-            drained, self._undrained = self._undrained, Counter()
-            return dict(drained)
+            new, self._drained = self._counts - self._drained, self._counts.copy()
+            return dict(new)
 
 
 COUNTERS = StorageCounters()

@@ -6,7 +6,6 @@ processes and the instance's role (boto3). GCS: options; the emulator;
 `GOOGLE_APPLICATION_CREDENTIALS` or gcloud's default file (google-auth for types other than service
 accounts and users); then the machine's account. A missing metadata server costs at most a second.
 
-
 The metadata server: https://cloud.google.com/compute/docs/metadata/querying-metadata.
 """
 
@@ -14,11 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, timedelta
+from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +31,11 @@ _KEEP_KEYS = timedelta(minutes=5)
 # `accounts.google.com:oaud`.
 _STS_AUDIENCE = "sts.amazonaws.com"
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_BY_OBSTORE = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
 _METADATA_HOST = "169.254.169.254"  # of Amazon and of Google
 _FLAVOR = {"Metadata-Flavor": "Google"}
@@ -79,46 +82,26 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
         if is_google_machine():
             return _google_role_login(store, values)
     if "access_key_id" in values:
-        return _given_keys(values)
-    if (
-        # A profile that the user names is preferred to keys in the environment, as in boto3.
-        "profile" not in values
-        and env.get("AWS_ACCESS_KEY_ID")
-        and env.get("AWS_SECRET_ACCESS_KEY")
-    ):
-        keys = {
-            "access_key_id": env["AWS_ACCESS_KEY_ID"],
-            "secret_access_key": env["AWS_SECRET_ACCESS_KEY"],
-        }
-        return Login(
-            {
-                **keys,
-                **({"session_token": token} if (token := env.get("AWS_SESSION_TOKEN")) else {}),
-            }
-        )
-    by_obstore = (
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    )
-    if "profile" not in values and any(env.get(name) for name in by_obstore):
-        return Login()
+        # Without a secret, obstore reports what is missing.
+        return _keys_login(values.get) or Login()
+    # A profile that the user names is preferred to keys in the environment, as in boto3.
+    if "profile" not in values:
+        if login := _keys_login(lambda name: env.get(f"AWS_{name.upper()}")):
+            return login
+        if any(env.get(name) for name in _BY_OBSTORE):
+            return Login()
     return _boto3_login(store, values.get("profile"))
 
 
-def _given_keys(values: dict[str, str]) -> Login:
-    """Return the keys of the options, as a provider.
+def _keys_login(value_of: Callable[[str], str | None]) -> Login | None:
+    """Return the login of an access key and its secret, None if one is missing.
 
-    As configuration, obstore would send them with the environment's session token, which belongs
-    to other keys.
+    As configuration, obstore would send keys of the options with the environment's session token,
+    which belongs to other keys.
     """
-    if "secret_access_key" not in values:
-        return Login()  # obstore reports what is missing
-    keys: dict[str, object] = {
-        name: values[name] for name in ("access_key_id", "secret_access_key")
-    }
-    keys |= {"token": values.get("session_token"), "expires_at": None}
-    return Login(provider=lambda: keys)
+    key, secret, token = map(value_of, ("access_key_id", "secret_access_key", "session_token"))
+    keys = {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None}
+    return Login(provider=lambda: keys) if key and secret else None
 
 
 def _boto3_login(store: str, profile: str | None) -> Login:
@@ -127,7 +110,7 @@ def _boto3_login(store: str, profile: str | None) -> Login:
         from botocore.session import Session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
-        if _answers(_METADATA_HOST):
+        if _get("/", _PROBE_SECONDS)[0]:
             return Login()  # obstore reads the instance's metadata itself
         raise CredentialsError(
             _no_s3_keys(store) + "; profiles and SSO need boto3: pip install 'shardwright[aws]'"
@@ -251,7 +234,7 @@ def _google_file_login(store: str, path: str) -> Login:
     return Login(provider=_google_auth_provider(store, path))
 
 
-def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, object]]:
+def _google_auth_provider(store: str, path: str) -> Callable[[], Any]:
     """Return a provider for workload identity federation and impersonation.
 
     google-auth exchanges and refreshes the tokens.
@@ -259,26 +242,25 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
     try:
         import google.auth
         from google.auth.exceptions import GoogleAuthError
-        from google.auth.transport.requests import Request
+        from obstore.auth.google import GoogleCredentialProvider
+
+        credentials: Any = google.auth.load_credentials_from_file(path, scopes=[GOOGLE_SCOPE])[0]
+        provider = GoogleCredentialProvider(credentials)
     except ImportError:
         raise CredentialsError(
             f"{store}: credentials of the kind in {path} need google-auth: "
             "pip install 'shardwright[gcp]'"
         ) from None
-    try:
-        credentials: Any = google.auth.load_credentials_from_file(path, scopes=[GOOGLE_SCOPE])[0]
     except GoogleAuthError as error:
         raise CredentialsError(
             f"{store}: the Google credentials file {path} cannot be used: {error}"
         ) from error
 
-    def fresh_token() -> dict[str, object]:
+    def fresh_token() -> Any:
         try:
-            credentials.refresh(Request())
+            return provider()
         except GoogleAuthError as error:
             raise CredentialsError(google_message(error)) from None
-        # google-auth's expiry is UTC without saying so, and obstore compares it with aware times.
-        return {"token": credentials.token, "expires_at": credentials.expiry.replace(tzinfo=UTC)}
 
     return fresh_token
 
@@ -286,14 +268,6 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
 def google_message(error: Exception) -> str:
     """Return the message of a google-auth error, whose text repeats it in the response."""
     return str(error.args[0]) if error.args else str(error)
-
-
-def _answers(host: str) -> bool:
-    try:
-        with socket.create_connection((host, 80), _PROBE_SECONDS):
-            return True
-    except OSError:
-        return False
 
 
 def is_google_machine() -> bool:

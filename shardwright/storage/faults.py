@@ -58,6 +58,8 @@ _PASSING_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset(
     {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
 )
+_SILENT = frozenset({"timeout", "connection", "credentials"})
+_PASSING_KINDS = frozenset({"timeout", "connection", "broken"})
 _DONE = {"write": "written", "list": "listed", "delete": "deleted"}
 
 
@@ -69,15 +71,18 @@ class StoreFault:
         error: The error to raise when there are no more retries.
         passes: Whether the error is transient.
         kind: One word for counters, such as the HTTP status, "timeout" or "connection".
-        answered: Whether the store responded at all.
         bodiless: Whether the response had no error text, as with HEAD.
     """
 
     error: StorageError
     passes: bool
     kind: str
-    answered: bool = True
     bodiless: bool = False
+
+    @property
+    def answered(self) -> bool:
+        """True if the store responded at all."""
+        return self.kind not in _SILENT
 
     @property
     def refused(self) -> bool:
@@ -102,8 +107,7 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
     text = redact(str(error))
     match = _STATUS.search(text)
     status = int(match[1] or match[2]) if match else None
-    found = _CODE.search(text)
-    code = found[1] if found else ""
+    code = (_CODE.findall(text) or [""])[0]
     bodiless = status is not None and not code
     # Before the status: no request was sent.
     if "Could not parse path" in text:
@@ -113,7 +117,8 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
         )
         return StoreFault(StorageError(f"{uri!r} {problem}"), False, "name")
     if status is None:
-        return _without_answer(error, uri, endpoint, text)
+        kind, found = _refused(error, uri, endpoint, text) or _silent(error, uri, endpoint, text)
+        return StoreFault(found, kind in _PASSING_KINDS, kind)
     settled = _settled(error, status, code, uri, verb, endpoint)
     if settled is not None:
         return StoreFault(settled, False, str(status), bodiless=bodiless)
@@ -187,56 +192,31 @@ def _wrong_region(store: str, text: str) -> WrongRegionError:
     return WrongRegionError(f"{store} is not in the configured region; {fix} or AWS_REGION")
 
 
-def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> StoreFault:
-    """Return the fault of a request without an HTTP status."""
-    first = text.partition("\n")[0]
-    return (
-        _settled_without_answer(error, uri, endpoint, text, first)
-        or _unanswered(error, uri, endpoint, text)
-        or StoreFault(
-            TimedOutError(f"{uri}: {endpoint} closed the connection mid-response ({first[:200]})"),
-            True,
-            "broken",
-        )
-    )
-
-
-def _settled_without_answer(
-    error: Exception, uri: str, endpoint: str, text: str, first: str
-) -> StoreFault | None:
-    """Return the fault that no retry would change of a request without an HTTP status, or None."""
-    has_no_ranges = is_whole_answer(error) or "Range request not supported" in text
-    lacks = "range requests" if has_no_ranges else ""
+def _refused(
+    error: Exception, uri: str, endpoint: str, text: str
+) -> tuple[str, StorageError] | None:
+    """Return kind and error of a request without a status that no retry would change, or None."""
+    first, lacks = text.partition("\n")[0], ""
+    if is_whole_answer(error) or "Range request not supported" in text:
+        lacks = "range requests"
     if "Content-Length Header missing" in text:
         lacks = "answers with a Content-Length, as of uncompressed files"
     if lacks:
-        return StoreFault(
-            UnsupportedError(
-                f"{uri}: {endpoint} does not support {lacks}, which are needed: set the server up "
-                "for it, or copy the dataset to a folder, S3 or Google Cloud Storage"
-            ),
-            False,
-            "range",
+        return "range", UnsupportedError(
+            f"{uri}: {endpoint} does not support {lacks}, which are needed: set the server up for "
+            "it, or copy the dataset to a folder, S3 or Google Cloud Storage"
         )
     if isinstance(error, exceptions.NotSupportedError):
-        return StoreFault(
-            UnsupportedError(f"{uri}: {endpoint} does not support this operation ({first[:200]})"),
-            False,
-            "unsupported",
-        )
+        lacks = f"{endpoint} does not support this operation ({first[:200]})"
+        return "unsupported", UnsupportedError(f"{uri}: {lacks}")
     if isinstance(error, FileNotFoundError):
-        return StoreFault(MissingError(f"{uri}: there is no such object"), False, "404")
+        return "404", MissingError(f"{uri}: there is no such object")
+    store = parse_address(uri).store
     # S3's response in the wrong region; the right one is in a header that obstore drops.
     if "redirect without LOCATION" in text:
-        fix = "set --storage-option region=... or AWS_REGION"
-        return StoreFault(
-            WrongRegionError(f"{parse_address(uri).store} is not in the configured region; {fix}"),
-            False,
-            "301",
-        )
+        return "301", _wrong_region(store, text)
     if _LOGIN.search(_without_object(text, uri)):
-        message = f"{parse_address(uri).store}: could not obtain credentials: {first}"
-        return StoreFault(CredentialsError(message), False, "credentials", answered=False)
+        return "credentials", CredentialsError(f"{store}: could not obtain credentials: {first}")
     return None
 
 
@@ -251,20 +231,14 @@ def _without_object(text: str, uri: str) -> str:
     return _URL.sub(without, text)
 
 
-def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> StoreFault | None:
-    """Return the fault of a request that the store did not answer, or None if it broke off."""
+def _silent(error: Exception, uri: str, endpoint: str, text: str) -> tuple[str, StorageError]:
+    """Return kind and error of a request that the store did not answer, or not to the end."""
     if "timed out" in text.lower() or "TimedOut" in text:
-        return StoreFault(
-            TimedOutError(f"{uri}: {endpoint} did not respond"), True, "timeout", answered=False
-        )
+        return "timeout", TimedOutError(f"{uri}: {endpoint} did not respond")
     # For an upload obstore gives no further detail.
     if "error sending request" in text and isinstance(error, OSError):
-        return StoreFault(
-            TimedOutError(f"{uri}: {endpoint} did not respond, or became unreachable"),
-            True,
-            "timeout",
-            answered=False,
-        )
+        silence = "did not respond, or became unreachable"
+        return "timeout", TimedOutError(f"{uri}: {endpoint} {silence}")
     if "error sending request" in text or "dns error" in text:
         where = (
             "base_url=..., STORAGE_EMULATOR_HOST"
@@ -272,10 +246,7 @@ def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> StoreFa
             else "endpoint=..., AWS_ENDPOINT_URL"
         )
         advice = f"check the endpoint (--storage-option {where}) and the network"
-        return StoreFault(
-            UnreachableError(f"{uri}: no response from {endpoint}: {advice}"),
-            True,
-            "connection",
-            answered=False,
-        )
-    return None
+        return "connection", UnreachableError(f"{uri}: no response from {endpoint}: {advice}")
+    first = text.partition("\n")[0][:200]
+    cut = f"{uri}: {endpoint} closed the connection mid-response ({first})"
+    return "broken", TimedOutError(cut)

@@ -194,10 +194,6 @@ class Folder:
         with self._reading(name):  # checked: opening a pipe would wait
             return pa.OSFile(self.path(name))
 
-    def open_small(self, name: str) -> pa.NativeFile:
-        """Open a file of at most a few megabytes; from a store, one request reads it whole."""
-        return self.open_input(name)
-
     def open_stream(
         self, name: str, *, num_bytes: int | None = None, skips: bool = False
     ) -> BinaryIO:
@@ -361,7 +357,9 @@ class StoreFolder(Folder):
         if not length:  # stores have no empty ranges, but a missing object must still raise
             self._found(name)
             return b""
-        data = self._call(name, "read", lambda client, key: get_range(client, key, offset, length))
+        data, _ = self._call(
+            name, "read", lambda client, key: get_range(client, key, offset, length)
+        )
         COUNTERS.add("bytes_read", len(data))
         return data
 
@@ -397,9 +395,6 @@ class StoreFolder(Folder):
 
     def open_input(self, name: str) -> pa.NativeFile:
         return pa.PythonFile(self._reader(name), mode="r")
-
-    def open_small(self, name: str) -> pa.NativeFile:
-        return pa.BufferReader(self.read_bytes(name))
 
     def open_stream(
         self, name: str, *, num_bytes: int | None = None, skips: bool = False

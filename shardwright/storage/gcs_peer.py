@@ -48,22 +48,14 @@ def list_keys(client: Client, start: str, after: str) -> Iterator[tuple[str, int
         "startOffset": after,
         "fields": "items(name,size,md5Hash,kmsKeyName),nextPageToken",
     }
-    for page in _pages(client, query):
-        rows = ((row["name"], int(row["size"]), _etag(row)) for row in page.get("items", ()))
-        # `startOffset` includes its key.
-        yield from (row for row in rows if row[0] != after)
+    for row in _rows(client, query):
+        if row["name"] != after:  # `startOffset` includes its key
+            yield row["name"], int(row["size"]), _etag(row)
 
 
 def stated_content(client: Client, key: str) -> FileInfo:
     """Return an object's length and checksums."""
-    row = _json(
-        client,
-        _object_path(client, key),
-        {"fields": "size,crc32c,md5Hash"},
-    )
-    return FileInfo(
-        int(row["size"]), etag=_etag(row) or None, crc32c=read_crc32c(row.get("crc32c"))
-    )
+    return _info(_json(client, _object_path(client, key), {"fields": "size,crc32c,md5Hash"}))
 
 
 def list_checksums(client: Client, start: str) -> dict[str, FileInfo]:
@@ -73,11 +65,7 @@ def list_checksums(client: Client, start: str) -> dict[str, FileInfo]:
         StorageError: google-auth is not installed, or the request failed.
     """
     query = {"prefix": start, "delimiter": "/", "fields": "items(name,size,crc32c),nextPageToken"}
-    rows = (row for page in _pages(client, query) for row in page.get("items", ()))
-    return {
-        row["name"][len(start) :]: FileInfo(int(row["size"]), crc32c=read_crc32c(row.get("crc32c")))
-        for row in rows
-    }
+    return {row["name"][len(start) :]: _info(row) for row in _rows(client, query)}
 
 
 def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:
@@ -86,8 +74,7 @@ def list_old_versions(client: Client, prefix: str) -> list[tuple[str, str]]:
     query = {"prefix": prefix, "versions": "true", "fields": fields}
     return [
         (row["name"], str(row["generation"]))
-        for page in _pages(client, query)
-        for row in page.get("items", ())
+        for row in _rows(client, query)
         if "timeDeleted" in row
     ]
 
@@ -107,11 +94,16 @@ def _etag(row: dict[str, str]) -> str:
     )
 
 
-def _pages(client: Client, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _info(row: dict[str, str]) -> FileInfo:
+    crc32c = read_crc32c(row.get("crc32c"))
+    return FileInfo(int(row["size"]), etag=_etag(row) or None, crc32c=crc32c)
+
+
+def _rows(client: Client, query: dict[str, str]) -> Iterator[dict[str, Any]]:
     token: str | None = ""
     while token is not None:
         page = _json(client, f"{_bucket_path(client)}/o", {**query, "pageToken": token})
-        yield page
+        yield from page.get("items", ())
         token = page.get("nextPageToken")
 
 

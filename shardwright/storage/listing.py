@@ -90,9 +90,9 @@ def cut_prefix(client: Client, prefix: str, wanted: int) -> list[KeyRange]:
 def _can_be_cut(client: Client) -> bool:
     """Return whether a store lists in the order of its keys and from any key on.
 
-    S3 Express does not, nor do Azure's emulator and its accounts with a hierarchical namespace.
+    Azure's emulator and its accounts with a hierarchical namespace do not.
     """
-    return client.scheme in ("s3", "gs") and not client.config.get("s3_express")
+    return client.scheme in ("s3", "gs")
 
 
 def list_folder(client: Client, prefix: str) -> tuple[list[str], Page]:

@@ -106,9 +106,6 @@ class FileSink:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
 
-    def sync(self) -> None:
-        os.fsync(self._descriptor)
-
 
 @contextmanager
 def open_sink(
@@ -122,15 +119,14 @@ def open_sink(
         _make_folder(path, top)
         temporary = _temporary(path)
         try:
-            with _new_file(temporary) as descriptor:
-                sink = FileSink(descriptor)
-                yield sink
+            with open(temporary, "xb", buffering=0) as file:
+                yield FileSink(file.fileno())
                 # Before the rename: a power failure must not leave the name of a file without its
                 # bytes.
                 if sync:
-                    sink.sync()
+                    os.fsync(file.fileno())
             put_in_place(temporary, path)
-        except BaseException:  # a signal may arrive between any two lines, or in `_new_file`
+        except BaseException:  # a signal may arrive between any two lines, or in `open`
             _discard(temporary)
             raise
     except OSError as error:
@@ -148,15 +144,6 @@ def _make_folder(path: str, top: str | None) -> None:
 def _temporary(path: str) -> str:
     folder, filename = os.path.split(path)
     return os.path.join(folder, temporary_name(filename, secrets.token_hex(4)))
-
-
-@contextmanager
-def _new_file(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _discard(temporary: str) -> None:

@@ -22,7 +22,7 @@ _TRIES_FOR_CONTENT = 3
 
 
 class ReadObject(NamedTuple):
-    """A whole object and its etag, without quotes and "" if the store gives none."""
+    """An object or a part of it, and its etag, without quotes and "" if the store gives none."""
 
     data: bytes
     etag: str
@@ -116,16 +116,11 @@ def read_object_part(
         StorageError: It cannot be read.
     """
     client, key = client_and_key(uri, options)
-    data, there = client.call(uri, "read", lambda: _get_part(client, key, offset, num_bytes))
+    data, there = client.call(uri, "read", lambda: get_range(client, key, offset, num_bytes))
     COUNTERS.add("bytes_read", len(data))
     if (etag and there and etag != there) or len(data) != num_bytes:
         raise ChangedError(f"{uri} has changed since it was listed")
     return data
-
-
-def _get_part(client: Client, key: str, offset: int, num_bytes: int) -> tuple[bytes, str]:
-    result = obstore.get(client.objects, key, options={"range": (offset, offset + num_bytes)})
-    return bytes(result.bytes()), plain_etag(result.meta["e_tag"])
 
 
 def _is_md5(client: Client, key: str) -> bool:
@@ -139,14 +134,16 @@ def _is_md5(client: Client, key: str) -> bool:
         return client.etags_are_md5
 
 
-def get_range(client: Client, key: str, offset: int, length: int) -> bytes:
+def get_range(client: Client, key: str, offset: int, length: int) -> ReadObject:
+    """Return `length` bytes from `offset` on, fewer at the end, as of a local file."""
     try:
-        return bytes(obstore.get_range(client.objects, key, start=offset, length=length))
+        result = obstore.get(client.objects, key, options={"range": (offset, offset + length)})
+        return ReadObject(bytes(result.bytes()), plain_etag(result.meta["e_tag"]))
     except (BaseError, OSError, ValueError) as error:
         if is_past_end(error) or (
             is_whole_answer(error) and not obstore.head(client.objects, key)["size"]
         ):
-            return b""  # as for a local file
+            return ReadObject(b"", "")
         raise
 
 
@@ -188,7 +185,8 @@ def head(client: Client, uri: str, key: str, verb: str, query: str | None = None
             lambda: obstore.head(client.objects, key),
             explain=lambda: obstore.get(client.objects, key, options={"range": (0, 1)}),
         )
-    return info_of(found)
+    etag = plain_etag(found["e_tag"]) or None
+    return FileInfo(found["size"], found["last_modified"].timestamp(), etag)
 
 
 def _get_metadata(objects: Any, key: str) -> Any:
@@ -198,10 +196,3 @@ def _get_metadata(objects: Any, key: str) -> Any:
         if is_past_end(error) or is_whole_answer(error):  # an empty object, or a simple server
             return obstore.get(objects, key).meta
         raise
-
-
-def info_of(meta: Any) -> FileInfo:
-    """Return what obstore tells of an object."""
-    return FileInfo(
-        meta["size"], meta["last_modified"].timestamp(), plain_etag(meta["e_tag"]) or None
-    )

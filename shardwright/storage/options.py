@@ -46,8 +46,7 @@ CLIENT_KEYS = frozenset(
         "proxy_url", "root_certificate", "user_agent", "http1_only", "http2_only",
     )
 )  # fmt: skip
-OWN_KEYS = frozenset({"deadline"})
-_SECONDS_KEYS = frozenset({"connect_timeout", "read_timeout", "timeout"})
+_SECONDS_KEYS = frozenset({"connect_timeout", "read_timeout", "timeout", "deadline"})
 # Values that let their owner in; others with these names, such as a key's id, are hidden as well.
 SECRET_KEYS = frozenset(
     (
@@ -62,7 +61,7 @@ _ALIASES = {
     "no_sign_request": "skip_signature",
     "sts_endpoint": "endpoint_url_sts",  # obstore documents this name, but does not know it
 }
-_KEYS = S3_KEYS | GCS_KEYS | AZURE_KEYS | CLIENT_KEYS | OWN_KEYS | set(_ALIASES) | {"path_style"}
+_KEYS = S3_KEYS | GCS_KEYS | AZURE_KEYS | CLIENT_KEYS | set(_ALIASES) | {"deadline", "path_style"}
 _FORM = re.compile(
     r"(?:(?P<scope>[a-z0-9]+://[^:/]+(?::\d+)?):)?(?P<key>\w+)=(?P<value>.*)", re.DOTALL
 )
@@ -147,7 +146,7 @@ def _check(key: str, value: str) -> tuple[str, str]:
     key = _ALIASES.get(key, key)
     if key in _BOOL_KEYS:
         parse_bool(key, value)
-    if key in _SECONDS_KEYS or key in OWN_KEYS:
+    if key in _SECONDS_KEYS:
         parse_seconds(key, value)
     return key, value
 

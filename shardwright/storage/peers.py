@@ -43,9 +43,7 @@ def list_any_keys(
     Raises:
         StorageError: The store's own client is not installed, or fails.
     """
-    peer = _PEERS.get(client.scheme)
-    if peer is None:
-        raise StorageError(f"{client.store} has an object whose name is not supported: rename it")
+    peer = _peer(client, " has an object whose name is not supported: rename it")
     yield from peer.list_keys(client, f"{prefix}/" if prefix else "", after or "")
 
 
@@ -62,9 +60,7 @@ def remove_old_versions(
     Raises:
         StorageError: As `list_any_keys`, or the store cannot list versions.
     """
-    peer = _PEERS.get(client.scheme)
-    if peer is None:
-        raise StorageError(f"{client.store}: old versions of objects cannot be listed here")
+    peer = _peer(client, ": old versions of objects cannot be listed here")
     for key, version in peer.list_old_versions(client, prefix):
         if wanted(key):
             try:
@@ -82,8 +78,13 @@ def stated_content(client: Client, key: str) -> FileInfo:
     Raises:
         StorageError: As `list_any_keys`.
     """
-    peer = _PEERS.get(client.scheme)
-    if peer is None:
-        raise MissingPeerError(f"{client.store}: this kind of store does not report checksums")
+    peer = _peer(client, ": this kind of store does not report checksums")
     found: FileInfo = peer.stated_content(client, key)
     return found
+
+
+def _peer(client: Client, problem: str) -> Any:
+    """Return the module of a store's own client; if it has none, raise `MissingPeerError`."""
+    if client.scheme not in _PEERS:
+        raise MissingPeerError(f"{client.store}{problem}")
+    return _PEERS[client.scheme]

@@ -89,12 +89,7 @@ def _faults(client: Client) -> Iterator[None]:
 
 def _boto3_client(client: Client) -> Any:
     """Return a boto3 client, which threads may share, with the present keys."""
-    config = client.config
-    keys = (
-        client.login.provider()
-        if client.login.provider
-        else {**config, "token": config.get("session_token")}
-    )
+    keys = client.login.provider() if client.login.provider else {}
     return _client_with(
         client, *(keys.get(name) for name in ("access_key_id", "secret_access_key", "token"))
     )

@@ -201,10 +201,10 @@ def _arrived_anyway(
     Then the object exists, has the right length and an etag other than `before`.
     """
     try:
-        found = client.call(uri, "write", lambda: obstore.head(client.objects, key))
+        found = head(client, uri, key, "write")
     except StorageError:
         return False
-    return found["size"] == sink.num_bytes and plain_etag(found["e_tag"]) != before
+    return found.num_bytes == sink.num_bytes and (found.etag or "") != before
 
 
 def _compare(client: Client, key: str, uri: str, sink: ObjectSink, etag: str) -> None:
@@ -217,13 +217,13 @@ def _compare(client: Client, key: str, uri: str, sink: ObjectSink, etag: str) ->
         sink.etag = etag
         return
     if client.scheme == "gs":
-        stated = peers.stated_content(client, key)
-        num_bytes, crc32c = stated.num_bytes, stated.crc32c
+        found = peers.stated_content(client, key)
     else:
-        found = client.call(uri, "write", lambda: obstore.head(client.objects, key))
-        num_bytes, crc32c, sink.etag = found["size"], None, plain_etag(found["e_tag"]) or None
-    if num_bytes != sink.num_bytes or crc32c not in (None, sink.crc32c):
+        found = head(client, uri, key, "write")
+        sink.etag = found.etag
+    if found.num_bytes != sink.num_bytes or found.crc32c not in (None, sink.crc32c):
         raise StorageError(
-            f"{uri} was damaged during the upload: the store has {num_bytes} bytes with crc32c "
-            f"{crc32c}, sent were {sink.num_bytes} with {sink.crc32c}: run the build again"
+            f"{uri} was damaged during the upload: the store has {found.num_bytes} bytes with "
+            f"crc32c {found.crc32c}, sent were {sink.num_bytes} with {sink.crc32c}: "
+            "run the build again"
         )

@@ -89,7 +89,7 @@ def _make(folder: Path, seed: int, number: int) -> str:
 
 def _measure(path: Path) -> tuple[float, ...]:
     preview = decode_preview(path.read_bytes(), StoredImage())
-    return measure_signals(preview.pixels, width=preview.width, height=preview.height).values()
+    return measure_signals(preview.pixels, width=preview.width, height=preview.height)
 
 
 def _verdicts(values: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:

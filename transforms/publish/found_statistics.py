@@ -78,7 +78,7 @@ def _describe_sample(pictures: Iterable[Picture]) -> Iterator[tuple[str, dict[st
         if each.measured is not None:
             by_split[each.split].append(each.measured)
     for split, found in by_split.items():
-        values = np.array([measured.signals.values() for measured in found], np.float32)
+        values = np.array([measured.signals for measured in found], np.float32)
         part = describe_pictures(values, sum((each.channels for each in found), NO_PIXELS))
         yield split, pictures_json(part, f"sample of {len(found)}")
 

@@ -64,7 +64,7 @@ def measure_records(
 ) -> MeasuredRecords:
     """Measure stored images; values are null without an image or if it does not decode."""
     found = [_measure_image(image, stored) for image in images]
-    known = [each.signals.values() if each else _UNKNOWN for each in found]
+    known = [each.signals if each else _UNKNOWN for each in found]
     values = np.array(known, np.float32).reshape(len(found), len(SIGNALS))
     missing = np.array([each is None for each in found], bool)
     columns = {

@@ -32,7 +32,7 @@ def flat(color: int, shape: tuple[int, ...] = (40, 60, 3)) -> NDArray[np.uint8]:
 
 
 def faults_of(signals: Signals) -> set[str]:
-    pairs = zip(SIGNALS, signals.values(), strict=True)
+    pairs = zip(SIGNALS, signals, strict=True)
     return {signal.fault for signal, value in pairs if signal.is_fault(value)}
 
 
@@ -114,8 +114,8 @@ def test_the_sums_of_the_brightest_picture_are_exact() -> None:
 )
 def test_every_value_is_finite_and_has_a_bin(shape: tuple[int, int, int], seed: int) -> None:
     signals = measure_signals(np.random.default_rng(seed).integers(0, 256, shape, np.uint8))
-    assert all(math.isfinite(value) and value >= 0 for value in signals.values())
-    assert len(NAMES) == len(signals.values())
+    assert all(math.isfinite(value) and value >= 0 for value in signals)
+    assert len(NAMES) == len(signals)
     unit = ("brightness", "highlights", "shadows", "aspect")
     assert all(getattr(signals, name) <= 1 for name in unit)
     assert signals.entropy <= 8

@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shardwright.storage.counters import COUNTERS, StorageCounters
-from shardwright.storage.folder import Folder
-from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads, start_read
 from tests import ROOT
 from tests.support.buckets import Bucket, on_s3_and_gcs
@@ -115,8 +113,3 @@ def test_counters() -> None:
     counters.add("requests")
     assert (counters.drain(), counters.snapshot()["requests"]) == ({"requests": 1}, 1001)
     assert isinstance(COUNTERS, StorageCounters)
-
-
-def test_unsupported_stores() -> None:
-    with pytest.raises(Exception, match="addresses are not supported"):
-        Folder.at("ftp://host/a", StorageOptions()).names()

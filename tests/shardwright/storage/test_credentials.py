@@ -6,11 +6,11 @@ import base64
 import json
 import os
 import re
-import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from shardwright.storage.clients import client_for
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.servers.dataflow.credentials import ACCOUNT
+from tests.servers.google_machine import ROLE, GoogleMachine, google_machine
 from tests.servers.processes import ACCESS_KEY, SECRET_KEY, TOKEN
 from tests.support.buckets import Bucket, Request, answering, recording, takes
 from tests.support.object_stores import service_account_file
@@ -251,19 +252,14 @@ def test_service_account_keys(gcs_bucket: Bucket, home: Path, set_env: SetEnv, f
     assert signer(request.headers["authorization"]) == ACCOUNT
 
 
-def test_without_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boto3(set_env: SetEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store's client reads the metadata of an instance itself, if there is one."""
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        opened = socket.create_connection(server.getsockname())
-        monkeypatch.setattr(socket, "create_connection", lambda *_: opened)
+    monkeypatch.setattr(credentials, "_PROBE_SECONDS", 100)  # on a busy machine, too
+    with answering(lambda _: (401, {}, b"a token is needed")) as endpoint:
+        set_env(GCE_METADATA_HOST=endpoint.removeprefix("http://"))
         assert credentials.s3_login("s3://bucket", {}) == credentials.Login()
-        assert opened.fileno() == -1
-
-    def refuse(*_: object) -> None:
-        raise TimeoutError
-
-    monkeypatch.setattr(socket, "create_connection", refuse)
+    set_env(GCE_METADATA_HOST="127.0.0.1:9")
     with pytest.raises(CredentialsError, match="profiles and SSO need boto3"):
         credentials.s3_login("s3://bucket", {})
 
@@ -326,3 +322,89 @@ def test_options_of_one_bucket_alone(s3_bucket: Bucket, gcs_bucket: Bucket) -> N
     assert has_access(gcs_bucket, options)
     with pytest.raises(CredentialsError, match=r"^s3://another: no AWS credentials"):
         Folder.at("s3://another", options).read_bytes("x")
+
+
+@pytest.fixture
+def machine(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[GoogleMachine]:
+    """This machine as one of Google's; however busy, its metadata server answers in time."""
+    for name in ("_PROBE_SECONDS", "_TOKEN_SECONDS"):
+        monkeypatch.setattr(credentials, name, 100)
+    with google_machine(**getattr(request, "param", {})) as machine:
+        for name, value in machine.environment.items():
+            monkeypatch.setenv(name, value)
+        yield machine
+
+
+def test_requests_are_signed_with_the_keys_of_the_role(machine: GoogleMachine) -> None:
+    with recording() as (endpoint, requests):
+        options = StorageOptions.of({"endpoint": endpoint, **machine.options})
+        folder = Folder.at("s3://bucket", options)
+        assert [folder.read_bytes("x") for _ in range(3)] == [b"data"] * 3
+    assert machine.tokens == ["identity-0-for-sts.amazonaws.com"]
+    assert {request.headers["x-amz-security-token"] for request in requests} == {"session-0"}
+    assert all("Credential=ASIA1/" in request.headers["authorization"] for request in requests)
+
+
+@pytest.mark.parametrize(
+    ("machine", "sessions"),
+    [({}, [0, 0, 0]), ({"lifetime": timedelta(minutes=9)}, [0, 1, 2])],
+    indirect=["machine"],
+)
+def test_keys_are_exchanged_again_before_they_end(
+    machine: GoogleMachine, sessions: list[int]
+) -> None:
+    provider: Any = credentials.s3_login("s3://bucket", machine.options).provider
+    assert [provider()["token"] for _ in range(3)] == [f"session-{number}" for number in sessions]
+    assert len(machine.tokens) == len(set(sessions))  # a token may have ended, too: not used twice
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each pause before a retry; no time passes."""
+    seconds: list[float] = []
+    monkeypatch.setattr(credentials, "time", SimpleNamespace(sleep=seconds.append))
+    return seconds
+
+
+@pytest.mark.parametrize("machine", [{"failures": 2}], indirect=True)
+def test_a_metadata_server_that_is_not_ready(machine: GoogleMachine, pauses: list[float]) -> None:
+    provider: Any = credentials.s3_login("s3://bucket", machine.options).provider
+    assert provider()["token"] == "session-0"
+    assert pauses == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("role", "failures", "tries", "message"),
+    [
+        ("arn:aws:iam::1:role/another-role", 0, 1, "AccessDenied"),
+        (ROLE, 9, 4, r"gave no identity token of this machine's service account \(try again\)"),
+    ],
+)
+def test_roles_that_cannot_be_assumed(
+    machine: GoogleMachine,
+    pauses: list[float],
+    role: str,
+    failures: int,
+    tries: int,
+    message: str,
+) -> None:
+    machine.failures = failures
+    options = StorageOptions.of({**machine.options, "role_arn": role})
+    folder = Folder.at("s3://bucket", options)
+    with pytest.raises(CredentialsError, match=f"could not obtain credentials: .*{message}"):
+        folder.read_bytes("x")
+    assert len(pauses) == tries
+
+
+def test_elsewhere_the_usual_credentials_are_used(set_env: SetEnv) -> None:
+    """The machine that submits a job is not one of Google's."""
+    set_env(GCE_METADATA_HOST="127.0.0.1:9", AWS_ACCESS_KEY_ID="me", AWS_SECRET_ACCESS_KEY="s")
+    headers = request_for("s3://bucket", role_arn=ROLE).headers
+    assert "Credential=me/" in headers["authorization"]
+
+
+def test_the_token_of_a_file_is_left_to_the_client(machine: GoogleMachine) -> None:
+    values = {**machine.options, "web_identity_token_file": "/token"}
+    assert credentials.s3_login("s3://bucket", values) == credentials.Login()

@@ -22,7 +22,7 @@ from shardwright.errors import (
 from shardwright.inspect import cli
 from shardwright.storage import clients
 from shardwright.storage.folder import Folder
-from shardwright.storage.object_reads import read_object
+from shardwright.storage.object_reads import read_object, read_object_part
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import SERVERS, Answer, Bucket, Request, answering, takes
 from tests.support.build_helpers import build
@@ -127,6 +127,11 @@ def test_an_object_that_has_changed_since_it_was_listed(bucket: Bucket) -> None:
     for asked in ({"etag": old.etag}, {"etag": old.etag, "num_bytes": 3}, {"num_bytes": 4}):
         with pytest.raises(ChangedError, match=rf"^{uri} has changed since it was listed$"):
             read_object(uri, options, **asked)
+    # A part of an archive that is shorter now ends in it, or begins behind its end.
+    assert read_object_part(uri, options, 1, 2) == b"ew"
+    for start, num_bytes, etag in ((1, 2, old.etag), (1, 5, None), (10, 5, None)):
+        with pytest.raises(ChangedError, match=rf"^{uri} has changed since it was listed$"):
+            read_object_part(uri, options, start, num_bytes, etag=etag)
 
 
 def upload(folder: Folder) -> None:

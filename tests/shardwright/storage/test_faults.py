@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from obstore.exceptions import BaseError, NotSupportedError
 
 from shardwright.errors import (
     ChangedError,
@@ -17,6 +18,7 @@ from shardwright.errors import (
     UnreachableError,
     UnreadableError,
     UnsupportedError,
+    WrongRegionError,
 )
 from shardwright.storage import clients
 from shardwright.storage.clients import FIRST_CONTACT_SECONDS
@@ -292,19 +294,39 @@ def test_a_store_that_others_gave_up(
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "passes"),
+    ("error", "message", "kind", "passes", "answered"),
     [
-        (FileNotFoundError("Object at location x not found"), MissingError, False),
-        (OSError("GET x failed with status code: 425 "), ThrottledError, True),
-        (OSError("GET x failed with status code: 426 "), StorageError, False),
+        (FileNotFoundError("Object at location x not found"),
+         MissingError("{uri}: there is no such object"), "404", False, True),
+        (OSError("GET x failed with status code: 425 "),
+         ThrottledError("{uri} cannot be read: {at} returned 425"), "425", True, True),
+        (OSError("GET x failed with status code: 426 "),
+         StorageError("{uri} cannot be read: {at} returned 426"), "426", False, True),
+        (BaseError("Could not parse path: a//x"),
+         StorageError("'{uri}' has a name that the storage client does not support: rename the "
+                      "object"), "name", False, True),
+        (NotSupportedError("Operation\nnot supported"),
+         UnsupportedError("{uri}: {at} does not support this operation (Operation)"),
+         "unsupported", False, True),
+        (BaseError("redirect without LOCATION"),
+         WrongRegionError("s3://bucket is not in the configured region; set --storage-option "
+                          "region=... or AWS_REGION"), "301", False, True),
+        (OSError("error sending request for url (http://store)"),
+         TimedOutError("{uri}: {at} did not respond, or became unreachable"), "timeout", True,
+         False),
+        (BaseError("error reading a body from connection\nend of file"),
+         TimedOutError("{uri}: {at} closed the connection mid-response (error reading a body from "
+                       "connection)"), "broken", True, True),
     ],
-)
+)  # fmt: skip
 def test_errors_that_the_test_servers_do_not_give(
-    error: OSError, kind: type[StorageError], passes: bool
+    error: Exception, message: StorageError, kind: str, passes: bool, answered: bool
 ) -> None:
     fault = fault_of(error, "s3://bucket/x", "read", "http://store")
     assert fault is not None
-    assert (type(fault.error), fault.passes) == (kind, passes)
+    assert str(fault.error) == str(message).format(uri="s3://bucket/x", at="http://store")
+    assert (type(fault.error), fault.kind) == (type(message), kind)
+    assert (fault.passes, fault.answered) == (passes, answered)
 
 
 def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy, clock: PauseClock) -> None:

@@ -33,7 +33,6 @@ READS: dict[str, Call] = {
     "read_ranges": lambda root, name: root.read_ranges(name, [(0, 1)]),
     "local_copy": local_copy,
     "open_input": Folder.open_input,
-    "open_small": Folder.open_small,
     "open_descriptor": Folder.open_descriptor,
     "own_path": Folder.own_path,
     "info": Folder.info,

@@ -1,21 +1,28 @@
-"""Local storage: reading, listing, removing and creating files; every error names the path."""
+"""Local storage: files are atomic; every error names the path."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import resource
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.errors import ExistsError, MissingError, StorageError
+from shardwright.storage import local
 from shardwright.storage.folder import Folder, files_of
-from shardwright.storage.local import FileInfo
+from shardwright.storage.local import FileInfo, FileSink
 from shardwright.storage.options import NO_OPTIONS
 from tests.support.build_helpers import stamps_of
 from tests.support.open_files import open_files
@@ -115,13 +122,12 @@ def test_ranges_are_slices(
 
 def test_an_input_is_seekable_and_closes(root: Folder, tmp_path: Path) -> None:
     root.write_bytes("file", b"0123456789")
-    for opened in (root.open_input, root.open_small):
-        with opened("file") as file:
-            assert isinstance(file, pa.NativeFile)
-            assert open_files(tmp_path) == [str(tmp_path / "file")]
-            assert (file.size(), file.seek(-3, os.SEEK_END)) == (10, 7)
-            assert (file.read(2), file.tell()) == (b"78", 9)
-        assert file.closed
+    with root.open_input("file") as file:
+        assert isinstance(file, pa.NativeFile)
+        assert open_files(tmp_path) == [str(tmp_path / "file")]
+        assert (file.size(), file.seek(-3, os.SEEK_END)) == (10, 7)
+        assert (file.read(2), file.tell()) == (b"78", 9)
+    assert file.closed
     assert open_files(tmp_path) == []
 
 
@@ -133,13 +139,27 @@ def test_a_local_file_is_its_own_copy(root: Folder, tmp_path: Path) -> None:
 
 
 def test_files(root: Folder, tmp_path: Path) -> None:
-    root.write_bytes("index/a", b"12")
-    root.write_bytes("b", b"")
+    assert (root.info("a"), root.files(), root.first_names()) == (None, {}, [])
+    root.write_bytes("a", b"xyz")
+    root.write_bytes("below/b", b"")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    modified = (tmp_path / "index" / "a").stat().st_mtime
-    assert root.files("index") == {"a": FileInfo(2, modified, etag=None, crc32c=None)}
-    assert {name: found.num_bytes for name, found in root.files().items()} == {"b": 0}
-    assert (root.files("nowhere"), root.stated_crc32c("b")) == ({}, None)
+    os.utime(tmp_path / "a", (1.0, 12.5))
+    os.utime(tmp_path / "below" / "b", (1.0, 13.5))
+    assert root.info("a") == FileInfo(3, 12.5, etag=None, crc32c=None)
+    assert (root.files(), root.files("below")) == ({"a": root.info("a")}, {"b": FileInfo(0, 13.5)})
+    assert root.first_names() == ["a", "below", "broken"]
+    assert (root.files("none"), root.below("a").files(), root.info("a/x")) == ({}, {}, None)
+    assert (root.below("none").first_names(), root.stated_crc32c("a")) == ([], None)
+
+
+def test_names_that_cannot_be_accessed(root: Folder) -> None:
+    long = "x" * 300
+    with pytest.raises(StorageError, match=r"cannot be read: File name too long"):
+        root.info(long)
+    with pytest.raises(StorageError, match=r"cannot list .*: File name too long"):
+        root.files(long)
+    with pytest.raises(StorageError, match=r"cannot list .*: File name too long"):
+        root.below(long).first_names()
 
 
 def test_removal(root: Folder, tmp_path: Path) -> None:
@@ -183,12 +203,6 @@ def test_folders_from_user_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         root = Folder.at(written)
         assert root.uri == str(root) == f"{tmp_path}/data"
         assert (root.path("index/a"), root.is_remote) == (f"{tmp_path}/data/index/a", False)
-
-
-def test_create_bytes(root: Folder, tmp_path: Path) -> None:
-    root.create_bytes("a/b", b"content")
-    assert (tmp_path / "a" / "b").read_bytes() == b"content"
-    assert listing(tmp_path) == ["a", "a/b"]
 
 
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere")])
@@ -275,3 +289,130 @@ def test_a_file_is_on_disk_before_it_has_its_name(
     with root.open_sink("a/shard") as sink:
         sink.write([b"more", b" bytes"])
     assert synced[os.stat(root.path("a/shard")).st_ino] == (10, True)
+
+
+def test_a_file_appears_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    with FILES.open_sink(str(path)) as sink:
+        sink.write([b"abc", b"", b"de"])
+        assert sink.num_bytes == 5
+        assert not path.exists()
+        [temporary] = path.parent.iterdir()
+        assert re.fullmatch(r"\.file\.[0-9a-f]{8}\.tmp", temporary.name)
+    assert path.read_bytes() == b"abcde"
+    assert listing(tmp_path) == ["a", "a/b", "a/b/file"]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), KeyboardInterrupt(), GeneratorExit(), OSError(5, "bad disk")]
+)
+def test_an_error_in_the_block_leaves_nothing(error: BaseException, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        with FILES.open_sink(str(path)) as sink:
+            sink.write([b"new"])
+            raise error
+
+    with pytest.raises(StorageError if isinstance(error, OSError) else type(error)):
+        write()
+    assert listing(tmp_path) == ["file"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_signal_while_the_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python handles a signal as soon as the call returns, with the file made."""
+
+    def make_and_stop(*args: Any, **options: Any) -> None:
+        open(*args, **options).close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "open", make_and_stop, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        FILES.write_bytes(str(tmp_path / "file"), b"x")
+    assert listing(tmp_path) == []
+
+
+@given(st.lists(st.lists(st.binary(max_size=50), max_size=8), max_size=5))
+@example([[b"%d" % number for number in range(1025)]])  # more than one call takes
+@example([[b"%d" % number for number in range(5000)], [b"last"]])
+def test_pieces_are_written_in_order(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[list[bytes]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "pieces"
+    with FILES.open_sink(str(path)) as sink:
+        for pieces in writes:
+            sink.write(pieces)
+    expected = b"".join(b"".join(pieces) for pieces in writes)
+    assert (path.read_bytes(), sink.num_bytes) == (expected, len(expected))
+
+
+def test_an_interrupted_write_continues() -> None:
+    """A signal ends a write to a full pipe half-way: the rest must follow, each byte once."""
+    pieces = [bytes([number % 251]) * 997 for number in range(900)]
+    read_end, write_end = os.pipe()
+    received = bytearray()
+
+    def receive() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        while block := os.read(read_end, 8192):
+            received.extend(block)
+            time.sleep(0.002)
+
+    reader = threading.Thread(target=receive)
+    reader.start()
+    sink = FileSink(write_end)
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        sink.write(pieces)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        os.close(write_end)
+    reader.join()
+    os.close(read_end)
+    assert bytes(received) == b"".join(pieces)
+    assert sink.num_bytes == len(received)
+
+
+@contextmanager
+def file_limit(num_bytes: int) -> Iterator[None]:
+    """Limit the size of files: the system writes up to it, and refuses the rest."""
+    limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_a_disk_that_takes_only_a_part(tmp_path: Path) -> None:
+    path = str(tmp_path / "more")
+    with file_limit(10_000):  # not around the test: what measures coverage writes files, too
+        with FILES.open_sink(str(tmp_path / "full")) as sink:
+            sink.write([b"x" * 100] * 100)
+            assert sink.num_bytes == 10_000
+        with (
+            pytest.raises(StorageError, match=f"^cannot write {re.escape(path)}: File too large$"),
+            FILES.open_sink(path) as sink,
+        ):
+            sink.write([b"x" * 100] * 101)
+    assert listing(tmp_path) == ["full"]
+
+
+def test_errors_name_the_path(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    for name, why in {
+        "file/x": "Not a directory|File exists",
+        "folder": "Is a directory",
+        "n" * 300: "File name too long",
+    }.items():
+        path = str(tmp_path / name)
+        with pytest.raises(StorageError, match=f"cannot write {re.escape(path)}: ({why})"):
+            FILES.write_bytes(path, b"x")
+    assert listing(tmp_path) == ["file", "folder"]

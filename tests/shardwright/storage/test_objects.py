@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_an_empty_object(bucket: Bucket) -> None:
     folder.write_bytes("empty", b"")
     assert (folder.num_bytes_of("empty"), folder.read_bytes("empty")) == (0, b"")
     assert folder.read_range("empty", 0, 5) == b""
-    assert folder.open_input("empty").read() == folder.open_small("empty").read() == b""
+    assert folder.open_input("empty").read() == b""
     with folder.local_copy("empty") as file:
         assert file.read() == b""
 
@@ -117,12 +118,11 @@ def test_arrow_reads_tables(bucket: Bucket) -> None:
     folder.write_bytes("x.parquet", sink.getvalue().to_pybytes())
     folder.write_bytes("x.csv", csv.encode())
     folder.write_bytes("x.jsonl", json.encode())
-    for opened in (folder.open_input, folder.open_small):
-        group = pq.ParquetFile(opened("x.parquet")).read_row_group(3)
-        assert group == table.slice(1500, 500).combine_chunks()
-        assert pq.read_table(opened("x.parquet")) == table
-        assert pyarrow.csv.read_csv(opened("x.csv")) == table
-        assert pyarrow.json.read_json(opened("x.jsonl")) == table
+    group = pq.ParquetFile(folder.open_input("x.parquet")).read_row_group(3)
+    assert group == table.slice(1500, 500).combine_chunks()
+    assert pq.read_table(folder.open_input("x.parquet")) == table
+    assert pyarrow.csv.read_csv(folder.open_input("x.csv")) == table
+    assert pyarrow.json.read_json(folder.open_input("x.jsonl")) == table
 
 
 def test_a_large_input_is_read_in_a_few_requests(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
@@ -171,7 +171,6 @@ def test_missing_objects(bucket: Bucket) -> None:
     reads: list[Callable[[str], object]] = [
         folder.read_bytes,
         folder.open_input,
-        folder.open_small,
         lambda name: folder.read_range(name, 0, 1),
         lambda name: folder.read_range(name, 0, 0),
         lambda name: folder.local_copy(name).__enter__(),
@@ -288,3 +287,20 @@ def test_an_object_that_changes_while_it_is_read(bucket: Bucket, tmp_path: Path)
         download(uri, options, file.fileno(), 3, etag=found.etag)
     with pytest.raises(ChangedError, match="x changed while"):
         opened.read()
+
+
+@on_s3_and_gcs
+def test_lengths_and_times(bucket: Bucket) -> None:
+    root = bucket.folder("data")
+    assert (root.info("a"), root.files(), root.first_names()) == (None, {}, [])
+    began = time.time()
+    bucket.fill(["data/a", "data/below/b", "database"], b"xyz")
+    found = root.files()
+    assert list(found) == ["a"]
+    alone = root.info("a")
+    assert alone is not None
+    assert found["a"].num_bytes == alone.num_bytes == 3
+    assert abs(found["a"].modified - alone.modified) < 1  # a header has whole seconds
+    assert began - 1 <= found["a"].modified <= time.time() + 1
+    assert root.first_names() == ["a", "below"]
+    assert bucket.folder().first_names() == ["data", "database"]

@@ -14,7 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from shardwright.errors import ClientError, UsageError
-from shardwright.storage.clients import DEADLINE_SECONDS, client_for
+from shardwright.storage.clients import client_for
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import (
     AZURE_KEYS,
@@ -148,7 +148,7 @@ def test_the_client_of_options() -> None:
     assert client.config["virtual_hosted_style_request"] is False
     aws = {**keys, "region": "eu-west-3"}
     plain = client_for("s3://bucket", StorageOptions.of(aws))
-    assert (plain.endpoint, plain.deadline) == ("the AWS endpoint", DEADLINE_SECONDS)
+    assert (plain.endpoint, plain.deadline) == ("the AWS endpoint", 180)
     assert plain.config["region"] == "eu-west-3"
     assert client_for("s3://bucket", StorageOptions.of(aws)) is plain
 
