@@ -330,10 +330,9 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
     sizes = [selection.sizes[span.start : span.stop] for span in spans]
     # With equal seeds, datasets of equal sizes would have equal orders.
     seeds = [derive_key(options.seed, number) for number in range(len(spans))]
+    seeds = seeds if len(spans) > 1 else [options.seed]
     orders: list[Order] = []
-    for span, mine, seed in zip(
-        spans, sizes, seeds if len(spans) > 1 else [options.seed], strict=True
-    ):
+    for span, mine, seed in zip(spans, sizes, seeds, strict=True):
         gather = partial(_gather, corpus, selection, span)
         if isinstance(options.sampling, ClassSampling):
             labels, names = gather(labels_of, ["label"]), corpus.schema.class_names

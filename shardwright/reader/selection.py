@@ -52,8 +52,9 @@ class Selection:
         """Return the row in its shard's file of each nth selected record, [n]."""
         # For the shards whose rows follow one another; the others are set below.
         rows = self.first_rows[shards] + nths
-        for shard in () if self.kept is None else np.unique(shards):
-            if (kept := self.kept[shard]) is not None:
+        by_shard = self.kept or ()
+        for shard in np.unique(shards) if by_shard else ():
+            if (kept := by_shard[shard]) is not None:
                 chosen = shards == shard
                 rows[chosen] = kept[nths[chosen]]
         return rows

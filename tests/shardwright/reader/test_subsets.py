@@ -57,6 +57,8 @@ def by_tfds(text: str, sizes: dict[str, int]) -> list[tuple[str, int, int]]:
 ])  # fmt: skip
 def test_parts(text: str, wanted: list[tuple[str, int, int]]) -> None:
     assert spans(text) == wanted
+    sizes = [span.num_records for span in parse_split(text, SIZES)]
+    assert sizes == [stop - start for _, start, stop in wanted]
 
 
 def test_a_split_may_be_called_all() -> None:
