@@ -177,7 +177,8 @@ def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
     features, by_key = {}, _by_key(manifest)
     for key, values in found.features.items():
         feature = by_key.get(key)
-        shown = [_json_value(value, feature and feature.kind) for value in values]
+        kind = None if feature is None else feature.kind
+        shown = [_json_value(value, kind) for value in values]
         features[key] = shown if _is_list(feature, values) else shown[0]
     label, known = one_value(found.features, manifest.schema.label), manifest.schema.class_names
     is_class = isinstance(label, int) and 0 <= label < len(known)

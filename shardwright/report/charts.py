@@ -188,8 +188,8 @@ def heatmap(title: str, x: np.ndarray, y: np.ndarray, axes: tuple[str, str]) -> 
             f"{axes[0]} {edges[column]:.0f} to {edges[column + 1]:.0f}, "
             f"{axes[1]} {edges[row]:.0f} to {edges[row + 1]:.0f}: {found:,}"
         )
-        x, y = left + int(column) * side, top + (31 - int(row)) * side
-        cells.append(fill(_CELL, x=x, y=y, side=side - 0.4, shade=shade, told=told))
+        at = {"x": left + int(column) * side, "y": top + (31 - int(row)) * side}
+        cells.append(fill(_CELL, **at, side=side - 0.4, shade=shade, told=told))
     across, up = axes
     drawn = fill(_SQUARE, cells=join(cells), low=low, high=high, across=across, up=up)
     label = f"{title}, {low:.0f} to {high:.0f} pixels on both axes"
