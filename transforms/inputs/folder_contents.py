@@ -49,12 +49,9 @@ def expand_braces(pattern: str) -> list[str]:
     if not found:
         return [pattern]
     if found["first"]:
-        first, last, width = (
-            int(found["first"]),
-            int(found["last"]),
-            len(found["first"]) if found["first"].startswith("0") else 1,
-        )
-        middles = [f"{number:0{width}d}" for number in range(first, last + 1)]
+        width = len(found["first"]) if found["first"].startswith("0") else 1
+        numbers = range(int(found["first"]), int(found["last"]) + 1)
+        middles = [f"{number:0{width}d}" for number in numbers]
     else:
         middles = found["words"].split(",")
     ends = expand_braces(pattern[found.end() :])
@@ -101,8 +98,17 @@ def _names_in(folder: str, pattern: str) -> list[str]:
         return []
     except OSError as error:
         raise StorageError(f"cannot list {folder}: {error.strerror or error}") from error
-    found = fnmatch.filter(names, pattern)
-    return [name for name in found if is_litter(pattern) or not is_litter(name)]
+    return list(filter(_matcher(pattern), names))
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return a test of a name for a wildcard.
+
+    As in a shell, it matches hidden names only if it has a leading dot itself.
+    """
+    wanted = re.compile("|".join(map(fnmatch.translate, expand_braces(pattern))))
+    takes_litter = is_litter(pattern)
+    return lambda name: bool(wanted.match(name)) and (takes_litter or not is_litter(name))
 
 
 def _matching_objects(uri: str, storage: StorageOptions) -> list[tuple[str, str]]:
@@ -112,17 +118,12 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[tuple[str, str]
     # Without a slash only the folder's own objects can match: those below it are not listed.
     pages = list_pages(client, prefix) if "/" in pattern else [list_folder(client, prefix)[1]]
     start = len(prefix) + 1 if prefix else 0
-    # As in a shell, a wildcard matches hidden names only if it has a leading dot itself.
-    wanted = [
-        (re.compile("|".join(map(fnmatch.translate, expand_braces(part)))), is_litter(part))
-        for part in pattern.split("/")
-    ]
+    wanted = [_matcher(part) for part in pattern.split("/")]
     found = []
     for row in (row for page in pages for row in page):
         parts = row.key[start:].split("/")
         if len(parts) == len(wanted) and all(
-            one.match(part) and (takes_litter or not is_litter(part))
-            for (one, takes_litter), part in zip(wanted, parts, strict=True)
+            matches(part) for matches, part in zip(wanted, parts, strict=True)
         ):
             found.append((f"{store}/{row.key}", row.key[start:]))
     return found

@@ -161,7 +161,10 @@ def test_folders_and_files_that_are_not_coco(tmp_path: Path) -> None:
         det.listed(det.write(tmp_path / "empty", {"a.png": det.picture()}), input_format="coco")
 
 
-HALF = [{"id": 1, "image_id": 1, "caption": "\ud83d\ude00 half \ud83d"}]
+HALF = [
+    {"id": 1, "image_id": 1, "caption": "\ud83d\ude00 half \ud83d"},
+    {"id": 2, "image_id": 2, "caption": "of an image that is gone"},
+]
 
 
 @pytest.mark.parametrize(("annotations", "features", "told", "captions"), [
@@ -170,12 +173,17 @@ HALF = [{"id": 1, "image_id": 1, "caption": "\ud83d\ude00 half \ud83d"}]
 def test_images_and_captions_only(
     tmp_path: Path, annotations: list[Any], features: list[str], told: str, captions: Any
 ) -> None:
-    text = json.dumps({"images": [det.IMAGE], "annotations": annotations})
+    images = [det.IMAGE, {"id": 2, "file_name": "gone.png"}]
+    text = json.dumps({"images": images, "annotations": annotations})
     det.write(tmp_path, {"test/a.png": det.picture(), "annotations/image_info_test.json": text})
     source, [row], rejects = det.listed(tmp_path)
     assert [feature.name for feature in source.features] == features
     assert source.description == f"COCO json at {tmp_path} (image_info_test.json) with {told}"
-    assert (row["id"], row.get("x/captions"), rejects) == ("test/a.png", captions, [])
+    assert (row["id"], row.get("x/captions")) == ("test/a.png", captions)
+    assert det.reasons(rejects) == [("test/gone.png", "missing_file")]
+    (tmp_path / "test" / "a.png").unlink()
+    _, rows, rejects = det.listed(tmp_path)
+    assert (rows, len(rejects)) == ([], 2)
 
 
 def test_a_whole_build(tmp_path: Path) -> None:

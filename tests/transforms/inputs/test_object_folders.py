@@ -211,6 +211,12 @@ def test_an_empty_prefix(bucket: Bucket) -> None:
     assert (source.name, source.description) == ("folder", description)
 
 
+def test_many_objects(gcs_bucket: Bucket) -> None:
+    keys = gcs_bucket.fill((f"in/{n % 3}/{n:05d}.png" for n in range(2300)), TINY_PNG)
+    rows, rejects = listed_in(gcs_bucket)
+    assert ([f"in/{row[0]}" for row in rows], rejects) == (sorted(keys), {})
+
+
 def test_a_web_server_is_no_folder() -> None:
     message = "a web server cannot be listed: use a folder or a bucket, or give the image URLs"
     with pytest.raises(StorageError, match=message):

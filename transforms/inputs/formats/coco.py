@@ -259,7 +259,7 @@ def _warn_of_others(request: SourceRequest, listed: Set[str]) -> None:
 
 
 def _files_as_text(sets: Sequence[CocoSet]) -> str:
-    files = ", ".join(file.rpartition("/")[2] for one in sets[:3] for file in one.files)
+    files = ", ".join(os.path.basename(file) for one in sets[:3] for file in one.files)
     return f"{files} and those of {len(sets) - 3} more sets" if len(sets) > 3 else files
 
 

@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -170,9 +171,9 @@ class YoloConfig(NamedTuple):
         names_path: The path or address of the file with the names; "" without.
     """
 
-    names: tuple[str, ...]
-    places: Mapping[str, tuple[str, ...]]
-    path: str
+    names: tuple[str, ...] = ()
+    places: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    path: str = ""
     point_shape: PointShape | None = None
     names_path: str = ""
 
@@ -492,8 +493,8 @@ def _find_config(request: SourceRequest) -> YoloConfig:
         for name in NAME_FILES:
             path = f"{folder}/{name}"
             if names := read_names(_read_text(path, storage), path):
-                return YoloConfig(names, {}, "", None, path)
-    return YoloConfig((), {}, "")
+                return YoloConfig(names, names_path=path)
+    return YoloConfig()
 
 
 def _named_places(request: SourceRequest, root: str) -> dict[str, tuple[str, ...]]:
