@@ -240,6 +240,16 @@ def test_class_names_beside_the_files(tmp_path: Path, labels: str, kind: type[fl
     assert [row["label"] for row in rows_of(list_source(source))] == ["b", "a", "c", None, "7"]
 
 
+def test_two_classes_of_one_name_stay_two(tmp_path: Path) -> None:
+    """As the two cranes of ImageNet."""
+    write_records(tmp_path / "x.tfrecord", pictures(3))
+    (tmp_path / "labels.txt").write_text("crane\ncat\ncrane\n")
+    source = source_of(tmp_path)
+    names = ("crane (0)", "cat", "crane (2)")
+    assert source.class_names == names
+    assert tuple(row["label"] for row in rows_of(list_source(source))) == names
+
+
 def test_damaged_files_beside_the_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_records(tmp_path / "x.tfrecord", pictures(1))
     (tmp_path / "features.json").write_text("{")
