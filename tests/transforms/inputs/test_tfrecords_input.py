@@ -145,6 +145,7 @@ def test_an_empty_file_is_listed_and_no_fault(tmp_path: Path) -> None:
     rows, rejects = listed(source_of(tmp_path))
     assert rejects == {"a.tfrecord": "other_file"}
     assert [row["id"] for row in rows] == ["b.tfrecord#0", "b.tfrecord#1"]
+    assert list(source_of(f"{tmp_path}/b*").parts()) == [f"{tmp_path}/b.tfrecord"]
 
 
 Record = bytes | Mapping[str, Any] | str
