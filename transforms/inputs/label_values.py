@@ -7,7 +7,9 @@ with a fraction are values to predict and no classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,7 @@ from shardwright.transforms.inputs.columns import as_text
 NOT_A_CLASS = (
     "is not a class, where the first labels are: for numbers to predict, rename the column"
 )
+K = TypeVar("K")
 _EXACT = 2**53  # whole numbers below have a float64 of their own
 
 
@@ -95,3 +98,9 @@ def names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
     named = pa.array(names, pa.string()).take(pc.if_else(known, whole, pa.scalar(None, pa.int64())))
     others = pc.if_else(pc.equal(texts, "-1"), pa.scalar(None, pa.string()), texts)
     return pc.coalesce(named, others)
+
+
+def distinct_names(names: Mapping[K, str]) -> dict[K, str]:
+    """Return names of one class each: "crane (517)" where several classes are called crane."""
+    counts = Counter(names.values())
+    return {key: name if counts[name] == 1 else f"{name} ({key})" for key, name in names.items()}

@@ -145,6 +145,7 @@ def test_an_empty_file_is_listed_and_no_fault(tmp_path: Path) -> None:
     rows, rejects = listed(source_of(tmp_path))
     assert rejects == {"a.tfrecord": "other_file"}
     assert [row["id"] for row in rows] == ["b.tfrecord#0", "b.tfrecord#1"]
+    assert list(source_of(f"{tmp_path}/b*").parts()) == [f"{tmp_path}/b.tfrecord"]
 
 
 Record = bytes | Mapping[str, Any] | str
@@ -238,6 +239,16 @@ def test_class_names_beside_the_files(tmp_path: Path, labels: str, kind: type[fl
     source = source_of(tmp_path)
     assert source.class_names == ("b", "a", "c")
     assert [row["label"] for row in rows_of(list_source(source))] == ["b", "a", "c", None, "7"]
+
+
+def test_two_classes_of_one_name_stay_two(tmp_path: Path) -> None:
+    """As the two cranes of ImageNet."""
+    write_records(tmp_path / "x.tfrecord", pictures(3))
+    (tmp_path / "labels.txt").write_text("crane\ncat\ncrane\n")
+    source = source_of(tmp_path)
+    names = ("crane (0)", "cat", "crane (2)")
+    assert source.class_names == names
+    assert tuple(row["label"] for row in rows_of(list_source(source))) == names
 
 
 def test_damaged_files_beside_the_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,7 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
 from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.foreign_text import decode_text
-from shardwright.transforms.inputs.label_values import can_be_classes
+from shardwright.transforms.inputs.label_values import can_be_classes, distinct_names
 
 _LOG = logging.getLogger("shardwright.inputs")
 _TYPES: Mapping[str, pa.DataType] = {
@@ -225,7 +225,8 @@ def _read_names(folder: Folder, name: str) -> tuple[str, ...]:
         raise UsageError(
             f"{folder.path(name)} must hold class names, one per line: {error}"
         ) from error
-    return tuple(line.strip() for line in text.split("\n") if line.strip())
+    lines = (line.strip() for line in text.split("\n"))
+    return tuple(distinct_names(dict(enumerate(filter(None, lines)))).values())
 
 
 def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:

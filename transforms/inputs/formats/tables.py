@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import shlex
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -75,6 +74,7 @@ from shardwright.transforms.inputs.label_values import (
     can_be_classes,
     check_labels,
     class_texts,
+    distinct_names,
 )
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
@@ -870,6 +870,4 @@ def names_of_codes(labels: pa.Array, folder: str, request: SourceRequest) -> dic
             "class-descriptions.csv or class-descriptions-boxable.csv into %s",
             *(request.uri, first, folder),
         )
-    # Some codes share a name, and stay classes of their own.
-    counts = Counter(found.values())
-    return {code: name if counts[name] == 1 else f"{name} ({code})" for code, name in found.items()}
+    return distinct_names(found)
