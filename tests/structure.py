@@ -22,6 +22,11 @@ APPLICATION = ("schemas", "transforms", "pipelines")  # imported as shardwright.
 PACKAGES = ("shardwright", *APPLICATION)
 QUESTIONS = {"What", "Whether", "How", "Which", "Where", "Who", "Why", "When", "All"}
 PASSAGE_LINES = 6
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+LAYOUT = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.ENCODING, tokenize.ENDMARKER),
+}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Graph = dict[str, set[str]]
 
@@ -64,6 +69,15 @@ def num_comments(source: str) -> int:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     found = [token.string for token in tokens if token.type == tokenize.COMMENT]
     return sum(not text.startswith(("# noqa", "# type:", "# fmt:", "#!")) for text in found)
+
+
+def num_tokens(source: str) -> int:
+    """Return the number of tokens without comments, docstrings and line breaks."""
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, DOCUMENTED))
+    firsts = (node.body[0] for node in nodes if ast.get_docstring(node, clean=False) is not None)
+    texts = {line for first in firsts for line in range(first.lineno, (first.end_lineno or 0) + 1)}
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return sum(token.type not in LAYOUT and token.start[0] not in texts for token in tokens)
 
 
 def imports_of(tree: ast.Module, modules: set[str]) -> Iterator[tuple[str, bool]]:

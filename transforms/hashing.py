@@ -76,3 +76,10 @@ def content_hash(data: bytes) -> str:
     """
     words = np.frombuffer(data, "<u8", len(data) // 8)
     return f"{google_crc32c.value(data):08x}{int(words.sum()):016x}"
+
+
+def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Return whether each value is in a sorted array, as bool in the shape of `values`."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values

@@ -19,12 +19,12 @@ from shardwright.errors import BuildError, MissingError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_files import read_json
+from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.plan_file import OutputFile
-from shardwright.inspect.verify import listed_faults, verify_quickly
 from shardwright.storage.folder import Folder
 
-_COPIES_AT_ONCE = 16
+_COPIES_AT_ONCE, _CHECKS_AT_ONCE = 16, 2
 
 
 def read_in_place(root: Folder) -> Manifest:
@@ -63,9 +63,9 @@ def promote(
     """
     beside = root.below(folder)
     # Checked before the first step: after it there is no way back to the old dataset.
-    if faults := verify_quickly(beside).faults:
-        raise BuildError(f"{beside} is not whole ({faults[0]}): run the build again")
     manifest = read_manifest(beside)
+    for fault in listed_faults(beside.below(manifest.folder), manifest, [], _CHECKS_AT_ONCE):
+        raise BuildError(f"{beside} is not whole ({fault}): run the build again")
     if built_as is not None:
         manifest = replace(manifest, settings=built_as.settings, provenance=built_as.provenance)
     # Another worker has done all this meanwhile.

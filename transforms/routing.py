@@ -14,11 +14,11 @@ from apache_beam import coders, pvalue
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import no_annotations
 
-from shardwright.transforms.duplicates.contents import leave_out, sorted_keys
 from shardwright.transforms.metrics import count_rejects
 from shardwright.transforms.references import BATCH_ROWS, from_ipc, to_ipc
 from shardwright.transforms.reject_files import pack_rejects
 from shardwright.transforms.rejects import Reject, rejects_to_table
+from shardwright.transforms.row_keys import leave_out, sorted_keys
 
 _REJECTS = "rejects"
 

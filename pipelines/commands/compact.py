@@ -15,11 +15,11 @@ from typing import Any
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
+from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import first_free
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import EXIT_DONE, command, make_parser, root_of, to_json
-from shardwright.inspect.verify import listed_faults
 from shardwright.pipelines.commands.append import MOST_HERE
 from shardwright.pipelines.commands.build import run_job
 from shardwright.pipelines.commands.results import run_build

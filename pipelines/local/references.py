@@ -49,6 +49,7 @@ from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.references import concat
 from shardwright.transforms.rejects import Reject
+from shardwright.transforms.row_keys import leave_out, sorted_keys
 from shardwright.transforms.splits import grouped_splits, split_lists, stratified
 from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
 
@@ -220,8 +221,8 @@ class LocalReferences:
                 for bucket, rows in contents.spread_hashed(hashed):
                     buckets[bucket].append(rows)
         found = (contents.find_duplicates(rows, options.duplicates) for rows in buckets.values())
-        keys = contents.sorted_keys(self._keep(chain.from_iterable(found)))
-        return (kept for batch in batches for kept in contents.leave_out(batch, keys))
+        keys = sorted_keys(self._keep(chain.from_iterable(found)))
+        return (kept for batch in batches for kept in leave_out(batch, keys))
 
     def _leave_out_near_duplicates(
         self, batches: _Batches, options: BuildOptions
@@ -244,8 +245,8 @@ class LocalReferences:
             chosen = choose_keepers(pieces, near.distance)
             self.near_duplicates.append((part, listed_rows(chosen)))
             dropped += self._keep(leave_out_copies(chosen, near.policy))
-        keys = contents.sorted_keys(dropped)
-        return (kept for batch in held.take() for kept in contents.leave_out(batch, keys))
+        keys = sorted_keys(dropped)
+        return (kept for batch in held.take() for kept in leave_out(batch, keys))
 
     def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
         stratify, given = self._job.stratifies, self._job.splits_given

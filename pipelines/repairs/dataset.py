@@ -34,13 +34,13 @@ from shardwright.format.index import (
     read_index_of,
     write_older_sidecar,
 )
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import Manifest, json_bytes, read_manifest, shard_contents
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
 from shardwright.format.schema import Source
 from shardwright.format.splits import ShardInfo
 from shardwright.format.superseded import as_stored
-from shardwright.inspect.faults import DatasetFault
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.local.references import LocalReferences

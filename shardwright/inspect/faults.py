@@ -13,40 +13,13 @@ from shardwright.errors import (
     TimedOutError,
     UnreachableError,
 )
+from shardwright.format.listed_files import DatasetFault
 from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines
 
 # Errors of a whole store, which are not faults of a dataset in it.
 NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)
 MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and terminal
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetFault:
-    """A difference between a dataset and its manifest.
-
-    Attributes:
-        file: Path relative to the dataset's folder.
-        record: Record number in the file, from 0; None if the fault concerns the whole file.
-        offset: Start of the record, in bytes; None if the fault concerns the whole file.
-        what: Description: what was found and what was expected.
-    """
-
-    file: str
-    record: int | None
-    offset: int | None
-    what: str
-
-    @classmethod
-    def of_file(cls, file: str, what: str) -> DatasetFault:
-        """Return a fault that concerns a whole file."""
-        return cls(file, None, None, what)
-
-    def __str__(self) -> str:
-        if self.record is None:
-            return f"{self.file}: {self.what}"
-        at = "" if self.offset is None else f" at byte {self.offset}"
-        return f"{self.file}: record {self.record}{at}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)

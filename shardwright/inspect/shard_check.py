@@ -17,10 +17,10 @@ import google_crc32c
 
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.index import read_index_of
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.naming import ShardName
 from shardwright.format.records import OTHER_RECORD, RecordSpan, read_record
 from shardwright.format.splits import ShardInfo
-from shardwright.inspect.faults import DatasetFault
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 

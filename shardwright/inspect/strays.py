@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.format import naming
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import Manifest
-from shardwright.inspect.faults import DatasetFault
 from shardwright.storage.addresses import TEMPORARY_SUFFIX
 from shardwright.storage.folder import Folder
 

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
-from shardwright.errors import LinkError, MissingError, StorageError
+from shardwright.errors import MissingError, StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent, content_of
 from shardwright.format.index import read_index_of
-from shardwright.format.manifest import Manifest, read_manifest
+from shardwright.format.listed_files import DatasetFault, DatasetFiles, listed_faults
+from shardwright.format.manifest import read_manifest
 from shardwright.format.superseded import companion_content
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -32,17 +33,14 @@ from shardwright.inspect.command_parts import (
 )
 from shardwright.inspect.faults import (
     NO_FAULTS_OF_FILES,
-    DatasetFault,
     Verification,
     limit_faults,
 )
 from shardwright.inspect.shard_check import record_faults
 from shardwright.inspect.strays import find_strays
 from shardwright.inspect.version_check import verify_versions
-from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.reads import map_reads
 from shardwright.terminal import print_safely
 
 DEFAULT_THREADS = 2
@@ -100,7 +98,7 @@ def verify_built(
     """
     started = monotonic()
     manifest = read_manifest(folder)
-    checker, faults = _Files(folder.below(manifest.folder), manifest), list[DatasetFault]()
+    checker, faults = _Checker(folder.below(manifest.folder), manifest), list[DatasetFault]()
     paths = sorted(manifest.file_names())
     # Not the pool of `map_reads`, whose threads a download takes.
     with ThreadPoolExecutor(threads, thread_name_prefix="shardwright-verify") as pool:
@@ -119,26 +117,8 @@ def verify_built(
     )
 
 
-class _Files:
-    """The files of a dataset and what its manifest states of them. Threads may share it."""
-
-    def __init__(self, root: Folder, manifest: Manifest) -> None:
-        self._root = root
-        shards = manifest.named_shards()
-        self._shards = {name.shard: (name, info) for name, info in shards}
-        self._indexes = {name.sidecar: (name, info) for name, info in shards}
-        self._stated = dict(manifest.files)
-        self._stated |= {name.shard: info.content for name, info in shards}
-        self._stated |= {name.sidecar: info.sidecar for name, info in shards if info.sidecar}
-        self._contents = {content: path for path, content in self._stated.items()}
-
-    def _missing(self, path: str) -> str:
-        if path in self._shards:
-            records = counted(self._shards[path][1].num_records, "record")
-            return f"the shard is missing, with {records}"
-        if path in self._indexes:
-            return f"the index of {self._indexes[path][0].shard} is missing"
-        return "the file is missing"
+class _Checker(DatasetFiles):
+    """Reads the files. Threads may share it."""
 
     def faults(self, path: str) -> list[DatasetFault]:
         """Return the faults of a file that the manifest names; of a shard, also of its records."""
@@ -147,7 +127,7 @@ class _Files:
         except NO_FAULTS_OF_FILES:
             raise
         except MissingError:
-            return [DatasetFault.of_file(path, self._missing(path))]
+            return [DatasetFault.of_file(path, self.missing(path))]
         except (OSError, StorageError) as error:
             what = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
             return [DatasetFault.of_file(path, what)]
@@ -162,7 +142,7 @@ class _Files:
         else:
             found = content_of(self._root, path)
         if found is None:
-            yield DatasetFault.of_file(path, self._missing(path))
+            yield DatasetFault.of_file(path, self.missing(path))
             return
         if found == stated:
             return
@@ -192,81 +172,18 @@ def verify_quickly(dataset: Folder, *, threads: int = DEFAULT_THREADS) -> Verifi
     started = monotonic()
     manifest = read_manifest(dataset)
     root, num_shards = dataset.below(manifest.folder), len(manifest.named_shards())
-    checker, unknown = _ListedFiles(root, manifest), list[str]()
-    found = map_reads(lambda path: checker.fault(path, unknown), checker.paths, threads)
+    unknown: list[str] = []
+    faults = tuple(listed_faults(root, manifest, unknown, threads))
     return Verification(
         dataset=dataset.uri,
         num_shards=num_shards,
         num_records=0,
         num_bytes=0,
         seconds=monotonic() - started,
-        faults=tuple(fault for fault in found if fault is not None),
+        faults=faults,
         notes=tuple(_notes(root, sorted(unknown), num_shards)),
         by=_BY_LENGTHS if len(unknown) == num_shards else _BY_CHECKSUMS,
     )
-
-
-def listed_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
-    """Yield the faults of all files that listings show: their lengths, and checksums if listed.
-
-    Raises:
-        StorageError: The folder cannot be listed.
-    """
-    checker = _ListedFiles(root, manifest)
-    return (fault for path in checker.paths if (fault := checker.fault(path)) is not None)
-
-
-class _ListedFiles(_Files):
-    """The files of a dataset as listings show them. Threads may share it."""
-
-    def __init__(self, root: Folder, manifest: Manifest) -> None:
-        super().__init__(root, manifest)
-        self.paths = [*self._shards, *sorted(manifest.file_names() - self._shards.keys())]
-        self._listed = dict(root.files(crc32c=True))
-        for folder in naming.SHARD_DIRS:
-            files = root.files(folder, crc32c=True)
-            self._listed |= {f"{folder}/{name}": found for name, found in files.items()}
-
-    def fault(self, path: str, unknown: list[str] | None = None) -> DatasetFault | None:
-        """Return the fault of a file, or None.
-
-        With `unknown`, request the checksum of a shard that the store does not list; append the
-        shard if the store has none.
-        """
-        found, stated = self._listed.get(path), self._stated.get(path)
-        if found is None:
-            return DatasetFault.of_file(path, self._why_not_listed(path))
-        if stated is None:
-            return None
-        crc = found.crc32c
-        if unknown is not None and path in self._shards and found.num_bytes == stated.num_bytes:
-            etag = self._shards[path][1].etag
-            # No request is needed for the checksum: an etag changes with the content.
-            if etag is not None and found.etag == etag:
-                return None
-            crc = self._root.stated_crc32c(path) if crc is None else crc
-            if crc is None and etag is not None:
-                what = (
-                    f"its etag is {found.etag}, but was {etag} when it was written: changed or "
-                    "copied since; run without --quick to read it"
-                )
-                return DatasetFault.of_file(path, what)
-            if crc is None:
-                unknown.append(path)
-        fault = FileContent(found.num_bytes, stated.crc32c if crc is None else crc).fault(stated)
-        if fault is not None and path == naming.DATASET_INFO:
-            # A dataset that has grown has a notice for TFDS in this file; the manifest states it
-            # without.
-            fault = companion_content(self._root, path).fault(stated)
-        return None if fault is None else DatasetFault.of_file(path, fault)
-
-    def _why_not_listed(self, path: str) -> str:
-        """Return why a listing lacks a file: it is missing, or a link."""
-        try:
-            self._root.own_path(path)
-        except LinkError as error:
-            return str(error)
-        return self._missing(path)
 
 
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:

@@ -8,6 +8,7 @@ from time import monotonic
 
 from shardwright.errors import NotADatasetError, StorageError
 from shardwright.format import naming
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.pins import pin_names, read_pin
 from shardwright.format.superseded import changed_notices
@@ -20,7 +21,7 @@ from shardwright.format.versions import (
     read_version,
     version_numbers,
 )
-from shardwright.inspect.faults import NO_FAULTS_OF_FILES, DatasetFault, Verification
+from shardwright.inspect.faults import NO_FAULTS_OF_FILES, Verification
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 

@@ -18,7 +18,7 @@ from shardwright import transforms
 from shardwright.format.manifest import read_manifest
 from shardwright.storage.folder import Folder
 from tests import ROOT
-from tests.structure import module_name
+from tests.structure import module_name, num_tokens
 from tests.support.build_helpers import make_images
 
 APPLICATION = ("schemas", "transforms", "pipelines")
@@ -208,6 +208,31 @@ def test_the_extras_that_messages_name_are_there() -> None:
     texts = "".join(path.read_text() for path in READER)
     named = set(re.findall(r"shardwright\[(\w+)\]", texts))
     assert {"aws", "gcp", "build"} <= named <= set(project["optional-dependencies"])
+
+
+def core_files() -> set[Path]:
+    """Return the files of the table in ARCHITECTURE.md."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    section = text.partition("## The core")[2].partition("\n## ")[0]
+    found = set()
+    for folder, names in re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", section, re.MULTILINE):
+        listed = {*names.split(", ")}
+        there = {path for path in (ROOT / folder).glob("*.py") if path.name != "__init__.py"}
+        chosen = {path for path in there if names == "all" or path.stem in listed}
+        assert names == "all" or {path.stem for path in chosen} == listed, folder
+        found |= chosen
+    return found
+
+
+def test_the_core_imports_nothing_optional_and_can_be_read_in_a_day() -> None:
+    core = core_files()
+    modules = {module_name(path, ROOT): path for path in SHIPPED if path.name != "__init__.py"}
+    for path in core:
+        names = [f"shardwright.{name}" for name in within(imports_of(path), APPLICATION)]
+        for name in [*names, *imports_of(path)]:
+            other = modules.get(name) or modules.get(name.rpartition(".")[0])
+            assert other is None or other in core, f"{path} imports {other}"
+    assert sum(num_tokens(path.read_text()) for path in core) <= 120_000
 
 
 def test_tests_in_foreign_environments_import_nothing_of_the_project() -> None:

@@ -16,6 +16,7 @@ from PIL import Image
 
 from shardwright.format.example import ExampleFault, parse_example, varint
 from shardwright.format.index import INDEX_SCHEMA, read_index, read_summary, write_sidecar
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import read_manifest, seal, write_json
 from shardwright.format.naming import ShardName
 from shardwright.format.records import (
@@ -24,7 +25,7 @@ from shardwright.format.records import (
     frame_header,
     scan_records,
 )
-from shardwright.inspect.faults import DatasetFault, Verification
+from shardwright.inspect.faults import Verification
 from shardwright.inspect.verify import verify
 from shardwright.pipelines.commands import build as build_command
 from shardwright.storage.folder import Folder

@@ -16,11 +16,12 @@ import google_crc32c
 from shardwright.format import naming
 from shardwright.format.example import ExampleFault, Values, one_value, parse_example
 from shardwright.format.index import read_index_of, read_live_rows
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan, scan_records
 from shardwright.format.schema import ExampleSchema, Source
 from shardwright.format.versions import read_versions
-from shardwright.inspect.faults import DatasetFault, Verification
+from shardwright.inspect.faults import Verification
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, to_builtins
 from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.json_files import read_json, typed
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import Manifest
 from shardwright.format.parquet import read_rows
 from shardwright.format.schema import ExampleSchema, FeatureKind
@@ -23,7 +24,6 @@ from shardwright.format.tfds_features import (
     names_files,
     names_text,
 )
-from shardwright.inspect.faults import DatasetFault
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.hashing import hash64, joined, spread_rows
+from shardwright.transforms.hashing import is_among, joined, spread_rows
 from shardwright.transforms.references import concat, keep_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.row_keys import row_keys
 from shardwright.transforms.write.image_reads import main_places, place_columns, scan_images
 
 CONTENT = "content"
 NUM_BUCKETS = 1024  # by content; bounds the rows that one worker compares
-_SALT = "shardwright/row"
 _COMPARED = ("id", "uri", "row", "label")
 _REASONS = {"drop": RejectReason.DROPPED_DUPLICATE, "reject": RejectReason.DUPLICATE_IMAGE}
 
@@ -123,30 +123,3 @@ def find_duplicates(
             detail += f", but another label: {row['label']!r} here, {first['label']!r} there"
         yield Reject(row["id"], row["uri"], _REASONS[policy], detail)
     yield row_keys(left_out)
-
-
-def row_keys(batch: pa.RecordBatch) -> np.ndarray:
-    """Return a uint64 key per row, from id, row and uri because ids may occur twice."""
-    return hash64(
-        pc.binary_join_element_wise(
-            batch.column("id"), batch.column("row").cast(pa.string()), batch.column("uri"), "\0"
-        ),
-        _SALT,
-    )
-
-
-def leave_out(batch: pa.RecordBatch, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Yield the rows without these sorted keys, if any."""
-    yield from rows_left(batch, ~is_among(row_keys(batch), keys))
-
-
-def sorted_keys(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the keys of all parts, as `leave_out` needs them."""
-    return np.sort(joined(parts, np.uint64))
-
-
-def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Return whether each value is in a sorted array, as bool in the shape of `values`."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values

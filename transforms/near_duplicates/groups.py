@@ -15,12 +15,13 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from shardwright.transforms.duplicates.contents import is_among, row_keys
 from shardwright.transforms.hashing import distinct as distinct_hashes
+from shardwright.transforms.hashing import is_among
 from shardwright.transforms.near_duplicates.hash_files import NUM_PIXELS, PHASH
 from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
 from shardwright.transforms.references import concat, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.row_keys import row_keys
 
 ROOT = "root"
 _REASONS = {

@@ -21,7 +21,7 @@ from shardwright.format.stats_keys import Leak
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.batch_file import BatchFile, Place
-from shardwright.transforms.duplicates.contents import is_among
+from shardwright.transforms.hashing import is_among
 
 MAX_CHECKED = 1000  # images with equal checksums that are read and compared
 _MAX_EXAMPLES = 5

@@ -25,8 +25,7 @@ from shardwright.format.splits import ShardInfo
 from shardwright.format.stats_keys import NEAR_KEYS, NEAR_LEAKS, NEAR_RECORDS, Leak
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.duplicates.contents import is_among
-from shardwright.transforms.hashing import distinct, hash64, joined
+from shardwright.transforms.hashing import distinct, hash64, is_among, joined
 from shardwright.transforms.publish.publication import Companion, DatasetDraft
 from shardwright.transforms.versions.additions import Append
 

@@ -25,12 +25,12 @@ from shardwright.errors import (
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.json_files import MAX_BYTES, read_json
+from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
 from shardwright.format.stats_keys import RECORD_BYTES
-from shardwright.inspect.verify import listed_faults
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance, SeenRecords, check_owner
 from shardwright.transforms.plan.packing import Layout

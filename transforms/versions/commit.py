@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
 from shardwright.format.index import read_live_rows
+from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
@@ -27,7 +28,6 @@ from shardwright.format.schema import ExampleSchema, Feature, same_names
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.verify import listed_faults
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads

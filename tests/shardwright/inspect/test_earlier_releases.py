@@ -9,7 +9,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import StorageError
-from shardwright.inspect.faults import DatasetFault
+from shardwright.format.listed_files import DatasetFault
 from shardwright.inspect.verify import verify, verify_quickly
 from shardwright.storage.folder import Folder
 from tests.support.damage import assert_fault, build, forget_checksums

@@ -11,7 +11,7 @@ import pytest
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.inspect.faults import DatasetFault
+from shardwright.format.listed_files import DatasetFault
 from tests.support.damage import (
     Features,
     assert_fault,

@@ -12,10 +12,11 @@ import pytest
 
 from shardwright.errors import NotADatasetError
 from shardwright.format.contents import file_crc32c
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect import faults, shard_check
 from shardwright.inspect.cli import main
-from shardwright.inspect.faults import DatasetFault, Verification
+from shardwright.inspect.faults import Verification
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support.damage import (

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from shardwright.format import naming
+from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import HEADER_BYTES, OTHER_RECORD
-from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support.damage import assert_fault, edit_bytes, first_shard, row_offsets

@@ -18,10 +18,10 @@ from shardwright.transforms.duplicates.contents import (
     CONTENT,
     find_duplicates,
     hash_images,
-    leave_out,
 )
 from shardwright.transforms.inputs.file_rules import etag_of
 from shardwright.transforms.rejects import Reject
+from shardwright.transforms.row_keys import leave_out, row_keys
 from shardwright.transforms.write import image_reads
 from shardwright.transforms.write.image_reads import main_places
 from tests.support.helpers import file_references, references
@@ -144,7 +144,7 @@ def test_of_two_rows_with_one_id_the_first_stays() -> None:
 
 def test_row_keys_are_unique() -> None:
     batch = references(["a", "a", "a1", "a"], row=[1, 2, 1, 1], uri=["/x", "/x", "/x", "/y"])
-    assert len(set(contents.row_keys(batch).tolist())) == 4
+    assert len(set(row_keys(batch).tolist())) == 4
 
 
 def test_is_among() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.duplicates.contents import row_keys
 from shardwright.transforms.near_duplicates import groups as groups_module
 from shardwright.transforms.near_duplicates.groups import (
     HashGroups,
@@ -18,6 +17,7 @@ from shardwright.transforms.near_duplicates.groups import (
     leave_out_copies,
     listed_rows,
 )
+from shardwright.transforms.row_keys import row_keys
 from tests.support.random_tests import examples
 
 COLUMNS = {
