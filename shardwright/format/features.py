@@ -233,7 +233,7 @@ class Feature:
     def to_json(self) -> dict[str, Any]:
         """Return name, kind and source, and the other values that are not defaults."""
         record: dict[str, Any] = {
-            key: value if isinstance(value, str) else list(value)
+            key: str(value) if isinstance(value, str) else list(value)
             for key in _STATED
             if (value := getattr(self, key))
         }

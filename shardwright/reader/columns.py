@@ -244,7 +244,7 @@ class ColumnReader:
             elif kept is not None and not kept.all():
                 # A row of a damaged record may be half filled, or have the values of an earlier
                 # batch.
-                blank = encoding.blank(feature)
+                blank = encoding.allocate(feature, 1)[0]
                 for row in np.flatnonzero(~kept):
                     column[row] = blank
             batch[feature.name] = encoding.finish(feature, column)

@@ -336,7 +336,7 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
         gather = partial(_gather, corpus, selection, span)
         if isinstance(options.sampling, ClassSampling):
             labels, names = gather(labels_of, ["label"]), corpus.schema.class_names
-            orders.append(options.sampling.order(labels, mine, class_names=names, seed=seed))
+            orders.append(options.sampling._order(labels, mine, class_names=names, seed=seed))
         elif isinstance(options.sampling, RecordWeights):
             orders.append(WeightedOrder.of(gather(options.sampling.weigh, None), mine, seed))
         else:

@@ -39,7 +39,7 @@ class ClassSampling(Sampling):
         """
         raise NotImplementedError
 
-    def order(
+    def _order(
         self, labels: NDArray[np.int32], sizes: I64, *, class_names: Sequence[str], seed: int
     ) -> ClassOrder:
         """Return the order of records that are drawn by class.

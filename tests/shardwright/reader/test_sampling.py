@@ -98,7 +98,7 @@ def test_a_dataset_without_labels(sampling: ClassBalanced | ClassWeights) -> Non
     what = "needs labels, but none of the 1,500 records has one"
     labels = np.full(1500, -1, np.int32)
     with pytest.raises(UsageError, match=f"sampling={type(sampling).__name__} {what}"):
-        sampling.order(labels, np.array([1500]), class_names=[], seed=0)
+        sampling._order(labels, np.array([1500]), class_names=[], seed=0)
 
 
 ROWS = pa.table({"id": ["a", "b", "c"], "width": pa.array([10, 20, 30], pa.int32())})
