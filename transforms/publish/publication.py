@@ -67,7 +67,7 @@ PublishCheck: TypeAlias = Callable[[DatasetDraft], None]
 
 
 class Companion:
-    """What is published beside the shards. What a class does not override adds nothing."""
+    """A part of a dataset beside its shards. A method that a class leaves out adds nothing."""
 
     def describe(self, total: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return statistics that follow from the sums over a split's shards (`add_part`)."""

@@ -1,4 +1,4 @@
-"""What becomes of a row: its image as it is stored, and its record without a frame."""
+"""An image as it is stored, and a record without its frame."""
 
 from __future__ import annotations
 

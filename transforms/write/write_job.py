@@ -78,7 +78,7 @@ class ReadRows(NamedTuple):
 
 
 class ShardRows(NamedTuple):
-    """What is known of a shard's records once they are written.
+    """The records of a shard, once they are written.
 
     Attributes:
         kept: The row of the plan of each record.
@@ -92,7 +92,7 @@ class ShardRows(NamedTuple):
 
 
 class RecordMaker(ABC):
-    """How rows of a plan become records. Workers get it with the job; threads share it.
+    """Makes records of the rows of a plan. Workers get it with the job; threads share it.
 
     Attributes:
         encodes_rows: The features of rows are those of records, so they are encoded beforehand.
@@ -130,7 +130,7 @@ class RecordMaker(ABC):
 
 
 class ShardExtra(ABC):
-    """What is measured of each image as it is stored, and kept beside the shard."""
+    """Measures each image as it is stored, and keeps the values beside the shard."""
 
     @abstractmethod
     def measure(

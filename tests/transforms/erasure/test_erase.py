@@ -186,7 +186,9 @@ def test_a_stop_at_any_change(tmp_path: Path, has_grown: bool, rng: np.random.Ge
             assert erase(place, *gone) == 0
         assert pictures_of(place) == pictures_of(whole)
         assert judge(str(place)).is_sound
-        assert sorted(map(_unsalted, state_of(place))) == sorted(map(_unsalted, state_of(whole)))
+        # The note of a killed commit stays for a day, as it could be that of one that goes on.
+        files = [path for path in state_of(place) if f".{Note.COMMIT}-" not in path]
+        assert sorted(map(_unsalted, files)) == sorted(map(_unsalted, state_of(whole)))
         assert len(told(place)["found"]) == len(gone)
         assert told(place)["num_records"] == told(whole)["num_records"]
         assert check(place) == 0

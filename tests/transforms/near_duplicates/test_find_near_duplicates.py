@@ -130,7 +130,7 @@ def test_report(images: Path, tmp_path: Path, capsys: Capture) -> None:
 
 
 def check_numbers_of_groups(dataset: Path) -> None:
-    """The groups of several parts are numbered on; one part has no rows, as most on a cluster."""
+    """Check that numbers go on over parts, of which one has no rows, as most on a cluster."""
     root, whole = Folder(str(dataset)), pq.read_table(dataset / "near_duplicates.parquet")
     groups = whole["group"].to_numpy()
     parts = [f"part-{number}" for number in range(groups.max() + 2)]
