@@ -2,9 +2,8 @@
 """Measure the overhead of --labels in `shardwright plan`: a join with a listing of equal length.
 
 Both are Parquet tables. The listing has paths and sizes, so that no files are needed; the labels
-have the same paths in another order. Every worker holds the small table of labels in memory, while
-the large one is joined by key. Each run is one whole command (see measure.py), with and without
---labels.
+have the same paths in another order, and are joined by key. Each run is one whole command (see
+measure.py), with and without --labels.
 
 Exit code 1 if a plan lacks rows or exceeds its memory target, unless --no-check is given.
 """
