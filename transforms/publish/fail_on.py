@@ -93,8 +93,7 @@ class FailOnCheck:
             additions = Additions.of(draft.manifest, draft.seen)
             before, after = propose_versions(self.append, additions)
             old, new = (self.append.root, before), (self.append.root, after)
-        replaced = draft.dataset if draft.dataset != draft.root else None
-        other = self.fail_on.against or replaced
+        other = self.fail_on.against or draft.replaced
         return (old if other is None else (other, read_version(other))), new
 
 

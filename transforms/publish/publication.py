@@ -61,6 +61,11 @@ class DatasetDraft:
     is_new: bool = True
     near_duplicates: tuple[str, ...] = ()
 
+    @property
+    def replaced(self) -> Folder | None:
+        """The folder of the dataset that this one replaces, if it is built beside one."""
+        return self.dataset if self.dataset != self.root else None
+
 
 PublishCheck: TypeAlias = Callable[[DatasetDraft], None]
 """Called before the manifest is written; raises a `ShardwrightError` to stop the build."""

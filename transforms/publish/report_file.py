@@ -47,8 +47,8 @@ class Report(Companion):
         root, manifest = draft.root, draft.manifest
         if not draft.is_new and root.num_bytes_of(naming.REPORT) is not None:
             return
-        replaced = draft.dataset if draft.dataset != root else None
-        page = report_bytes(root, manifest, self._against or replaced, self._pictures)
+        older = self._against or draft.replaced
+        page = report_bytes(root, manifest, older, self._pictures)
         try:
             check_owner(root, manifest.fingerprint)  # making it may take a while
             root.write_bytes(naming.REPORT, page)
