@@ -85,7 +85,7 @@ simulate: install  ## histories of datasets in a simulated store (builds, append
 	$(BIN)/python -m tests.simulator --minutes $(or $(MINUTES),10)
 
 torture: install servers  ## builds killed at random moments, lost workers, failing stores, changed bytes, with new seeds (MINUTES=60)
-	$(PYTEST) --long --minutes $(or $(MINUTES),60) $(addprefix tests/,builds/test_torture.py builds/test_lost_workers.py \
+	$(PYTEST) --long --minutes $(or $(MINUTES),60) $(addprefix tests/,builds/test_torture.py builds/test_changing_processes.py builds/test_lost_workers.py \
 	transforms/write/test_late_writers.py builds/test_damaged_builds.py shardwright/inspect shardwright/format fuzz)
 
 torture-reader: install servers  ## READERS=64 on one small cache, of which one is killed each second (MINUTES=10)

@@ -5,7 +5,7 @@ Photographs are built, and 1 % more appended. Each round copies the dataset twic
 both commands write new files only, and runs both in turns. A ratio is the wall time of `compact`
 divided by that of `erase`, start-up included.
 
-Exit code 1 if the median ratio is below 0.8: docs/growing.md says that they take the same time.
+Exit code 1 if the median ratio is below 0.8: docs/versions.md says that they take the same time.
 """
 
 from __future__ import annotations

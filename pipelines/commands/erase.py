@@ -209,7 +209,7 @@ def _erase(args: argparse.Namespace) -> int:
     receipt, keeps_names = read_receipt(*place), args.keep_names
     if receipt is None:
         receipt = Receipt.begin(root.uri, ids, keeps_names=keeps_names)
-    elif receipt.ended is not None or not receipt.is_of(root.uri, ids, keeps_names=keeps_names):
+    elif not receipt.is_of(root.uri, ids, keeps_names=keeps_names):
         raise UsageError(f"--receipt {args.receipt} is the receipt of another run: give a new file")
 
     def save() -> None:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -238,28 +239,29 @@ def forks() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def start_build(stderr: Path, *argv: str | Path, waits: Before | None = None) -> RunningBuild:
+def start_build(
+    stderr: Path, *argv: str | Path, waits: Before | None = None, command: str = "build"
+) -> RunningBuild:
     """Start a build in a new process.
 
     Args:
         stderr: The file of its output.
         waits: Where it waits, until it is killed, stopped or let go on.
+        command: Another command that writes to a dataset, such as "erase".
     """
     words = [str(arg) for arg in argv]
-    process = forks().Process(target=_run_build, args=(str(stderr), words, waits))
+    process = forks().Process(target=_run_command, args=(command, str(stderr), words, waits))
     process.start()
     return RunningBuild(process, stderr)
 
 
-def _run_build(stderr: str, argv: list[str], waits: Before | None) -> None:
-    from shardwright.pipelines.commands import build as build_command
-
+def _run_command(command: str, stderr: str, argv: list[str], waits: Before | None) -> None:
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
     if waits:
         waits.wait(_permit(Path(stderr)))
     # A build that is killed leaves its temporary folder.
     tempfile.tempdir = os.environ["TMPDIR"] = str(Path(stderr).parent)
-    sys.exit(build_command.main(argv))
+    sys.exit(import_module(f"shardwright.pipelines.commands.{command}").main(argv))
 
 
 def wait_for(condition: Callable[[], bool], running: RunningBuild | None = None) -> None:
