@@ -1,20 +1,17 @@
-"""Hold batches of references, rejects, or an even sample of references, until they are used."""
+"""Hold batches of references, or rejects, until they are used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.partial_inputs import PartialInputs
-from shardwright.transforms.references import BATCH_ROWS, concat
+from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.reject_files import pack_rejects
 from shardwright.transforms.reject_tally import RejectTally
 from shardwright.transforms.rejects import Reject, rejects_to_table
-
-MOST_SAMPLED = 256
 
 
 class HeldBatches:
@@ -84,39 +81,3 @@ class HeldRejects:
             self.tally.add(rows)
             self.packed.append(pack_rejects(rows))
             self._few = []
-
-
-class EvenSample:
-    """Rows at equal distances in batches that pass, from 256 to 512 of them if there are as many.
-
-    Costs about 50 us a batch.
-    """
-
-    def __init__(self) -> None:
-        self._step, self._seen, self._held = 1, 0, 0
-        self._pieces: list[pa.RecordBatch] = []
-
-    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches unchanged."""
-        for batch in batches:
-            # Multiples of the step, counted over all batches: where a batch ends does not change
-            # the sample.
-            rows = np.arange(-self._seen % self._step, batch.num_rows, self._step)
-            self._seen += batch.num_rows
-            self._keep(batch.take(pa.array(rows)) if self._step > 1 else batch)
-            while self._held > 2 * MOST_SAMPLED:
-                whole = concat(self._pieces)
-                self._pieces, self._held = [], 0
-                self._step *= 2
-                # Every second one from the first: again the multiples of the new step.
-                self._keep(whole.take(pa.array(np.arange(0, whole.num_rows, 2))))
-            yield batch
-
-    def _keep(self, rows: pa.RecordBatch) -> None:
-        if rows.num_rows:
-            self._pieces.append(rows)
-            self._held += rows.num_rows
-
-    def rows(self) -> pa.RecordBatch | None:
-        """Return the sample, None if there are no rows."""
-        return concat(self._pieces) if self._pieces else None

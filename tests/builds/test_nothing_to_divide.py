@@ -22,8 +22,6 @@ from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
 from shardwright.inspect.watch import show_line
-from shardwright.pipelines.estimates.estimator import estimate_build
-from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
 from shardwright.report.data import ReportData, SplitRows
 from shardwright.report.markup import bar
@@ -60,12 +58,6 @@ TIMES: dict[str, Mapping[str, Any]] = {
     "shards at once": timing_of(0.0, 1.0, [Finished(1.0, 1, 9), Finished(1.0, 1, 9)]),
     "a clock behind": timing_of(9.0, 1.0, [Finished(9.0, 0, 0), Finished(9.5, 1, 9)]),
 }
-SAMPLES = (TimedSample(), TimedSample(False, 1.0), TimedSample(True, 0.0, 1, 0.0, 0.0, 1))
-WORKERS = (
-    Workers(is_local=True, machines=1, processes=1),
-    Workers(machines=1, processes=1),
-    Workers(is_dataflow=True),
-)
 NAN = re.compile(r"\b(nan|NaN|inf|Infinity)\b")
 NUMBERS = ([], [0], [0, 0], [float("nan")], [float("inf")] * 2, [5.0])
 
@@ -86,19 +78,6 @@ def manifest_of(shards: tuple[ShardInfo, ...], timing: Mapping[str, Any]) -> Man
         fingerprint="f",
         provenance={"timing": timing} if timing else {},
     )
-
-
-def estimates() -> list[object]:
-    works = [
-        PlannedWork(
-            num_records=records, shard_bytes=[0] * records, largest_records=records, bytes_read=0,
-            to_store=False, decodes=False, sample=sample, workers=workers,
-        )
-        for records in (0, 1)
-        for sample in SAMPLES
-        for workers in WORKERS
-    ]  # fmt: skip
-    return [figure.value for work in works for figure in estimate_build(work).figures]
 
 
 def progresses() -> list[object]:
@@ -169,9 +148,7 @@ def samples() -> list[object]:
     return [sampled_shards(sample_size(records), records, shards) for records, shards in numbers]
 
 
-@pytest.mark.parametrize(
-    "make", [estimates, progresses, summaries, drifts, drawings, plans, samples]
-)
+@pytest.mark.parametrize("make", [progresses, summaries, drifts, drawings, plans, samples])
 def test_parts_of_nothing(make: Callable[[], list[object]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
