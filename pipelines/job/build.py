@@ -43,12 +43,9 @@ from shardwright.transforms.publish.fail_on import FailOn, FailOnCheck, check_ag
 from shardwright.transforms.publish.near_duplicates import NearDuplicateList
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.publish.report_file import Report
+from shardwright.transforms.splits.draws import SplitDraw
 from shardwright.transforms.splits.split_lists import SplitLists
-from shardwright.transforms.splits.split_rules import (
-    SplitFractions,
-    SplitRule,
-    rule_for_additions,
-)
+from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
 from shardwright.transforms.versions.additions import Append, check_gone
 from shardwright.transforms.write.clearance import PlanCheck
 from shardwright.transforms.write.copied_records import CopiedRecords
@@ -90,10 +87,19 @@ class BuildJob:
         return rule if self.known is None else rule_for_additions(rule)
 
     @property
-    def group_rule(self) -> SplitFractions | None:
+    def group_rule(self) -> SplitRule | None:
         """The rule by which a group has its split by itself; None without groups."""
-        rule, grouped = self.split_rule, self.options.group_column is not None
-        return rule if grouped and isinstance(rule, SplitFractions) else None
+        rule = self.split_rule
+        has_own = self.options.group_column is not None and rule is not None and not rule.is_exact
+        return rule if has_own else None
+
+    @property
+    def split_draw(self) -> SplitDraw | None:
+        """The draw of all records together; None if each record has its split by itself."""
+        rule, stratify = self.split_rule, self.options.stratify and self.known is None
+        if self.splits_given or rule is None or not (stratify or rule.is_exact):
+            return None
+        return SplitDraw(rule, stratify, grouped=self.options.group_column is not None)
 
     @property
     def known_file(self) -> KnownFile | None:
@@ -121,10 +127,6 @@ class BuildJob:
     def plan_checks(self) -> Sequence[PlanCheck]:
         append = self.append
         return () if append is None else (partial(check_gone, append),)
-
-    @property
-    def stratifies(self) -> bool:
-        return self.options.stratify and self.known is None
 
     @property
     def earlier_vocabularies(self) -> Vocabularies | None:

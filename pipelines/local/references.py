@@ -50,8 +50,8 @@ from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.references import concat
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.row_keys import leave_out, sorted_keys
-from shardwright.transforms.splits import grouped_splits, split_lists, stratified
-from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
+from shardwright.transforms.splits import split_lists
+from shardwright.transforms.splits.split_rules import assign_splits
 
 # About a million references; more are in a temporary file.
 PLAIN_BYTES = 256 << 20
@@ -169,19 +169,22 @@ class LocalReferences:
         return batches
 
     def _split(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
-        lists, rule = self._job.split_lists, self._job.split_rule
+        lists = self._job.split_lists
         if lists is None:
-            yield from self._draw_splits(batches, rule)
+            yield from self._draw_splits(batches)
             return
         # All of them, because an id of the lists that no reference has is known only at the end.
-        batches, ids = list(batches), split_lists.read_lists(lists)
-        used = {each for batch in batches for each in split_lists.find_used(batch, ids)}
+        ids = split_lists.read_lists(lists)
+        marked = [split_lists.stated_splits(batch, ids) for batch in batches]
+        listed, others = (
+            [rows for batch in marked for rows in split_lists.take_listed(batch, listed=is_listed)]
+            for is_listed in (True, False)
+        )
+        used = set(chain.from_iterable(map(split_lists.ids_of, listed)))
         self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
-        for batch in batches:
-            yield from split_lists.take_listed(batch, ids)
-        others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]
-        if rule is not None:
-            yield from self._draw_splits(others, rule)
+        yield from listed
+        if self._job.split_rule is not None:
+            yield from self._draw_splits(others)
             return
         for batch in others:
             yield from self._keep(split_lists.reject_others(batch))
@@ -248,27 +251,15 @@ class LocalReferences:
         keys = sorted_keys(dropped)
         return (kept for batch in held.take() for kept in leave_out(batch, keys))
 
-    def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
-        stratify, given = self._job.stratifies, self._job.splits_given
-        if given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
-            fractions = rule if isinstance(rule, SplitFractions) else None
+    def _draw_splits(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
+        rule, draw, given = self._job.split_rule, self._job.split_draw, self._job.splits_given
+        if draw is None:
             for batch in batches:
-                yield from self._keep(assign_splits(batch, fractions, given=given))
+                yield from self._keep(assign_splits(batch, rule, given=given))
             return
-        # These rules need all records before the first one gets its split.
         held = list(batches)
-        if self._job.options.group_column is not None:
-            buckets = defaultdict(list)
-            for batch in held:
-                for bucket, pairs in grouped_splits.count_groups(batch, stratify=stratify):
-                    buckets[bucket].append(pairs)
-            kinds = map(grouped_splits.find_kinds, buckets.values())
-            placed = grouped_splits.place_groups(kinds, rule, stratify=stratify)
-            yield from (grouped_splits.split_groups(batch, placed) for batch in held)
-            return
-        hashes = (stratified.hashes_of(batch, stratify=stratify) for batch in held)
-        thresholds = stratified.find_thresholds(hashes, rule, stratify=stratify)
-        yield from (stratified.cut_batch(batch, thresholds) for batch in held)
+        drawn = draw.decide(map(draw.hashes_of, held))
+        yield from map(drawn.split, held)
 
 
 class LocalChanges:
