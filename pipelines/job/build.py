@@ -26,7 +26,7 @@ from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
 from shardwright.transforms.features.feature_hashes import FeatureHashes
-from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
+from shardwright.transforms.features.vocabularies import VocabularyRules, indexed_features
 from shardwright.transforms.images.options import EncodeOptions, Overlays
 from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
@@ -128,10 +128,6 @@ class BuildJob:
         return () if append is None else (partial(check_gone, append),)
 
     @property
-    def earlier_vocabularies(self) -> Vocabularies | None:
-        return None if self.known is None else self.known.vocabularies
-
-    @property
     def splits_given(self) -> bool:
         if self.label_table is not None and self.label_table.states_splits:
             return True
@@ -149,8 +145,15 @@ class BuildJob:
         )
 
     @property
-    def labels_are_names(self) -> bool:
-        return label_source(self.source, self.label_table).labels_are_names
+    def vocabulary_rules(self) -> VocabularyRules:
+        # The user's own schema with a label, so that a dataset without labels fails.
+        is_own = self.options.schema not in (None, *READY_SCHEMAS)
+        return VocabularyRules(
+            class_names=self.class_names,
+            labels_are_names=label_source(self.source, self.label_table).labels_are_names,
+            needs_label=is_own and self.schema.label is not None,
+            earlier=None if self.known is None else self.known.vocabularies,
+        )
 
     @property
     def feature_hashes(self) -> FeatureHashes:
@@ -165,12 +168,6 @@ class BuildJob:
         Locally one process holds the whole plan, elsewhere a bucket must fit a small worker.
         """
         return _LOCAL_BUCKETS if is_local(self.options.beam_args) else _REMOTE_BUCKETS
-
-    @property
-    def needs_label(self) -> bool:
-        """True if the user's own schema has a label, so that a dataset without labels fails."""
-        is_own = self.options.schema not in (None, *READY_SCHEMAS)
-        return is_own and self.schema.label is not None
 
     @property
     def stored_schema(self) -> ExampleSchema:

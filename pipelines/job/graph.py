@@ -98,11 +98,8 @@ def reference_graph(
     split = _split(found if changes is None else changes, job)
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
         job.schema,
-        class_names=job.class_names,
-        labels_are_names=job.labels_are_names,
-        needs_label=job.needs_label,
-        earlier=job.earlier_vocabularies,
         hash_labels=job.feature_hashes.labels,
+        **job.vocabulary_rules,
     )  # references with final features
     rejects += [split.rejects, encoded.rejects]
     return ReferenceGraph(

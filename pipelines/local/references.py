@@ -90,10 +90,7 @@ class LocalReferences:
             # references.
             add_counts(self._settle()),
             job.schema,
-            class_names=job.class_names,
-            labels_are_names=job.labels_are_names,
-            needs_label=job.needs_label,
-            earlier=job.earlier_vocabularies,
+            **job.vocabulary_rules,
         )
 
     @property
