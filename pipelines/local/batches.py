@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
@@ -13,21 +14,24 @@ from shardwright.transforms.reject_files import pack_rejects
 from shardwright.transforms.reject_tally import RejectTally
 from shardwright.transforms.rejects import Reject, rejects_to_table
 
+# About a million references; more are in a temporary file.
+PLAIN_BYTES = 256 << 20
+
 
 class HeldBatches:
-    """Batches in memory or in a temporary file.
+    """Batches in memory, and those after the first `PLAIN_BYTES` in a temporary file.
 
     Args:
-        plain_bytes: Bytes of batches that are held in memory; those after them are in the file.
         file: The file, which several may share; by default one of its own.
+        share: The part of `PLAIN_BYTES` that these batches may take, as one of so many.
 
     Attributes:
         num_bytes: The bytes of all batches that were added.
     """
 
-    def __init__(self, plain_bytes: int, file: BatchFile | None = None) -> None:
+    def __init__(self, file: BatchFile | None = None, share: int = 1) -> None:
         self.num_bytes = 0
-        self._plain_bytes = plain_bytes
+        self._plain_bytes = PLAIN_BYTES // share
         self._file = file or BatchFile()
         self._held: list[pa.RecordBatch | Place] = []
 
@@ -50,6 +54,24 @@ class HeldBatches:
 
     def _batch_of(self, held: pa.RecordBatch | Place) -> pa.RecordBatch:
         return self._file.read(held) if isinstance(held, Place) else held
+
+
+class Buckets(defaultdict[int, HeldBatches]):
+    """Batches by the number of their bucket, of which there may be `num_buckets`."""
+
+    def __init__(self, num_buckets: int) -> None:
+        # One file for all buckets, whatever their number: a process may open few.
+        file = BatchFile()
+        super().__init__(lambda: HeldBatches(file, num_buckets))
+
+    def add(self, pieces: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """Hold each batch in its bucket; raise BuildError if the disk is full."""
+        for bucket, piece in pieces:
+            self[bucket].add(piece)
+
+    def take(self, bucket: int) -> list[pa.RecordBatch]:
+        """Return the batches of a bucket, once, in order."""
+        return [*self[bucket].take()]
 
 
 class HeldRejects:

@@ -22,12 +22,11 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.plan_file import OutputFile
 from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.local.batches import HeldBatches, HeldRejects
-from shardwright.pipelines.local.references import PLAIN_BYTES, LocalReferences
+from shardwright.pipelines.local.batches import Buckets, HeldBatches, HeldRejects
+from shardwright.pipelines.local.references import LocalReferences
 from shardwright.pipelines.runners.processes import no_collections
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.batch_file import BatchFile
 from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.output_state import (
     Clearance,
@@ -84,7 +83,7 @@ class LocalShards:
             estimate = references.estimate(batches)
         self._job = job
         self._buckets: list[int] = []
-        self._ordered = HeldBatches(PLAIN_BYTES)
+        self._ordered = HeldBatches()
         # Without plans a few columns are sorted, for which the fewest buckets do.
         num_bytes = references.num_bytes if with_plans else 0
         num_buckets = max(_MIN_BUCKETS, 1 << (num_bytes // _BUCKET_BYTES).bit_length())
@@ -93,7 +92,9 @@ class LocalShards:
                 set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, packing.known_sizes(batch))
                 for batch in batches
             )
-        pieces = _spread(batches, job.options.seed, num_buckets)
+        pieces = Buckets(num_buckets)
+        for batch in batches:
+            pieces.add(packing.spread(batch, job.options.seed, num_buckets))
         sizes = list(self._sort(pieces, references.rejects, with_plans=with_plans))
         counts = map(layouts.count_bucket, sizes)
         draft = layouts.draft_layout(counts, job.options.policy, estimate)
@@ -107,14 +108,14 @@ class LocalShards:
         self.rejects.pack()
 
     def _sort(
-        self, pieces: dict[int, HeldBatches], rejects: HeldRejects, *, with_plans: bool
+        self, pieces: Buckets, rejects: HeldRejects, *, with_plans: bool
     ) -> Iterator[layouts.BucketSizes]:
         """Sort each bucket, keep it for `plans` if asked, and yield the sizes of its records."""
         # In the order of the buckets, which is that of the keys: together they are one sorted list.
         for bucket in sorted(pieces):
             columns = () if with_plans else _SIZE_COLUMNS
-            # Popped, so that a bucket is in memory once, either unsorted or sorted.
-            ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()), columns)
+            # Not held by a name, so that a bucket is in memory once, either unsorted or sorted.
+            ordered, again = packing.sort_bucket(pieces.take(bucket), columns)
             rejects.add(again)
             if with_plans:
                 self._buckets.append(bucket)
@@ -171,19 +172,6 @@ class LocalShards:
             checks=self._job.plan_checks,
         )
         return clear_here(verdict, self.rejects.packed, self.near_duplicates)
-
-
-def _spread(
-    batches: Iterable[pa.RecordBatch], seed: int, num_buckets: int
-) -> dict[int, HeldBatches]:
-    """Return the pieces of each bucket."""
-    # One file for all buckets, whatever their number: a process may open few.
-    file, plain_bytes = BatchFile(), PLAIN_BYTES // num_buckets
-    pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(plain_bytes, file))
-    for batch in batches:
-        for bucket, rows in packing.spread(batch, seed, num_buckets):
-            pieces[bucket].add(rows)
-    return pieces
 
 
 class BuildState(StrEnum):
