@@ -125,10 +125,7 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     if layout.estimate:
         mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
         sampled = counted(layout.estimate.num_sampled, "record")
-        lines.append(
-            f"about {show_bytes(mean)} per record, estimated by encoding {sampled}; shard sizes "
-            "have a margin for the error"
-        )
+        lines.append(f"about {show_bytes(mean)} per record, estimated by encoding {sampled}")
     if rejects:
         lines.append(
             "rejects so far: "

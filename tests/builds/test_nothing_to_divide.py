@@ -128,13 +128,13 @@ def drawings() -> list[object]:
 def plans() -> list[object]:
     nothing = np.zeros(3, np.int64)
     made = [
-        SizeEstimate.of(known, made, num_records=3, sample="s")
+        SizeEstimate.of(known, made, sample="s")
         for known in (nothing, nothing + 5)
         for made in (nothing, nothing + 7)
     ]
     policies = [ShardPolicy(num_bytes=10), ShardPolicy(num_records=1), ShardPolicy(num_shards=2)]
     return [
-        policy.cut(records, 0 if estimate is None else estimate.total(records, 0), estimate)
+        policy.cut(records, 0 if estimate is None else estimate.total(records, 0))
         for policy in policies
         for records in (0, 1, 3)
         for estimate in (None, *made)
